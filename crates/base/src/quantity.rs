@@ -1,0 +1,69 @@
+//! Quantities of bytes as people write them: `4G`, `512MiB`, `1.5GB`.
+
+/// Parses a number of bytes. `K`, `M`, `G`, `T` (with or without `iB` or `B`) are powers of 1024.
+///
+/// # Errors
+/// The text is no number, has an unknown unit, or does not fit 64 bits; the message says which.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        other => return Err(format!("unknown unit `{other}` in `{text}`: use K, M, G or T")),
+    };
+    let out_of_range = || format!("`{text}` is too large");
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(1 << shift).ok_or_else(out_of_range);
+    }
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("`{text}` is not a number of bytes: write for example 512M or 4G"))?;
+    let bytes = number * (1u64 << shift) as f64;
+    if bytes >= u64::MAX as f64 { Err(out_of_range()) } else { Ok(bytes as u64) }
+}
+
+/// Bytes for people: three significant digits, binary units.
+pub fn format_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match (unit, value) {
+        (0, _) => format!("{bytes} B"),
+        (_, v) if v < 10.0 => format!("{v:.2} {}", UNITS[unit]),
+        (_, v) if v < 100.0 => format!("{v:.1} {}", UNITS[unit]),
+        (_, v) => format!("{v:.0} {}", UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_what_people_write() {
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert_eq!(parse_bytes("4G"), Ok(4 << 30));
+        assert_eq!(parse_bytes("512 MiB"), Ok(512 << 20));
+        assert_eq!(parse_bytes("1.5k"), Ok(1536));
+        assert!(parse_bytes("12 parsecs").unwrap_err().contains("parsecs"));
+        assert!(parse_bytes("").is_err());
+        assert!(parse_bytes("99999999999T").unwrap_err().contains("too large"));
+    }
+
+    #[test]
+    fn formats_for_people() {
+        assert_eq!(format_bytes(0), "0 B");
+        assert_eq!(format_bytes(1536), "1.50 KiB");
+        assert_eq!(format_bytes(5 << 30), "5.00 GiB");
+        assert_eq!(format_bytes(123 << 20), "123 MiB");
+    }
+}

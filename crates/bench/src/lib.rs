@@ -1,0 +1,1 @@
+//! StrataKV's benchmarks: YCSB workloads, load generation, reports

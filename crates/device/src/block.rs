@@ -1,0 +1,331 @@
+//! Aligned buffers for direct I/O, leased from a pool.
+
+#![expect(unsafe_code, reason = "hands out disjoint pieces of raw aligned memory as slices")]
+
+use std::alloc::Layout;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Size of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// 4 KiB.
+    Page,
+    /// 64 KiB.
+    Slice,
+}
+
+impl Class {
+    /// Length of a block of this class, in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Class::Page => stratakv_base::limits::PAGE_BYTES,
+            Class::Slice => stratakv_base::limits::SLICE_BYTES,
+        }
+    }
+}
+
+/// A run of bytes of a shared block, to be written or sent from where it lies.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The block.
+    pub block: Arc<Block>,
+    /// First byte.
+    pub start: u32,
+    /// How many bytes.
+    pub len: u32,
+}
+
+impl Part {
+    /// The whole of `block`.
+    pub fn whole(block: Arc<Block>) -> Part {
+        let len = block.len() as u32;
+        Part { block, start: 0, len }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.block[self.start as usize..][..self.len as usize]
+    }
+}
+
+/// An aligned buffer, owned by one holder at a time; given back to its pool when dropped.
+///
+/// Fresh blocks hold arbitrary (initialised) bytes.
+pub struct Block {
+    pointer: NonNull<u8>,
+    class: Class,
+    chunk: u32,
+    pool: Arc<Inner>,
+}
+
+// SAFETY: a Block owns its bytes exclusively, like Box<[u8]>; the pool it returns to is Sync.
+unsafe impl Send for Block {}
+// SAFETY: `&Block` gives only `&[u8]`.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// The block's class.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The 1 MiB chunk the block lies in, for [`Pool::retire_chunk`].
+    pub fn chunk(&self) -> ChunkId {
+        ChunkId(self.chunk)
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: pointer is valid for class.bytes() initialised bytes (the chunk is allocated zeroed) until the Block drops.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.class.bytes()) }
+    }
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in deref, and `&mut self` proves there is no other reference.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.class.bytes()) }
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Block({:?}, {:p})", self.class, self.pointer)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.pool.give_back(self.pointer, self.class, self.chunk);
+    }
+}
+
+/// Number of a pool's chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkId(u32);
+
+/// Bytes of one chunk: the unit in which a pool takes memory from its limit and gives it back (NOTES rule 11).
+pub const CHUNK_BYTES: usize = 1 << 20;
+
+/// A pool of aligned blocks under one limit. Clones share it; any thread may drop a block.
+#[derive(Clone)]
+pub struct Pool(Arc<Inner>);
+
+impl Pool {
+    /// A pool that holds at most `limit_bytes`, rounded down to whole chunks, at least two (one for each class).
+    pub fn new(limit_bytes: usize) -> Pool {
+        Pool(Arc::new(Inner(Mutex::new(State {
+            limit_chunks: (limit_bytes / CHUNK_BYTES).max(2),
+            ..State::default()
+        }))))
+    }
+
+    /// A free block, or `None` when the limit is reached: evict something and ask again. O(1).
+    pub fn take(&self, class: Class) -> Option<Block> {
+        let (pointer, chunk) = self.0.state().take(class)?;
+        Some(Block { pointer, class, chunk, pool: Arc::clone(&self.0) })
+    }
+
+    /// Changes the limit. Above it, no new chunk is taken; [`Pool::retire_chunk`] brings an over-full pool down.
+    pub fn set_limit_bytes(&self, limit_bytes: usize) {
+        self.0.state().limit_chunks = (limit_bytes / CHUNK_BYTES).max(2);
+    }
+
+    /// The limit in bytes.
+    pub fn limit_bytes(&self) -> usize {
+        self.0.state().limit_chunks * CHUNK_BYTES
+    }
+
+    /// Bytes of chunks held from the system now, used or free.
+    pub fn held_bytes(&self) -> usize {
+        self.0.state().held_chunks * CHUNK_BYTES
+    }
+
+    /// Bytes of blocks that are out.
+    pub fn used_bytes(&self) -> usize {
+        let state = self.0.state();
+        state.chunks.iter().flatten().map(|chunk| chunk.used as usize * chunk.class.bytes()).sum()
+    }
+
+    /// If the pool holds more than its limit: picks the least used chunk, lends none of its blocks any more, and frees it when
+    /// the last one is back. Whoever caches blocks should drop those whose [`Block::chunk`] is the one returned. O(chunks).
+    pub fn retire_chunk(&self) -> Option<ChunkId> {
+        self.0.state().retire_chunk().map(ChunkId)
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} of {} bytes)", self.held_bytes(), self.limit_bytes())
+    }
+}
+
+struct Inner(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    limit_chunks: usize,
+    held_chunks: usize,
+    /// By chunk number; `None` where a chunk was freed.
+    chunks: Vec<Option<Chunk>>,
+    /// Chunks of each class that have free blocks and are not retiring; the last one is used first.
+    open: [Vec<u32>; 2],
+}
+
+struct Chunk {
+    memory: NonNull<u8>,
+    class: Class,
+    /// Blocks out.
+    used: u32,
+    free: Vec<u16>,
+    retiring: bool,
+}
+
+// SAFETY: the chunk's memory is reached only through blocks it lent (exclusive) or under the pool's mutex.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    const LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, 4096) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a chunk's size and alignment are powers of two"),
+    };
+
+    fn new(class: Class) -> Option<Chunk> {
+        // SAFETY: LAYOUT has a non-zero size.
+        let memory = NonNull::new(unsafe { std::alloc::alloc_zeroed(Self::LAYOUT) })?;
+        let blocks = (CHUNK_BYTES / class.bytes()) as u16;
+        Some(Chunk { memory, class, used: 0, free: (0..blocks).rev().collect(), retiring: false })
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        debug_assert_eq!(self.used, 0);
+        // SAFETY: allocated in `new` with the same layout; no block of it is out (each holds an Arc of the pool, and State frees a
+        // chunk only when `used` is 0).
+        unsafe { std::alloc::dealloc(self.memory.as_ptr(), Self::LAYOUT) }
+    }
+}
+
+impl State {
+    fn take(&mut self, class: Class) -> Option<(NonNull<u8>, u32)> {
+        if self.open[class as usize].is_empty() {
+            self.add_chunk(class)?;
+        }
+        let number = *self.open[class as usize].last()?;
+        let chunk = self.chunks[number as usize].as_mut()?;
+        let block = chunk.free.pop()?;
+        chunk.used += 1;
+        if chunk.free.is_empty() {
+            self.open[class as usize].pop();
+        }
+        // SAFETY: block < CHUNK_BYTES / class.bytes(), so the offset stays inside the chunk.
+        let pointer = unsafe { chunk.memory.add(usize::from(block) * class.bytes()) };
+        Some((pointer, number))
+    }
+
+    fn add_chunk(&mut self, class: Class) -> Option<()> {
+        if self.held_chunks >= self.limit_chunks {
+            return None;
+        }
+        let chunk = Chunk::new(class)?;
+        self.held_chunks += 1;
+        let number = match self.chunks.iter().position(Option::is_none) {
+            Some(number) => number,
+            None => {
+                self.chunks.push(None);
+                self.chunks.len() - 1
+            }
+        };
+        self.chunks[number] = Some(chunk);
+        self.open[class as usize].push(number as u32);
+        Some(())
+    }
+
+    fn give_back(&mut self, pointer: NonNull<u8>, class: Class, number: u32) {
+        let Some(chunk) = self.chunks[number as usize].as_mut() else { return };
+        let offset = pointer.as_ptr() as usize - chunk.memory.as_ptr() as usize;
+        chunk.free.push((offset / class.bytes()) as u16);
+        chunk.used -= 1;
+        if chunk.retiring {
+            if chunk.used == 0 {
+                self.free_chunk(number);
+            }
+        } else if chunk.free.len() == 1 {
+            self.open[class as usize].push(number);
+        }
+    }
+
+    fn retire_chunk(&mut self) -> Option<u32> {
+        let retiring = self.chunks.iter().flatten().filter(|chunk| chunk.retiring).count();
+        if self.held_chunks - retiring <= self.limit_chunks {
+            return None;
+        }
+        let candidates = self.chunks.iter().enumerate();
+        let (number, _) = candidates
+            .filter_map(|(number, chunk)| Some((number, chunk.as_ref()?)))
+            .filter(|(_, chunk)| !chunk.retiring)
+            .min_by_key(|(_, chunk)| chunk.used as usize * chunk.class.bytes())?;
+        let chunk = self.chunks[number].as_mut()?;
+        chunk.retiring = true;
+        let (class, unused) = (chunk.class, chunk.used == 0);
+        self.open[class as usize].retain(|open| *open != number as u32);
+        if unused {
+            self.free_chunk(number as u32);
+        }
+        Some(number as u32)
+    }
+
+    fn free_chunk(&mut self, number: u32) {
+        self.chunks[number as usize] = None;
+        self.held_chunks -= 1;
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock is held cannot leave the lists half changed in a way that lends a block twice.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, pointer: NonNull<u8>, class: Class, chunk: u32) {
+        self.state().give_back(pointer, class, chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lends_each_block_once_and_takes_it_back() {
+        let pool = Pool::new(2 * CHUNK_BYTES);
+        let mut pages: Vec<Block> = std::iter::from_fn(|| pool.take(Class::Page)).collect();
+        assert_eq!(pages.len(), 512, "two chunks of 256 pages");
+        for (number, page) in pages.iter_mut().enumerate() {
+            assert_eq!(page.as_ptr() as usize % 4096, 0);
+            page.fill(number as u8);
+        }
+        assert!(pages.iter().enumerate().all(|(number, page)| page.iter().all(|b| *b == number as u8)));
+        pages.clear();
+        assert_eq!(pool.used_bytes(), 0);
+        assert!(pool.take(Class::Page).is_some());
+    }
+
+    #[test]
+    fn a_retired_chunk_goes_back_when_its_last_block_does() {
+        let pool = Pool::new(4 * CHUNK_BYTES);
+        let mut pages: Vec<Block> = (0..1024).map_while(|_| pool.take(Class::Page)).collect();
+        assert_eq!(pool.held_bytes(), 4 * CHUNK_BYTES);
+        pool.set_limit_bytes(3 * CHUNK_BYTES);
+        let chunk = pool.retire_chunk().expect("one chunk is over the limit");
+        assert_eq!(pool.retire_chunk(), None, "one is enough");
+        pages.retain(|page| page.chunk() != chunk);
+        assert_eq!(pool.held_bytes(), 3 * CHUNK_BYTES);
+        assert!(pool.take(Class::Page).is_none());
+    }
+}

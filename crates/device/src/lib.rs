@@ -1,0 +1,22 @@
+//! Block devices: requests in, completions out. The only crate that talks to the kernel about I/O.
+//!
+//! [`Ring`] is the seam: `uring` (io_uring), `blocking` (a thread pool and epoll, taken by itself where
+//! io_uring is refused) and `memory` (a RAM disk with no network) all implement it. A ring belongs to one thread; it
+//! carries disk requests and socket requests alike, and submits everything queued in one system call.
+//! [`sync::execute`] does one disk request in the calling thread, for blocking callers who make no hop.
+
+pub mod block;
+pub mod blocking;
+pub mod geometry;
+pub mod memory;
+pub mod request;
+pub mod ring;
+pub mod sync;
+pub mod uring;
+pub mod volume;
+
+pub use block::{Block, Class, Part, Pool};
+pub use geometry::Geometry;
+pub use request::{DiskOutcome, DiskRequest, IoFault};
+pub use ring::{Completion, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
+pub use volume::Volume;

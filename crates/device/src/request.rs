@@ -1,0 +1,73 @@
+//! Disk requests and their outcomes. A block is handed over with a request and comes back with its outcome,
+//! so nothing can free it in between.
+
+use crate::block::{Block, Part};
+
+/// One request to a volume. Offsets and lengths are multiples of 4096 bytes.
+#[derive(Debug)]
+pub enum DiskRequest {
+    /// Reads `len` bytes at `offset` into the front of `block`.
+    Read {
+        /// Where, in bytes.
+        offset: u64,
+        /// The buffer; comes back in the outcome, also after a fault.
+        block: Block,
+        /// How much, in bytes; at most the block's length.
+        len: u32,
+    },
+    /// Writes the parts back to back at `offset`.
+    Write {
+        /// Where, in bytes.
+        offset: u64,
+        /// What; each part's length is a multiple of 4096.
+        parts: Vec<Part>,
+        /// Complete only when the data is durable at power loss (`RWF_DSYNC`).
+        durable: bool,
+    },
+    /// Makes every write *completed before this request was submitted* durable (fdatasync).
+    Flush,
+    /// Returns a range to the file system or device (punch hole); reads give zeros or old data afterwards.
+    Discard {
+        /// Where, in bytes.
+        offset: u64,
+        /// How much, in bytes.
+        len: u64,
+    },
+}
+
+/// How a disk request ended.
+#[derive(Debug)]
+pub enum DiskOutcome {
+    /// A read; the block is given back, filled if `Ok`. Reading past the end of the volume is a fault (`Short`).
+    Read(Block, Result<(), IoFault>),
+    /// A write: all of it, or a fault.
+    Write(Result<(), IoFault>),
+    /// A flush. After a fault, what was flushed is unknown: never retry as if it were a success.
+    Flush(Result<(), IoFault>),
+    /// A discard.
+    Discard(Result<(), IoFault>),
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IoFault {
+    /// No space left on the device, quota or file-size limit reached (ENOSPC, EDQUOT, EFBIG).
+    #[error("no space left on the device")]
+    Full,
+    /// Fewer bytes than asked: the volume ends there.
+    #[error("the volume ends before the range does")]
+    Short,
+    /// The kernel's error number.
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
+    Os(i32),
+}
+
+impl IoFault {
+    /// The fault for an error number.
+    pub fn from_errno(errno: i32) -> Self {
+        match errno {
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => IoFault::Full,
+            other => IoFault::Os(other),
+        }
+    }
+}

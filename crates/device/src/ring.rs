@@ -1,0 +1,178 @@
+//! The seam between a loop and its kernel: one ring for disk and sockets.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::block::Block;
+use crate::request::{DiskOutcome, DiskRequest};
+use crate::volume::Volume;
+
+/// A listening or connected socket, shared with the requests in flight on it.
+pub type Socket = Arc<OwnedFd>;
+
+/// One request to a socket.
+#[derive(Debug)]
+pub enum NetRequest {
+    /// Accepts one connection.
+    Accept {
+        /// The listener.
+        listener: Socket,
+    },
+    /// Receives up to `buffer.capacity() - buffer.len()` bytes, appended to `buffer`.
+    Recv {
+        /// The connection.
+        socket: Socket,
+        /// Comes back in the outcome.
+        buffer: Vec<u8>,
+    },
+    /// Sends the chunks back to back; completes when all is sent or the connection failed.
+    Send {
+        /// The connection.
+        socket: Socket,
+        /// What to send.
+        chunks: Vec<Chunk>,
+    },
+}
+
+/// Bytes to send.
+#[derive(Debug)]
+pub enum Chunk {
+    /// Owned bytes: headers and small values.
+    Bytes(Vec<u8>),
+    /// A range of a block read from disk: sent from where it lies, without a copy.
+    Block {
+        /// The block.
+        block: Arc<Block>,
+        /// First byte.
+        start: u32,
+        /// How many bytes.
+        len: u32,
+    },
+}
+
+/// How a socket request ended.
+#[derive(Debug)]
+pub enum NetOutcome {
+    /// An accepted connection (TCP_NODELAY set, non-blocking, close-on-exec) and its peer.
+    Accept(io::Result<(Socket, Option<SocketAddr>)>),
+    /// The buffer, and how many bytes were appended; 0 is the end of the stream.
+    Recv(Vec<u8>, io::Result<usize>),
+    /// All sent, or why not.
+    Send(io::Result<()>),
+}
+
+/// A finished request.
+#[derive(Debug)]
+pub enum Completion {
+    /// A disk request.
+    Disk {
+        /// As given to [`Ring::disk`].
+        tag: u64,
+        /// How it ended.
+        outcome: DiskOutcome,
+    },
+    /// A socket request.
+    Net {
+        /// As given to [`Ring::net`].
+        tag: u64,
+        /// How it ended.
+        outcome: NetOutcome,
+    },
+}
+
+/// How long [`Ring::submit`] may wait.
+#[derive(Clone, Copy, Debug)]
+pub enum Wait {
+    /// Not at all.
+    None,
+    /// For `completions` of them, or until `timeout` has passed (`None`: for ever), or until the [`Waker`] is used.
+    For {
+        /// At least 1.
+        completions: u32,
+        /// The longest wait.
+        timeout: Option<Duration>,
+    },
+}
+
+/// Disk and socket requests of one thread.
+///
+/// Requests are queued by [`disk`](Ring::disk) and [`net`](Ring::net) without a system call, handed to the kernel by one
+/// [`submit`](Ring::submit), and come back through [`reap`](Ring::reap) in any order. Partial writes, interrupted
+/// and short transfers are continued inside; a completion is final. Dropping a ring waits for its disk requests.
+pub trait Ring {
+    /// Queues a disk request. O_DIRECT alignment is the caller's duty.
+    fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest);
+
+    /// Queues a socket request.
+    fn net(&mut self, tag: u64, request: NetRequest);
+
+    /// Ends the requests in flight on this socket: they complete with an error. The socket closes when its last handle drops.
+    fn shutdown(&mut self, socket: &Socket);
+
+    /// Hands everything queued to the kernel and waits as told, in one system call where possible.
+    ///
+    /// # Errors
+    /// The ring itself failed; requests in flight are in doubt and the ring must not be used further.
+    fn submit(&mut self, wait: Wait) -> io::Result<()>;
+
+    /// Moves finished requests to the end of `completions`.
+    fn reap(&mut self, completions: &mut Vec<Completion>);
+
+    /// Requests queued or in flight (without the ring's own, such as the waker's).
+    fn in_flight(&self) -> usize;
+
+    /// A handle that ends a wait from another thread.
+    fn waker(&self) -> Waker;
+
+    /// `io_uring`, `blocking` or `memory`.
+    fn name(&self) -> &'static str;
+}
+
+/// Ends a ring's wait from any thread: at most one system call, none if the ring's thread is awake.
+#[derive(Clone, Debug)]
+pub struct Waker(pub(crate) Arc<WakerState>);
+
+#[derive(Debug)]
+pub(crate) struct WakerState {
+    /// True from just before the ring's thread waits until it is awake again.
+    pub(crate) asleep: std::sync::atomic::AtomicBool,
+    /// An eventfd that the ring polls.
+    pub(crate) event: OwnedFd,
+}
+
+impl Waker {
+    pub(crate) fn new() -> io::Result<Waker> {
+        let event = rustix::event::eventfd(
+            0,
+            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
+        )?;
+        Ok(Waker(Arc::new(WakerState { asleep: false.into(), event })))
+    }
+
+    /// Wakes the ring's thread if it sleeps. What was published before this call is seen by it after the wait.
+    pub fn wake(&self) {
+        use std::sync::atomic::{Ordering, fence};
+        // Pairs with the SeqCst fence the ring makes between setting `asleep` and its last look at its queues.
+        fence(Ordering::SeqCst);
+        if self.0.asleep.swap(false, Ordering::AcqRel) {
+            // EAGAIN means the counter is full, that is: the ring is being woken already.
+            let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Announces that the ring's thread is about to wait. The thread must look at its queues once more after this and
+    /// before [`Ring::submit`]; [`Ring::submit`] takes the announcement back when it returns.
+    pub fn announce_sleep(&self) {
+        use std::sync::atomic::{Ordering, fence};
+        self.0.asleep.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes the announcement back without having waited.
+    pub fn awake(&self) {
+        self.0.asleep.store(false, std::sync::atomic::Ordering::Release);
+    }
+}

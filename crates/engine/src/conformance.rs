@@ -1,0 +1,1 @@
+//! The conformance suite: one set of cases, run on Operation → Reply by every engine.

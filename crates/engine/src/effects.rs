@@ -1,0 +1,121 @@
+//! [`Effects`]: everything a shard wants done, collected during a turn.
+
+use stratakv_base::{Mono, Now};
+use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, Part, Pool};
+
+use crate::operation::Reply;
+use crate::shard::{Message, ShardId, Token};
+
+/// Names an I/O request in flight. Made by the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Io {
+    /// Slot in the engine's table.
+    pub slot: u32,
+    /// Distinguishes successive users of a slot.
+    pub generation: u32,
+}
+
+impl Io {
+    /// As one number, for a driver's tag.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.slot) << 32 | u64::from(self.generation)
+    }
+    /// Back from [`Io::to_bits`].
+    pub fn from_bits(bits: u64) -> Io {
+        Io { slot: (bits >> 32) as u32, generation: bits as u32 }
+    }
+}
+
+/// A request to the shard's volume.
+pub type IoRequest = DiskRequest;
+/// How it ended; gives the block back.
+pub type Outcome = DiskOutcome;
+
+/// What a shard wants done. Filled during a turn, emptied by the driver after it.
+#[derive(Debug)]
+pub struct Effects {
+    now: Now,
+    pool: Pool,
+    /// Requests to submit, in order.
+    pub requests: Vec<(Io, IoRequest)>,
+    /// Replies to deliver, in order.
+    pub replies: Vec<(Token, Reply)>,
+    /// Messages to other shards, in order.
+    pub messages: Vec<(ShardId, Message)>,
+    /// Earliest instant at which the shard wants a turn even if nothing happens.
+    pub wake_at: Option<Mono>,
+    /// The shard has more to do at once and wants another turn after the waiting ones.
+    pub more: bool,
+}
+
+impl Effects {
+    /// Empty effects over a pool of blocks.
+    pub fn new(pool: Pool) -> Effects {
+        Effects {
+            now: Now::default(),
+            pool,
+            requests: Vec::new(),
+            replies: Vec::new(),
+            messages: Vec::new(),
+            wake_at: None,
+            more: false,
+        }
+    }
+
+    /// Starts a turn: the driver tells the time.
+    pub fn begin(&mut self, now: Now) {
+        self.now = now;
+        self.wake_at = None;
+        self.more = false;
+    }
+
+    /// The turn's time.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// The pool behind [`Effects::block`].
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A free block, if the pool has one; else evict something and ask again.
+    pub fn block(&self, class: Class) -> Option<Block> {
+        self.pool.take(class)
+    }
+
+    /// Reads `len` bytes at `offset` into `block`.
+    pub fn read(&mut self, io: Io, offset: u64, block: Block, len: u32) {
+        self.requests.push((io, DiskRequest::Read { offset, block, len }));
+    }
+
+    /// Writes `parts` at `offset`; `durable` asks for write-through.
+    pub fn write(&mut self, io: Io, offset: u64, parts: Vec<Part>, durable: bool) {
+        self.requests.push((io, DiskRequest::Write { offset, parts, durable }));
+    }
+
+    /// Makes completed writes durable.
+    pub fn flush(&mut self, io: Io) {
+        self.requests.push((io, DiskRequest::Flush));
+    }
+
+    /// Answers an operation.
+    pub fn reply(&mut self, token: Token, reply: Reply) {
+        self.replies.push((token, reply));
+    }
+
+    /// Sends to another shard of the store.
+    pub fn send(&mut self, to: ShardId, message: Message) {
+        self.messages.push((to, message));
+    }
+
+    /// Asks for a turn at `at` at the latest.
+    pub fn wake_at(&mut self, at: Mono) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Asks for another turn soon.
+    pub fn more(&mut self) {
+        self.more = true;
+    }
+}

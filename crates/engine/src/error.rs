@@ -1,0 +1,102 @@
+//! Why an operation did not happen.
+
+use stratakv_base::Corruption;
+use stratakv_base::key::KeyError;
+use stratakv_device::IoFault;
+
+/// A condition of a write that did not hold. Not an error: nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmet {
+    /// The key does not exist.
+    Absent,
+    /// The key exists.
+    Present {
+        /// Its version.
+        version: u64,
+    },
+    /// The key has another version.
+    Version {
+        /// Its version.
+        found: u64,
+    },
+    /// Increment or decrement of a value that is no decimal number of 64 bits.
+    NotANumber,
+}
+
+/// A capability an engine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Ordered scans.
+    Ordered,
+    /// Snapshots.
+    Snapshot,
+    /// Batches of several changes.
+    Batch,
+    /// Backups.
+    Backup,
+    /// The durability level asked for.
+    Level,
+}
+
+/// Why an operation failed. Unless it is [`Error::Unknown`], nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key is empty or too long.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The value is longer than the limit.
+    #[error("the value has {len_bytes} bytes; the longest allowed has {max_bytes}")]
+    ValueTooLarge {
+        /// Its length.
+        len_bytes: u64,
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// No space left: reads and deletes go on, writes again once there is room.
+    #[error("the store is full ({0}); delete something or give it more space, reads and deletes go on")]
+    Full(&'static str),
+    /// The index would not fit its memory.
+    #[error("the index has reached its share of the memory cap ({limit_bytes} bytes); raise --memory or delete keys")]
+    MemoryFull {
+        /// The index's share.
+        limit_bytes: u64,
+    },
+    /// The device failed.
+    #[error("{what} failed: {fault}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// How it failed.
+        fault: IoFault,
+    },
+    /// Bytes from the medium do not check.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// A flush failed: the volume takes no more writes until the store is opened again.
+    #[error("a flush of this volume failed earlier ({0}); it takes no more writes: reopen the store")]
+    Poisoned(IoFault),
+    /// The outcome is not known: it may or may not have happened.
+    #[error("the outcome is not known: {0}")]
+    Unknown(&'static str),
+    /// The engine does not have this.
+    #[error("this engine does not support {0:?}")]
+    Unsupported(Capability),
+    /// The store is closing.
+    #[error("the store is closed")]
+    Closed,
+    /// Too much is waiting; nothing was done.
+    #[error("too many operations are waiting; try again")]
+    Busy,
+    /// The volume is of a newer format.
+    #[error("the volume has format {found}, this program knows up to {known}: use a newer stratakv")]
+    NewerFormat {
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// The volume is not what the store says it should be.
+    #[error("{0}")]
+    WrongVolume(String),
+}

@@ -1,0 +1,286 @@
+//! What an engine is asked, and what it answers.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stratakv_base::{Expiry, Key, Level};
+use stratakv_device::Block;
+
+use crate::error::{Error, Unmet};
+
+/// Which part of a record a get wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordPart {
+    /// Flags, version, expiry and length; the value comes back empty.
+    Meta,
+    /// All of it.
+    Whole,
+    /// Bytes `start..start + len` of the value, cut to its end.
+    Range {
+        /// First byte.
+        start: u64,
+        /// How many.
+        len: u64,
+    },
+}
+
+/// A condition on a write, checked and applied as one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Expect {
+    /// No condition.
+    #[default]
+    Any,
+    /// The key must not exist.
+    Absent,
+    /// The key must exist.
+    Present,
+    /// The key must exist with this version.
+    Version(u64),
+}
+
+/// One change of a write.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The key.
+    pub key: Key,
+    /// Under which condition.
+    pub expect: Expect,
+    /// What to do.
+    pub kind: ChangeKind,
+}
+
+/// Kind of a change.
+#[derive(Clone, Debug)]
+pub enum ChangeKind {
+    /// Sets the value.
+    Put {
+        /// The value, at most `VALUE_BYTES_MAX`.
+        value: Bytes,
+        /// Opaque to the store; memcache clients keep types in it.
+        flags: u32,
+        /// When it expires.
+        expiry: Expiry,
+    },
+    /// Removes the key. Deleting an absent key with [`Expect::Any`] is answered `Done { existed: false }`.
+    Delete,
+}
+
+/// Read-modify-write of one record at its owner. The key must exist, else [`Unmet::Absent`].
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// Value = value + bytes.
+    Append(Bytes),
+    /// Value = bytes + value.
+    Prepend(Bytes),
+    /// Value is a decimal number of 64 bits; adds, wrapping. [`Unmet::NotANumber`] otherwise.
+    Increment(u64),
+    /// Subtracts, stopping at 0. memcached's rule: the length never shrinks, the number is padded with spaces.
+    Decrement(u64),
+    /// Sets the expiry; replies the record.
+    Touch(Expiry),
+}
+
+/// Marks a write as one participant's share of a batch across shards (NOTES rule 9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Txn {
+    /// Unique in the store.
+    pub id: u64,
+    /// All shards that take part.
+    pub participants: Vec<u32>,
+}
+
+/// One page of a scan. Stateless: the next page starts where this one ended.
+#[derive(Clone, Debug)]
+pub struct PageRequest {
+    /// Lower bound.
+    pub from: Bound<Key>,
+    /// Upper bound.
+    pub to: Bound<Key>,
+    /// From the upper bound downwards.
+    pub reverse: bool,
+    /// Keys (with expiry) only: costs no I/O.
+    pub keys_only: bool,
+    /// At most this many items; at least 1.
+    pub items_max: u32,
+    /// Stop after this many bytes of keys and values; at least one item is returned.
+    pub bytes_max: u32,
+    /// On this snapshot.
+    pub at: Option<u64>,
+}
+
+/// Open or close a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotOp {
+    /// Open one; replied as `Number(id)`.
+    Open,
+    /// Close it.
+    Close(u64),
+}
+
+/// What an engine is asked.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// Reads a record.
+    Get {
+        /// The key.
+        key: Key,
+        /// How much of it.
+        part: RecordPart,
+    },
+    /// Changes a record in dependence on itself.
+    Update {
+        /// The key.
+        key: Key,
+        /// How.
+        update: Update,
+        /// When to acknowledge.
+        level: Level,
+    },
+    /// Puts, deletes, compare-and-swap and batches: one path. Several changes are atomic; no key occurs twice.
+    Write {
+        /// At least one.
+        changes: Vec<Change>,
+        /// When to acknowledge.
+        level: Level,
+        /// Part of a batch across shards.
+        txn: Option<Txn>,
+    },
+    /// One page of a scan.
+    Page(PageRequest),
+    /// Deletes every key in a range that exists when it is accepted; replied as `Number(deleted)`. Later writes stay.
+    DeleteRange {
+        /// Lower bound.
+        from: Bound<Key>,
+        /// Upper bound.
+        to: Bound<Key>,
+        /// When to acknowledge.
+        level: Level,
+    },
+    /// Opens or closes a snapshot.
+    Snapshot(SnapshotOp),
+    /// The next piece of a backup.
+    Backup {
+        /// Where the last piece ended; 0 at the start.
+        cursor: u64,
+    },
+    /// Makes every acknowledged write durable at power loss, whatever its level was.
+    Sync,
+}
+
+/// Bytes of a value, owned or shared with the cache.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Owned.
+    Inline(Bytes),
+    /// `len` bytes from `start` of the blocks laid end to end; shared, never changed.
+    Blocks {
+        /// The blocks, in order.
+        blocks: Vec<Arc<Block>>,
+        /// First byte, in the first block.
+        start: u32,
+        /// How many bytes in all.
+        len: u64,
+    },
+}
+
+/// A record as read.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The value, or the part asked for.
+    pub value: Value,
+    /// Length of the whole value, in bytes.
+    pub value_bytes: u64,
+    /// As written.
+    pub flags: u32,
+    /// Only grows, over all keys of a shard.
+    pub version: u64,
+    /// As written.
+    pub expiry: Expiry,
+}
+
+/// An item of a page.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The key.
+    pub key: Key,
+    /// `None` in keys-only pages.
+    pub record: Option<Record>,
+}
+
+/// What an engine answers. Exactly one per accepted token ([`Reply::Part`] may precede it).
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// A write is durable at its level.
+    Done {
+        /// Version of the (last) change.
+        version: u64,
+        /// Whether the (last) key existed before.
+        existed: bool,
+    },
+    /// Get and touch: the record, or `None` if the key does not exist.
+    Record(Option<Record>),
+    /// Increment, decrement: the new number. DeleteRange: how many. Snapshot: its id.
+    Number {
+        /// The number.
+        number: u64,
+        /// Version of the change, 0 if none.
+        version: u64,
+    },
+    /// A piece of a long answer; more follows.
+    Part(Record),
+    /// A page of a scan.
+    Page {
+        /// In order.
+        items: Vec<Item>,
+        /// Where the next page starts (as `from`, or as `to` when reversed); `None` at the end.
+        next: Option<Bound<Key>>,
+    },
+    /// A condition did not hold; nothing was changed.
+    Unmet(Unmet),
+    /// It failed; see the error for whether the outcome is known.
+    Failed(Error),
+}
+
+impl Value {
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Value::Inline(bytes) => bytes.len() as u64,
+            Value::Blocks { len, .. } => *len,
+        }
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes as a list of slices, in order.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let (inline, blocks, mut start, mut left) = match self {
+            Value::Inline(bytes) => (Some(&bytes[..]), &[][..], 0, 0),
+            Value::Blocks { blocks, start, len } => (None, &blocks[..], *start as usize, *len as usize),
+        };
+        let from_blocks = blocks.iter().map_while(move |block| {
+            let slice = block.get(start..)?;
+            let slice = &slice[..slice.len().min(left)];
+            start = 0;
+            left -= slice.len();
+            (!slice.is_empty()).then_some(slice)
+        });
+        inline.into_iter().chain(from_blocks)
+    }
+
+    /// The bytes in one piece. Copies, unless they are owned already.
+    pub fn to_bytes(&self) -> Bytes {
+        match self {
+            Value::Inline(bytes) => bytes.clone(),
+            Value::Blocks { len, .. } => {
+                let mut out = Vec::with_capacity(*len as usize);
+                self.slices().for_each(|slice| out.extend_from_slice(slice));
+                out.into()
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! [`Shard`]: one engine's hold on one partition of the keys. [`Opener`]: how it comes to life.
+
+use crate::effects::{Effects, Io, Outcome};
+use crate::error::Error;
+use crate::operation::Operation;
+
+/// Names an operation in progress. Made by the driver; the engine gives it back with exactly one terminal reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// Slot in the driver's table.
+    pub slot: u32,
+    /// Distinguishes successive users of a slot.
+    pub generation: u32,
+}
+
+/// A shard's number in its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardId(pub u32);
+
+/// What a shard can take now. Drivers hold back what does not fit; `accept` may still refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Reads.
+    pub reads: u32,
+    /// Writes.
+    pub writes: u32,
+    /// Bytes of values to be written.
+    pub write_bytes: u64,
+}
+
+/// How much a turn may spend on maintenance: bytes, not time, so that it is deterministic (NOTES rule 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes of maintenance I/O.
+    pub bytes: u32,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { bytes: 64 << 10 }
+    }
+}
+
+/// What an engine can do; what it cannot answers [`Error::Unsupported`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Ordered scans.
+    pub ordered: bool,
+    /// Scans and reads on a snapshot.
+    pub snapshot: bool,
+    /// Acknowledges at durable levels.
+    pub durable: bool,
+    /// May drop records to make room.
+    pub evicting: bool,
+}
+
+/// A message between shards of one store (batches across shards, snapshot cuts). Opaque to the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message(pub Vec<u8>);
+
+/// A named counter or gauge, declared where it is counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Statistic {
+    /// Name with unit last, e.g. `index_bytes`.
+    pub name: &'static str,
+    /// Its value; values of equal names are added over shards.
+    pub value: u64,
+}
+
+/// One partition of the keys. See the crate's documentation for the rules.
+pub trait Shard: Send {
+    /// What the engine can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// What fits now.
+    fn room(&self) -> Room;
+
+    /// Takes an operation, or gives it back if there is no room. May reply at once.
+    #[expect(clippy::result_large_err, reason = "the operation is moved back, not copied")]
+    fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation>;
+
+    /// Learns how an I/O request ended.
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects);
+
+    /// Takes a message from another shard of the store.
+    fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects);
+
+    /// Ends a turn: seal batches, free, expire, checkpoint. Called once per turn, after completions and operations.
+    fn turn_end(&mut self, budget: Budget, effects: &mut Effects);
+
+    /// The caller lost interest: the reply may be left out; I/O and sealed writes go on.
+    fn cancel(&mut self, token: Token);
+
+    /// Begins an orderly end: finish what was accepted, make it durable, mark the volume clean. Call turns until
+    /// [`Shard::is_closed`]. New operations are given back.
+    fn close(&mut self, effects: &mut Effects);
+
+    /// Whether [`Shard::close`] has been carried out.
+    fn is_closed(&self) -> bool;
+
+    /// Appends counters and gauges.
+    fn statistics(&self, out: &mut Vec<Statistic>);
+}
+
+/// How far a long task is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes done.
+    pub done_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+/// Creates or recovers a shard, as a state machine like the shard itself.
+pub trait Opener: Send {
+    /// What comes out.
+    type Shard: Shard;
+
+    /// Queues the first requests.
+    fn start(&mut self, effects: &mut Effects);
+
+    /// Learns how a request ended; queues more.
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects);
+
+    /// How far it is.
+    fn progress(&self) -> Progress;
+
+    /// Whether [`Opener::finish`] can be called: nothing is in flight and nothing more will be asked.
+    fn is_finished(&self) -> bool;
+
+    /// The shard, or why the volume cannot be opened.
+    ///
+    /// # Errors
+    /// I/O faults, damaged or newer formats, another store's volume.
+    fn finish(self) -> Result<Self::Shard, Error>
+    where
+        Self: Sized;
+}

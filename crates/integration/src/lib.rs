@@ -1,0 +1,1 @@
+//! StrataKV's integration tests: one test binary

@@ -1,0 +1,1 @@
+//! Wire protocols of StrataKV as functions on bytes. No sockets

@@ -1,0 +1,1 @@
+//! StrataKV's loop: one thread, one ring, its shards and its connections

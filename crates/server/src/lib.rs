@@ -1,0 +1,1 @@
+//! StrataKV's server: listeners, connections, command to operation

@@ -1,0 +1,2 @@
+//! StrataKV chores.
+fn main() {}
