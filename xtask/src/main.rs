@@ -1,2 +1,67 @@
-//! StrataKV chores.
-fn main() {}
+//! StrataKV's chores: `cargo xtask ci | tidy | crash | realdata`.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+
+mod ci;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  ci                    everything a change must pass: tests, formatting, clippy, documentation, tidy
+  tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
+  crash [OPTIONS]       kill -9 the server under eight writers and check what comes back; --help says more
+  realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let outcome = match command {
+        "ci" => ci::run(&repository()),
+        "tidy" => run_tidy(&repository()),
+        "crash" | "realdata" => ci::harness(&repository(), command, rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        other => {
+            eprintln!("xtask: unknown command `{other}`\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask {command}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's root: the folder above this crate.
+fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+fn run_tidy(root: &Path) -> Result<(), String> {
+    let tree = tidy::Tree::read(root).map_err(|error| format!("cannot read the repository: {error}"))?;
+    let findings = tidy::check(&tree);
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    match findings.len() {
+        0 => {
+            println!("tidy: {} files, nothing to report", tree.files.len());
+            Ok(())
+        }
+        count => Err(format!("{count} findings")),
+    }
+}

@@ -1,1 +1,25 @@
-//! StrataKV's loop: one thread, one ring, its shards and its connections
+//! The loop: turns of shards, rings of threads, and the ways callers reach them.
+//!
+//! Two ownerships make it up (docs/decisions/0001):
+//! * a **turn** belongs to whoever holds a shard's lock ([`cell::Cell`]): completions, operations, end of turn, effects out.
+//!   The lock is never held across a system call;
+//! * a **ring** belongs to one thread ([`Driver`]): it executes what came out of the turns that thread ran.
+//!
+//! A blocking caller has no ring and executes its own read or write in place ([`Runtime::execute`]), so it makes no hop. What it
+//! should not wait for goes to a *reactor*, a background thread with a ring, which also serves futures and timers.
+//! This crate is the only one that waits. It does not know the engines.
+#![forbid(unsafe_code)]
+
+pub mod cell;
+mod clock;
+pub mod driver;
+pub mod open;
+mod reactor;
+pub mod runtime;
+pub mod slot;
+mod tokens;
+
+pub use driver::{Driver, Event};
+pub use open::{OpenFailure, open_shard};
+pub use runtime::{Member, Runtime, RuntimeOptions};
+pub use slot::Pending;

@@ -1,0 +1,117 @@
+//! The data block of a storage command.
+
+use bytes::Bytes;
+
+/// Bytes asked of the allocator and of a receive at once while little has come: a declared length alone costs nothing.
+const FIRST_BYTES: usize = 16 << 10;
+
+/// The line end of a data block was not where its length says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the data block does not end where its length says")]
+pub struct BadDataChunk;
+
+/// Collects a data block and its line end: exactly `data_bytes + 2` bytes, whatever they are.
+///
+/// Memory grows with the bytes that came, at most to twice their number, never with the length declared.
+#[derive(Debug)]
+pub struct Body {
+    data: Vec<u8>,
+    total: usize,
+}
+
+impl Body {
+    /// For a block of `data_bytes`, at most the parser's limit.
+    pub fn new(data_bytes: usize) -> Body {
+        Body { data: Vec::new(), total: data_bytes.saturating_add(2) }
+    }
+
+    /// Bytes still to come.
+    pub fn missing(&self) -> usize {
+        self.total.saturating_sub(self.data.len())
+    }
+
+    /// Takes the bytes of the block from the front of `input`; returns how many. O(taken).
+    pub fn push(&mut self, input: &[u8]) -> usize {
+        let (taken, _) = input.split_at(input.len().min(self.missing()));
+        self.reserve(taken.len());
+        self.data.extend_from_slice(taken);
+        taken.len()
+    }
+
+    /// Lends the collected bytes as a buffer with room for more, to receive into without a copy. Give it back by [`Body::restore`].
+    pub fn lend(&mut self) -> Vec<u8> {
+        self.reserve(self.missing().min(FIRST_BYTES));
+        std::mem::take(&mut self.data)
+    }
+
+    /// Takes the buffer back. Returns the bytes beyond the block, if the buffer had room for some.
+    pub fn restore(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
+        let beyond = if buffer.len() > self.total { buffer.split_off(self.total) } else { Vec::new() };
+        self.data = buffer;
+        beyond
+    }
+
+    /// The data, once nothing is missing. No copy.
+    ///
+    /// # Errors
+    /// The block is incomplete or does not end in a line end.
+    pub fn finish(mut self) -> Result<Bytes, BadDataChunk> {
+        if self.missing() > 0 || !self.data.ends_with(b"\r\n") {
+            return Err(BadDataChunk);
+        }
+        self.data.truncate(self.total.saturating_sub(2));
+        Ok(Bytes::from(self.data))
+    }
+
+    /// Room for `more` bytes: doubles, but never beyond the block.
+    fn reserve(&mut self, more: usize) {
+        if self.data.capacity() - self.data.len() < more {
+            let wanted = more.max(self.data.len()).min(self.missing());
+            self.data.reserve_exact(wanted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_exactly_its_bytes() {
+        let mut body = Body::new(3);
+        assert_eq!(body.push(b"ab"), 2);
+        assert_eq!(body.missing(), 3);
+        assert_eq!(body.push(b"c\r\nget a"), 3);
+        assert_eq!(body.finish().unwrap(), &b"abc"[..]);
+    }
+
+    #[test]
+    fn a_missing_line_end_is_bad() {
+        let mut body = Body::new(3);
+        body.push(b"abcd\r\n");
+        assert_eq!(body.finish(), Err(BadDataChunk));
+        assert_eq!(Body::new(0).finish(), Err(BadDataChunk), "incomplete");
+    }
+
+    #[test]
+    fn memory_follows_what_came_not_what_was_declared() {
+        let mut body = Body::new(1 << 30);
+        body.push(b"x");
+        let buffer = body.lend();
+        assert!(buffer.capacity() <= 2 * FIRST_BYTES, "{}", buffer.capacity());
+        assert!(body.restore(buffer).is_empty());
+        for _ in 0..100 {
+            body.push(&[b'x'; 1000]);
+        }
+        assert!(body.data.capacity() <= 2 * body.data.len());
+    }
+
+    #[test]
+    fn a_lent_buffer_may_come_back_with_more_than_the_block() {
+        let mut body = Body::new(3);
+        let mut buffer = body.lend();
+        buffer.extend_from_slice(b"abc\r\nget");
+        assert_eq!(body.restore(buffer), b"get");
+        assert_eq!(body.finish().unwrap(), &b"abc"[..]);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a client can ask. Borrowed from the receive buffer.
+
+use super::line::Tokens;
+
+/// A parsed command, complete but for the data block of [`Command::Store`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// `get`, `gets`, `gat`, `gats`.
+    Get {
+        /// The keys, all of them valid. `gat` may have none.
+        keys: Keys<'a>,
+        /// Answer with the version (`gets`, `gats`).
+        cas: bool,
+        /// New expiry time (`gat`, `gats`), to be read by [`expiry`](super::expiry()).
+        touch: Option<i64>,
+    },
+    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`. A data block follows: collect it with [`Body`](super::Body).
+    Store(Store<'a>),
+    /// `delete`.
+    Delete {
+        /// The key.
+        key: &'a [u8],
+        /// No answer wanted.
+        noreply: bool,
+    },
+    /// `incr`, `decr`.
+    Arithmetic {
+        /// The key.
+        key: &'a [u8],
+        /// By how much.
+        delta: u64,
+        /// `decr`.
+        decrement: bool,
+        /// No answer wanted.
+        noreply: bool,
+    },
+    /// `touch`.
+    Touch {
+        /// The key.
+        key: &'a [u8],
+        /// New expiry time, to be read by [`expiry`](super::expiry()).
+        exptime: i64,
+        /// No answer wanted.
+        noreply: bool,
+    },
+    /// `flush_all`.
+    FlushAll {
+        /// When: 0 and negative numbers are now, others as expiry times are read.
+        delay: i64,
+        /// No answer wanted.
+        noreply: bool,
+    },
+    /// `version`.
+    Version,
+    /// `verbosity`: understood and without effect.
+    Verbosity {
+        /// No answer wanted.
+        noreply: bool,
+    },
+    /// `stats`.
+    Stats(Statistics),
+    /// `quit`.
+    Quit,
+}
+
+/// The header of a storage command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store<'a> {
+    /// Which command.
+    pub verb: Verb,
+    /// The key.
+    pub key: &'a [u8],
+    /// Opaque to the server.
+    pub flags: u32,
+    /// Expiry time, to be read by [`expiry`](super::expiry()).
+    pub exptime: i64,
+    /// Length of the data block without its line end, in bytes; at most the parser's limit.
+    pub data_bytes: usize,
+    /// No answer wanted.
+    pub noreply: bool,
+}
+
+/// Which storage command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Whatever is there.
+    Set,
+    /// If the key is absent.
+    Add,
+    /// If the key is present.
+    Replace,
+    /// Behind the present value; flags and exptime are ignored.
+    Append,
+    /// Before the present value; flags and exptime are ignored.
+    Prepend,
+    /// If the version is still this one.
+    Cas(u64),
+}
+
+/// Which statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistics {
+    /// `stats`.
+    General,
+    /// `stats settings`.
+    Settings,
+    /// `stats items`.
+    Items,
+    /// `stats slabs`.
+    Slabs,
+    /// `stats sizes`.
+    Sizes,
+    /// `stats reset`.
+    Reset,
+}
+
+/// The keys of a get: at least one byte each, at most [`KEY_BYTES_MAX`](super::KEY_BYTES_MAX).
+///
+/// Read off the line one by one, so that a long line costs no more memory than itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys<'a> {
+    pub(super) line: &'a [u8],
+}
+
+impl<'a> Keys<'a> {
+    /// The keys in order, duplicates too.
+    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        Tokens::new(self.line)
+    }
+
+    /// The bytes the keys lie in, separated by spaces; [`Keys::split`] reads them again.
+    pub fn line(self) -> &'a [u8] {
+        self.line
+    }
+
+    /// The first key of `line`, as given by [`Keys::line`], and where the rest begins.
+    pub fn split(line: &[u8]) -> Option<(&[u8], usize)> {
+        let mut tokens = Tokens::new(line);
+        let key = tokens.next()?;
+        Some((key, line.len() - tokens.rest().len()))
+    }
+}

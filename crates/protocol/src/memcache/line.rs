@@ -1,0 +1,99 @@
+//! Words and numbers of a command line.
+
+use super::KEY_BYTES_MAX;
+
+/// Words separated by one or more spaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tokens<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(line: &'a [u8]) -> Self {
+        Tokens { rest: line }
+    }
+
+    /// What follows the words taken so far.
+    pub(super) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.rest.iter().position(|byte| *byte != b' ')?;
+        let word = self.rest.split_at_checked(start)?.1;
+        let end = word.iter().position(|byte| *byte == b' ').unwrap_or(word.len());
+        let (word, rest) = word.split_at_checked(end)?;
+        self.rest = rest;
+        Some(word)
+    }
+}
+
+/// The words of a line, if there are at most `N`; `None` if there are more.
+pub(super) fn words<const N: usize>(tokens: Tokens<'_>) -> Option<([&[u8]; N], usize)> {
+    let mut words = [&[][..]; N];
+    let mut count = 0;
+    for word in tokens {
+        *words.get_mut(count)? = word;
+        count += 1;
+    }
+    Some((words, count))
+}
+
+/// Whether `key` may be a key.
+pub(super) fn is_key(key: &[u8]) -> bool {
+    !key.is_empty() && key.len() <= KEY_BYTES_MAX && key.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
+}
+
+/// A decimal number without sign, or with `+` as strtoull takes it.
+pub(super) fn unsigned<T: TryFrom<u64>>(word: &[u8]) -> Option<T> {
+    let digits = word.strip_prefix(b"+").unwrap_or(word);
+    if digits.is_empty() {
+        return None;
+    }
+    let number = digits.iter().try_fold(0u64, |number, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    })?;
+    T::try_from(number).ok()
+}
+
+/// A decimal number with or without sign.
+pub(super) fn signed(word: &[u8]) -> Option<i64> {
+    match word.strip_prefix(b"-") {
+        Some(digits) if digits.first().is_some_and(u8::is_ascii_digit) => unsigned::<i64>(digits).map(|number| -number),
+        Some(_) => None,
+        None => unsigned(word),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_separated_by_runs_of_spaces() {
+        let all: Vec<&[u8]> = Tokens::new(b"  a  bc d ").collect();
+        assert_eq!(all, [&b"a"[..], b"bc", b"d"]);
+        assert!(words::<2>(Tokens::new(b"a b c")).is_none());
+        assert_eq!(words::<3>(Tokens::new(b"a b")).unwrap().1, 2);
+    }
+
+    #[test]
+    fn numbers_are_whole_words_that_fit() {
+        assert_eq!(unsigned::<u64>(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(unsigned::<u64>(b"18446744073709551616"), None);
+        assert_eq!(unsigned::<u32>(b"4294967296"), None);
+        assert_eq!(unsigned::<u32>(b"+7"), Some(7));
+        for bad in [&b""[..], b"+", b"-1", b"1x", b"0x10", b"++1"] {
+            assert_eq!(unsigned::<u64>(bad), None, "{}", bad.escape_ascii());
+        }
+        assert_eq!(signed(b"-1"), Some(-1));
+        assert_eq!(signed(b"-+1"), None);
+        assert_eq!(signed(b"-"), None);
+        assert_eq!(signed(b"99999999999999999999999"), None);
+    }
+}

@@ -1,0 +1,32 @@
+//! The memcache text protocol (memcached's `doc/protocol.txt`, replies checked against memcached 1.6.18).
+//!
+//! [`Parser`] turns received bytes into [`Command`]s, one line at a time; the data block of a storage command is collected
+//! by [`Body`], outside the parser, so that it is copied at most once and its header is parsed once. What comes out does not
+//! depend on how the bytes were cut into pieces. [`reply`] writes the answers.
+//!
+//! Where it differs from memcached, on purpose:
+//! * keys with control characters (bytes below 0x21, 0x7f) are refused, as the protocol's text asks and memcached does not check;
+//! * flags of more than 32 bits and lengths of more than 31 bits are refused, where memcached cuts them silently;
+//! * a line may have [`LINE_BYTES_MAX`] bytes, a line of get, gets, gat or gats [`GET_LINE_BYTES_MAX`], wherever packets end;
+//! * a refused `set` leaves the old value in place: a store is not a cache.
+
+mod body;
+mod command;
+mod expiry;
+mod line;
+mod parser;
+pub mod reply;
+
+pub use body::{BadDataChunk, Body};
+pub use command::{Command, Keys, Statistics, Store, Verb};
+pub use expiry::expiry;
+pub use parser::{Parsed, Parser};
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 250;
+
+/// Longest line without its newline, in bytes.
+pub const LINE_BYTES_MAX: usize = 2048;
+
+/// Longest line of get, gets, gat and gats, in bytes: clients ask for thousands of keys at once.
+pub const GET_LINE_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,122 @@
+//! Answers as memcached 1.6 words them.
+
+/// A storage command was carried out.
+pub const STORED: &[u8] = b"STORED\r\n";
+/// The condition of add, replace, append or prepend did not hold.
+pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
+/// The version of a cas is not the present one.
+pub const EXISTS: &[u8] = b"EXISTS\r\n";
+/// The key does not exist.
+pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
+/// A delete was carried out.
+pub const DELETED: &[u8] = b"DELETED\r\n";
+/// A touch was carried out.
+pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
+/// Done.
+pub const OK: &[u8] = b"OK\r\n";
+/// The end of values or statistics.
+pub const END: &[u8] = b"END\r\n";
+/// `stats reset` was carried out.
+pub const RESET: &[u8] = b"RESET\r\n";
+/// The end of a line.
+pub const CRLF: &[u8] = b"\r\n";
+/// No such command, or the wrong number of words.
+pub const ERROR: &[u8] = b"ERROR\r\n";
+/// A word of the line is not what it should be.
+pub const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
+/// As [`BAD_LINE`], for delete.
+pub const BAD_DELETE: &[u8] = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
+/// A data block does not end where its length says.
+pub const BAD_DATA_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
+/// The delta of incr or decr is no number of 64 bits.
+pub const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
+/// The value of incr or decr is no number of 64 bits.
+pub const NOT_A_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+/// The expiry time is no number.
+pub const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
+/// No end of line in sight; the connection is closed.
+pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
+/// The data block is longer than the limit.
+pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+/// The connection limit is reached; the connection is closed.
+pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Appends `VALUE <key> <flags> <bytes>[ <cas>]\r\n`. The value and [`CRLF`] follow.
+pub fn value_header(out: &mut Vec<u8>, key: &[u8], flags: u32, value_bytes: u64, cas: Option<u64>) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    decimal(out, u64::from(flags));
+    out.push(b' ');
+    decimal(out, value_bytes);
+    if let Some(cas) = cas {
+        out.push(b' ');
+        decimal(out, cas);
+    }
+    out.extend_from_slice(CRLF);
+}
+
+/// Appends a number's line: the answer of incr and decr.
+pub fn number(out: &mut Vec<u8>, number: u64) {
+    decimal(out, number);
+    out.extend_from_slice(CRLF);
+}
+
+/// Appends `STAT <name> <value>\r\n`.
+pub fn stat(out: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
+    use std::io::Write;
+    // Writing to a Vec does not fail.
+    let _ = write!(out, "STAT {name} {value}\r\n");
+}
+
+/// Appends `VERSION <version>\r\n`.
+pub fn version(out: &mut Vec<u8>, version: &str) {
+    out.extend_from_slice(b"VERSION ");
+    out.extend_from_slice(version.as_bytes());
+    out.extend_from_slice(CRLF);
+}
+
+/// Appends `SERVER_ERROR <message>\r\n`; control characters of the message become spaces, so it stays one line.
+pub fn server_error(out: &mut Vec<u8>, message: &str) {
+    out.extend_from_slice(b"SERVER_ERROR ");
+    out.extend(message.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }));
+    out.extend_from_slice(CRLF);
+}
+
+fn decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+        at -= 1;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(digits.get(at..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn replies_are_worded_as_memcached_does() {
+        assert_eq!(written(|out| value_header(out, b"k", 0, 10, None)), "VALUE k 0 10\r\n");
+        assert_eq!(
+            written(|out| value_header(out, b"k", u32::MAX, 0, Some(u64::MAX))),
+            "VALUE k 4294967295 0 18446744073709551615\r\n"
+        );
+        assert_eq!(written(|out| number(out, 1_203)), "1203\r\n");
+        assert_eq!(written(|out| stat(out, "pid", 7)), "STAT pid 7\r\n");
+        assert_eq!(written(|out| version(out, "1.2")), "VERSION 1.2\r\n");
+        assert_eq!(written(|out| server_error(out, "a\r\nb")), "SERVER_ERROR a  b\r\n");
+    }
+}

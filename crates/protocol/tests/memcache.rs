@@ -1,0 +1,324 @@
+//! The parser as a connection uses it: any bytes, cut anywhere.
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use stratakv_protocol::memcache::{
+    Body, Command, GET_LINE_BYTES_MAX, KEY_BYTES_MAX, LINE_BYTES_MAX, Parsed, Parser, reply,
+};
+
+const ITEM_BYTES_MAX: usize = 5000;
+
+/// What came out of a stream, in order.
+#[derive(Debug, PartialEq, Eq)]
+enum Out {
+    Command(String),
+    Data(Vec<u8>),
+    Reply(&'static [u8]),
+    Closed,
+}
+
+/// A connection without a socket: what arrives is fed in pieces.
+struct Session {
+    parser: Parser,
+    received: Vec<u8>,
+    body: Option<Body>,
+    out: Vec<Out>,
+}
+
+impl Session {
+    fn new() -> Session {
+        Session { parser: Parser::new(ITEM_BYTES_MAX), received: Vec::new(), body: None, out: Vec::new() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.out.last() == Some(&Out::Closed)
+    }
+
+    fn feed(&mut self, piece: &[u8]) {
+        self.received.extend_from_slice(piece);
+        while !self.is_closed() && self.step() {}
+    }
+
+    fn step(&mut self) -> bool {
+        if let Some(body) = &mut self.body {
+            let taken = body.push(&self.received);
+            self.received.drain(..taken);
+            if body.missing() > 0 {
+                return false;
+            }
+            self.out.push(match self.body.take().unwrap().finish() {
+                Ok(data) => Out::Data(data.to_vec()),
+                Err(_) => Out::Reply(reply::BAD_DATA_CHUNK),
+            });
+            return true;
+        }
+        let consumed = match self.parser.parse(&self.received) {
+            Parsed::Incomplete => return false,
+            Parsed::Skip { consumed } => consumed,
+            Parsed::Command { command, consumed } => {
+                if let Command::Store(store) = command {
+                    self.body = Some(Body::new(store.data_bytes));
+                }
+                self.out.push(Out::Command(format!("{command:?}")));
+                consumed
+            }
+            Parsed::Error { reply, consumed, close } => {
+                self.out.push(Out::Reply(reply));
+                if close {
+                    self.out.push(Out::Closed);
+                }
+                consumed
+            }
+        };
+        assert!(consumed > 0 && consumed <= self.received.len(), "progress within the input");
+        self.received.drain(..consumed);
+        true
+    }
+}
+
+fn run(stream: &[u8], cuts: &[usize]) -> Vec<Out> {
+    let mut session = Session::new();
+    let mut from = 0;
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (stream.len() + 1)).collect();
+    cuts.sort_unstable();
+    for cut in cuts.into_iter().chain([stream.len()]) {
+        session.feed(&stream[from..cut]);
+        from = cut;
+    }
+    session.out
+}
+
+/// The only thing that came out.
+fn only(line: &[u8]) -> Out {
+    let mut stream = line.to_vec();
+    stream.extend_from_slice(b"\r\n");
+    let mut out = run(&stream, &[]);
+    assert!(out.len() == 1 || out.last() == Some(&Out::Closed), "{}: {out:?}", line.escape_ascii());
+    out.remove(0)
+}
+
+#[test]
+fn lines_that_are_no_commands_are_refused_as_memcached_does() {
+    let long_key = "k".repeat(KEY_BYTES_MAX + 1);
+    let table: &[(&str, &[u8])] = &[
+        ("", reply::ERROR),
+        (" ", reply::ERROR),
+        ("foo", reply::ERROR),
+        ("get", reply::ERROR),
+        ("get ", reply::ERROR),
+        ("Get a", reply::ERROR),
+        ("\rget a", reply::ERROR),
+        ("get \x01", reply::BAD_LINE),
+        ("get a\x7fb", reply::BAD_LINE),
+        ("set", reply::ERROR),
+        ("set a 0 0", reply::ERROR),
+        ("set a 0 0 1 1 1", reply::ERROR),
+        ("set a 0 0 -1", reply::BAD_LINE),
+        ("set a 0 0 2147483646", reply::BAD_LINE),
+        ("set a 0 0 99999999999999999999999", reply::BAD_LINE),
+        ("set a x 0 1", reply::BAD_LINE),
+        ("set a -1 0 1", reply::BAD_LINE),
+        ("set a 4294967296 0 1", reply::BAD_LINE),
+        ("set a 0 x 1", reply::BAD_LINE),
+        ("set a 0 0 1x", reply::BAD_LINE),
+        ("set a x 0 1 noreply", b""),
+        ("cas a 0 0 1", reply::ERROR),
+        ("cas a 0 0 1 x", reply::BAD_LINE),
+        ("cas a 0 0 1 -1", reply::BAD_LINE),
+        ("cas a 0 0 1 1 x y", reply::ERROR),
+        ("delete", reply::ERROR),
+        ("delete a 1", reply::BAD_DELETE),
+        ("delete a 0 0", reply::BAD_DELETE),
+        ("delete a 0 noreply x", reply::ERROR),
+        ("incr a", reply::ERROR),
+        ("incr a x", reply::BAD_DELTA),
+        ("incr a -1", reply::BAD_DELTA),
+        ("incr a 18446744073709551616", reply::BAD_DELTA),
+        ("incr a x noreply", b""),
+        ("incr a noreply", b""),
+        ("decr a 1 2 3", reply::ERROR),
+        ("touch a", reply::ERROR),
+        ("touch a x", reply::BAD_EXPTIME),
+        ("touch a noreply", b""),
+        ("touch a 0 x y", reply::ERROR),
+        ("gat", reply::ERROR),
+        ("gat a", reply::BAD_EXPTIME),
+        ("flush_all x", reply::BAD_EXPTIME),
+        ("flush_all 1 2 3", reply::ERROR),
+        ("verbosity", reply::ERROR),
+        ("verbosity x", reply::BAD_LINE),
+        ("verbosity noreply", b""),
+        ("verbosity 0 1 2", reply::ERROR),
+        ("stats foo", reply::ERROR),
+        ("GET / HTTP/1.1", b""),
+        ("POST /x", b""),
+        ("Host: localhost", b""),
+    ];
+    for (line, expected) in table {
+        assert_eq!(only(line.as_bytes()), Out::Reply(expected), "{line}");
+    }
+    for command in ["get {}", "gets a {}", "gat 0 {}", "set {} 0 0 1", "delete {}", "incr {} 1", "touch {} 0"] {
+        assert_eq!(only(command.replace("{}", &long_key).as_bytes()), Out::Reply(reply::BAD_LINE), "{command}");
+    }
+}
+
+#[test]
+fn commands_are_read_with_their_options() {
+    let table = [
+        (
+            "  set  a  +1 -1 +3 noreply",
+            "Store(Store { verb: Set, key: [97], flags: 1, exptime: -1, data_bytes: 3, noreply: true })",
+        ),
+        (
+            "set a 4294967295 9999999999 0 x",
+            "Store(Store { verb: Set, key: [97], flags: 4294967295, exptime: 9999999999, data_bytes: 0, noreply: false })",
+        ),
+        (
+            "cas a 0 0 1 7",
+            "Store(Store { verb: Cas(7), key: [97], flags: 0, exptime: 0, data_bytes: 1, noreply: false })",
+        ),
+        (
+            "cas a 0 0 1 7 noreply",
+            "Store(Store { verb: Cas(7), key: [97], flags: 0, exptime: 0, data_bytes: 1, noreply: true })",
+        ),
+        ("delete a 0", "Delete { key: [97], noreply: false }"),
+        ("delete a 0 noreply", "Delete { key: [97], noreply: true }"),
+        ("delete noreply", "Delete { key: [110, 111, 114, 101, 112, 108, 121], noreply: false }"),
+        ("decr a +2 noreply", "Arithmetic { key: [97], delta: 2, decrement: true, noreply: true }"),
+        ("touch a 5 x", "Touch { key: [97], exptime: 5, noreply: false }"),
+        ("flush_all", "FlushAll { delay: 0, noreply: false }"),
+        ("flush_all noreply", "FlushAll { delay: 0, noreply: true }"),
+        ("flush_all -1", "FlushAll { delay: -1, noreply: false }"),
+        ("flush_all 10 noreply", "FlushAll { delay: 10, noreply: true }"),
+        ("verbosity 1 noreply", "Verbosity { noreply: true }"),
+        ("version x", "Version"),
+        ("quit noreply", "Quit"),
+        ("stats ", "Stats(General)"),
+        ("stats settings x", "Stats(Settings)"),
+    ];
+    for (line, expected) in table {
+        assert_eq!(run(format!("{line}\n").as_bytes(), &[]), [Out::Command(expected.to_owned())], "{line}");
+    }
+}
+
+#[test]
+fn keys_of_a_get_come_in_order() {
+    let Parsed::Command { command: Command::Get { keys, cas: true, touch: Some(-5) }, consumed } =
+        Parser::new(0).parse(b"gats -5  b a  b \nrest")
+    else {
+        panic!("a gats")
+    };
+    assert_eq!(consumed, 17);
+    assert!(keys.iter().eq([b"b", b"a", b"b"]));
+}
+
+#[test]
+fn a_refused_data_block_is_swallowed_a_bad_one_resyncs_at_its_length() {
+    let mut stream = format!("set a 0 0 {}\r\n", ITEM_BYTES_MAX + 1).into_bytes();
+    stream.extend(vec![b'\n'; ITEM_BYTES_MAX + 1]);
+    stream.extend_from_slice(b"\r\nset a 0 0 3\r\nabcdefgh\r\nversion\r\n");
+    let out = run(&stream, &[]);
+    assert_eq!(out[0], Out::Reply(reply::TOO_LARGE));
+    assert!(matches!(&out[1], Out::Command(set) if set.contains("Set")));
+    let rest = [Out::Reply(reply::BAD_DATA_CHUNK), Out::Reply(reply::ERROR), Out::Command("Version".into())];
+    assert_eq!(out[2..], rest);
+}
+
+#[test]
+fn long_lines_close_wherever_they_are_cut() {
+    for (length, close) in [(LINE_BYTES_MAX, false), (LINE_BYTES_MAX + 1, true)] {
+        let mut line = vec![b'x'; length];
+        let refused = [Out::Reply(reply::LINE_TOO_LONG), Out::Closed];
+        line.push(b'\n');
+        for cuts in [&[][..], &[length], &[1, LINE_BYTES_MAX, LINE_BYTES_MAX + 1]] {
+            let out = run(&line, cuts);
+            assert_eq!(out == refused, close, "{length} cut at {cuts:?}: {out:?}");
+        }
+    }
+    for (length, close) in [(GET_LINE_BYTES_MAX, false), (GET_LINE_BYTES_MAX + 1, true)] {
+        let mut line = b"get ".to_vec();
+        line.extend(b"k ".iter().cycle().take(length - 4));
+        line.push(b'\n');
+        for cuts in [&[][..], &[3000, length], &[100_000]] {
+            let out = run(&line, cuts);
+            assert_eq!(matches!(out[..], [Out::Reply(reply::LINE_TOO_LONG), Out::Closed]), close, "{length} {cuts:?}");
+        }
+    }
+}
+
+#[test]
+fn a_line_that_grows_byte_by_byte_is_searched_once() {
+    // Quadratic work on a megabyte would take minutes here.
+    let mut line = b"get ".to_vec();
+    line.extend(b"k ".iter().cycle().take(GET_LINE_BYTES_MAX - 4));
+    let mut parser = Parser::new(0);
+    for end in (1..line.len()).step_by(16) {
+        assert_eq!(parser.parse(&line[..end]), Parsed::Incomplete);
+    }
+}
+
+/// Streams that get deep: real commands, damaged ones, bodies of the right and wrong length, garbage.
+fn stream() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![
+        Just("a".to_owned()),
+        Just("noreply".to_owned()),
+        Just("k".repeat(KEY_BYTES_MAX)),
+        Just("k".repeat(KEY_BYTES_MAX + 1)),
+        (-3i64..12).prop_map(|number| number.to_string()),
+        Just(format!("{}", ITEM_BYTES_MAX + 1)),
+        Just("99999999999".to_owned()),
+        "[ -~]{0,6}",
+    ];
+    let name = prop::sample::select(vec![
+        "get",
+        "gets",
+        "gat",
+        "gats",
+        "set",
+        "add",
+        "append",
+        "cas",
+        "delete",
+        "incr",
+        "touch",
+        "flush_all",
+        "stats",
+        "version",
+        "verbosity",
+        "quit",
+        "GET",
+    ]);
+    let line = (name, prop::collection::vec(word, 0..7), prop::bool::ANY).prop_map(|(name, words, crlf)| {
+        format!("{name} {}{}", words.join(" "), if crlf { "\r\n" } else { "\n" }).into_bytes()
+    });
+    let set =
+        (0usize..9, prop::collection::vec(any::<u8>(), 0..9), prop::bool::ANY).prop_map(|(length, data, right)| {
+            let length = if right { data.len() } else { length };
+            [format!("set a 0 0 {length}\r\n").as_bytes(), &data, b"\r\n"].concat()
+        });
+    let garbage = prop::collection::vec(any::<u8>(), 0..40);
+    let long = (2000usize..2100).prop_map(|length| vec![b'z'; length]);
+    let piece = prop_oneof![6 => line, 4 => set, 1 => garbage, 1 => long];
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(11211),
+        ..ProptestConfig::with_cases(600)
+    })]
+
+    #[test]
+    fn any_cut_of_any_stream_gives_the_same(stream in stream(), cuts in prop::collection::vec(any::<usize>(), 0..20)) {
+        let whole = run(&stream, &[]);
+        prop_assert_eq!(&run(&stream, &cuts), &whole);
+        let bytewise: Vec<usize> = (0..stream.len()).collect();
+        prop_assert_eq!(&run(&stream, &bytewise), &whole);
+    }
+
+    #[test]
+    fn garbage_never_panics(stream in prop::collection::vec(any::<u8>(), 0..3000)) {
+        run(&stream, &[]);
+    }
+}

@@ -1,0 +1,291 @@
+//! [`Driver`]: one thread's ring and its way to every shard.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stratakv_base::Now;
+use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
+use stratakv_engine::{Io, Operation, Outcome, Reply, Shard};
+
+use crate::cell::TurnOutput;
+use crate::clock;
+use crate::runtime::Runtime;
+use crate::slot::{Inbox, Waiter};
+
+/// What a [`Driver::turn`] brought.
+#[derive(Debug)]
+pub enum Event {
+    /// An operation was answered.
+    Reply {
+        /// As given to [`Driver::submit`].
+        tag: u64,
+        /// The answer.
+        reply: Reply,
+    },
+    /// A socket request ended.
+    Net {
+        /// As given to [`Driver::net`].
+        tag: u64,
+        /// How it ended.
+        outcome: NetOutcome,
+    },
+}
+
+/// One thread's ring, carrying sockets and the disk I/O of the turns this thread runs.
+///
+/// Server cores, sessions and reactors are all drivers. Dropping one waits for its disk I/O and hands what follows to a reactor.
+pub struct Driver<S: Shard + 'static> {
+    runtime: Arc<Runtime<S>>,
+    ring: Box<dyn Ring + Send>,
+    inbox: Arc<Inbox>,
+    /// Work for each shard, gathered until its turn.
+    queues: Vec<Queue>,
+    /// Shards whose queue is not empty.
+    busy: Vec<u32>,
+    in_flight: InFlight,
+    completions: Vec<Completion>,
+    replies: Vec<(u64, Reply)>,
+    out: TurnOutput,
+    now: Now,
+    /// A reactor's number, if this is one: it takes what others leave, and sees to timers.
+    reactor: Option<usize>,
+    /// Going to rest: new I/O is for the reactors.
+    leaves_requests: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    completions: Vec<(Io, Outcome)>,
+    operations: Vec<(Waiter, Operation)>,
+    listed: bool,
+}
+
+impl<S: Shard> Driver<S> {
+    pub(crate) fn new(runtime: Arc<Runtime<S>>, ring: Box<dyn Ring + Send>, reactor: Option<usize>) -> Driver<S> {
+        Driver {
+            inbox: Inbox::new(ring.waker()),
+            queues: (0..runtime.cells.len()).map(|_| Queue::default()).collect(),
+            busy: Vec::new(),
+            in_flight: InFlight::default(),
+            completions: Vec::new(),
+            replies: Vec::new(),
+            out: TurnOutput::default(),
+            now: clock::now(),
+            runtime,
+            ring,
+            reactor,
+            leaves_requests: false,
+        }
+    }
+
+    /// Queues an operation for a shard's next turn. Its reply comes as an [`Event::Reply`] with `tag`.
+    pub fn submit(&mut self, shard: usize, tag: u64, operation: Operation) {
+        let waiter = Waiter::Inbox(Arc::clone(&self.inbox), tag);
+        self.queue(shard).operations.push((waiter, operation));
+    }
+
+    /// Queues a socket request. Its outcome comes as an [`Event::Net`] with `tag`.
+    pub fn net(&mut self, tag: u64, request: NetRequest) {
+        self.ring.net(tag, request);
+    }
+
+    /// Ends the requests in flight on a socket.
+    pub fn shutdown(&mut self, socket: &Socket) {
+        self.ring.shutdown(socket);
+    }
+
+    /// Ends this driver's wait from another thread.
+    pub fn waker(&self) -> Waker {
+        self.ring.waker()
+    }
+
+    /// The time of the last turn.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// Requests queued on or in flight in the ring.
+    pub fn in_flight(&self) -> usize {
+        self.ring.in_flight()
+    }
+
+    /// `io_uring` or `blocking`.
+    pub fn ring_name(&self) -> &'static str {
+        self.ring.name()
+    }
+
+    /// One turn: take completions, run the turns of the shards they and the queued operations belong to, submit everything in one
+    /// system call. Waits as told, but only for what is missing: events found before count towards `completions`.
+    ///
+    /// # Errors
+    /// The ring failed; drop the driver.
+    pub fn turn(&mut self, wait: Wait, events: &mut Vec<Event>) -> io::Result<()> {
+        let before = events.len();
+        self.gather(events);
+        self.run_shards(events);
+        let found = (events.len() - before) as u32;
+        match wait {
+            Wait::For { completions, timeout } if found < completions && !self.has_work() => {
+                self.wait(completions - found, timeout)?;
+                self.gather(events);
+                self.run_shards(events);
+                Ok(())
+            }
+            // Anything may have been queued by the shards' turns: hand it over, wait for nothing.
+            _ => self.ring.submit(Wait::None),
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.busy.is_empty() || self.reactor.is_some_and(|reactor| self.runtime.reactor_has_work(reactor, self.now))
+    }
+
+    fn wait(&mut self, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
+        let waker = self.ring.waker();
+        waker.announce_sleep();
+        let left = self.inbox.is_filled() || self.has_work();
+        if left {
+            waker.awake();
+            return self.ring.submit(Wait::None);
+        }
+        let timer = self.reactor.and_then(|reactor| self.runtime.reactor_timer(reactor, self.now));
+        let timeout = match (timeout, timer) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.ring.submit(Wait::For { completions, timeout })
+    }
+
+    /// Takes completions, replies others left, and (reactors) requests others left.
+    fn gather(&mut self, events: &mut Vec<Event>) {
+        self.now = clock::now();
+        let mut completions = mem::take(&mut self.completions);
+        self.ring.reap(&mut completions);
+        for completion in completions.drain(..) {
+            match completion {
+                Completion::Net { tag, outcome } => events.push(Event::Net { tag, outcome }),
+                Completion::Disk { tag, outcome } => {
+                    if let Some((shard, io)) = self.in_flight.remove(tag) {
+                        self.queue(shard as usize).completions.push((io, outcome));
+                    }
+                }
+            }
+        }
+        self.completions = completions;
+        self.inbox.take(&mut self.replies);
+        self.hand_out(events);
+        if let Some(reactor) = self.reactor {
+            for (shard, io, request) in self.runtime.take_left(reactor) {
+                self.start_io(shard, io, request);
+            }
+            for shard in self.runtime.due_shards(reactor, self.now) {
+                self.queue(shard);
+            }
+        }
+    }
+
+    fn hand_out(&mut self, events: &mut Vec<Event>) {
+        events.extend(self.replies.drain(..).map(|(tag, reply)| Event::Reply { tag, reply }));
+    }
+
+    /// The turns of all shards with work; what they ask for goes on the ring.
+    fn run_shards(&mut self, events: &mut Vec<Event>) {
+        while let Some(shard) = self.busy.pop() {
+            let queue = &mut self.queues[shard as usize];
+            queue.listed = false;
+            let (mut completions, mut operations) = (mem::take(&mut queue.completions), mem::take(&mut queue.operations));
+            let cell = &self.runtime.cells[shard as usize];
+            cell.turn(self.now, Some(&self.inbox), &mut completions, &mut operations, &mut self.out);
+            let queue = &mut self.queues[shard as usize];
+            (queue.completions, queue.operations) = (completions, operations);
+            if self.leaves_requests {
+                self.runtime.leave_requests(shard, &mut self.out.requests);
+            }
+            let mut requests = mem::take(&mut self.out.requests);
+            for (io, request) in requests.drain(..) {
+                self.start_io(shard, io, request);
+            }
+            self.out.requests = requests;
+            self.runtime.after_turn(shard, &mut self.out, self.reactor);
+        }
+        mem::swap(&mut self.replies, &mut self.out.own);
+        self.hand_out(events);
+        self.out.fire();
+    }
+
+    fn start_io(&mut self, shard: u32, io: Io, request: DiskRequest) {
+        let tag = self.in_flight.insert(shard, io);
+        self.ring.disk(tag, &self.runtime.cells[shard as usize].volume, request);
+    }
+
+    fn queue(&mut self, shard: usize) -> &mut Queue {
+        let queue = &mut self.queues[shard];
+        if !queue.listed {
+            queue.listed = true;
+            self.busy.push(shard as u32);
+        }
+        queue
+    }
+}
+
+impl<S: Shard> Driver<S> {
+    /// Sees this ring's disk I/O through and leaves what follows from it to the reactors, so that the thread may turn to other things:
+    /// other threads' writes may ride on requests of this ring, and nobody else can reap it. Cheap when nothing is in flight.
+    ///
+    /// # Errors
+    /// The ring failed; drop the driver.
+    pub fn rest(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        while self.in_flight.len() > 0 || !self.busy.is_empty() {
+            if self.busy.is_empty() {
+                self.ring.submit(Wait::For { completions: 1, timeout: None })?;
+            }
+            self.gather(events);
+            self.leaves_requests = true;
+            self.run_shards(events);
+            self.leaves_requests = false;
+        }
+        Ok(())
+    }
+}
+
+impl<S: Shard + 'static> Drop for Driver<S> {
+    fn drop(&mut self) {
+        if self.rest(&mut Vec::new()).is_err() {
+            tracing::error!("the I/O ring failed while closing; what was in flight is in doubt");
+        }
+    }
+}
+
+/// The ring's tags: which shard's which request.
+#[derive(Default)]
+struct InFlight {
+    entries: Vec<Option<(u32, Io)>>,
+    free: Vec<u32>,
+}
+
+impl InFlight {
+    fn insert(&mut self, shard: u32, io: Io) -> u64 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = Some((shard, io));
+                u64::from(slot)
+            }
+            None => {
+                self.entries.push(Some((shard, io)));
+                (self.entries.len() - 1) as u64
+            }
+        }
+    }
+
+    fn remove(&mut self, tag: u64) -> Option<(u32, Io)> {
+        let entry = self.entries.get_mut(tag as usize)?.take();
+        self.free.push(tag as u32);
+        entry
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}

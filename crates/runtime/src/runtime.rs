@@ -1,0 +1,255 @@
+//! [`Runtime`]: all shards of a store, its reactors, and the ways in without a ring.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use stratakv_base::Now;
+use stratakv_device::ring::RingKind;
+use stratakv_device::{DiskRequest, Pool, Volume, Waker, open_ring, sync};
+use stratakv_engine::{Io, Operation, Reply, Shard, ShardId, Statistic};
+
+use crate::cell::{Cell, TurnOutput};
+use crate::clock;
+use crate::driver::Driver;
+use crate::reactor;
+use crate::slot::{Pending, Slot, Waiter, lock};
+
+/// A shard ready to run, with its volume and its pool of blocks.
+pub struct Member<S> {
+    /// The shard.
+    pub shard: S,
+    /// Its volume.
+    pub volume: Arc<Volume>,
+    /// Its blocks.
+    pub pool: Pool,
+}
+
+/// How to run.
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimeOptions {
+    /// What carries the I/O of threads with a ring.
+    pub ring: RingKind,
+    /// Entries of each ring: the most requests handed over in one system call.
+    pub ring_entries: u32,
+    /// Background threads for futures, timers and what blocking callers leave; at least 1.
+    pub reactors: usize,
+}
+
+/// All shards of one store, and its reactors.
+pub struct Runtime<S: Shard + 'static> {
+    pub(crate) cells: Vec<Cell<S>>,
+    reactors: Vec<ReactorDoor>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    stopping: AtomicBool,
+    options: RuntimeOptions,
+}
+
+/// Where others leave work for a reactor.
+struct ReactorDoor {
+    left: Mutex<Vec<(u32, Io, DiskRequest)>>,
+    filled: AtomicBool,
+    waker: Waker,
+}
+
+impl<S: Shard + 'static> Runtime<S> {
+    /// Starts the reactors.
+    ///
+    /// # Errors
+    /// No ring or no thread could be made.
+    pub fn start(members: Vec<Member<S>>, options: RuntimeOptions) -> io::Result<Arc<Runtime<S>>> {
+        let count = options.reactors.clamp(1, members.len().max(1));
+        let rings = (0..count)
+            .map(|_| open_ring(options.ring, options.ring_entries))
+            .collect::<io::Result<Vec<_>>>()?;
+        let doors = rings.iter().map(|ring| ReactorDoor {
+            left: Mutex::default(),
+            filled: false.into(),
+            waker: ring.waker(),
+        });
+        let runtime = Arc::new(Runtime {
+            reactors: doors.collect(),
+            cells: members.into_iter().map(|m| Cell::new(m.shard, m.volume, m.pool)).collect(),
+            threads: Mutex::default(),
+            stopping: false.into(),
+            options,
+        });
+        for (number, ring) in rings.into_iter().enumerate() {
+            let thread = reactor::spawn(&runtime, ring, number)?;
+            lock(&runtime.threads).push(thread);
+        }
+        Ok(runtime)
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// A ring of its own for the calling thread: for servers and sessions.
+    ///
+    /// # Errors
+    /// The ring could not be made.
+    pub fn driver(self: &Arc<Self>) -> io::Result<Driver<S>> {
+        let ring = open_ring(self.options.ring, self.options.ring_entries)?;
+        Ok(Driver::new(Arc::clone(self), ring, None))
+    }
+
+    /// Does one operation, in the calling thread as far as possible: a hit in the cache costs the shard's turn and nothing else; a single
+    /// read or write is done in place; only when a turn asks for more than one request at once does a reactor take them.
+    pub fn execute(&self, shard: usize, operation: Operation) -> Reply {
+        let slot = Slot::new(1);
+        self.run(shard, vec![(Waiter::Slot(Arc::clone(&slot), 0), operation)], &slot);
+        slot.wait().pop().unwrap_or(Reply::Failed(stratakv_engine::Error::Closed))
+    }
+
+    /// Does several operations at once; their I/O overlaps on the reactors. Replies are in the order asked.
+    pub fn execute_many(&self, operations: Vec<(usize, Operation)>) -> Vec<Reply> {
+        let slot = Slot::new(operations.len());
+        let mut queues: Vec<Vec<(Waiter, Operation)>> = self.cells.iter().map(|_| Vec::new()).collect();
+        for (index, (shard, operation)) in operations.into_iter().enumerate() {
+            queues[shard].push((Waiter::Slot(Arc::clone(&slot), index as u32), operation));
+        }
+        let mut out = TurnOutput::default();
+        for (shard, mut queue) in queues.into_iter().enumerate().filter(|(_, queue)| !queue.is_empty()) {
+            self.cells[shard].turn(clock::now(), None, &mut Vec::new(), &mut queue, &mut out);
+            self.leave_requests(shard as u32, &mut out.requests);
+            self.after_turn(shard as u32, &mut out, None);
+        }
+        out.fire();
+        slot.wait()
+    }
+
+    /// An operation as a future.
+    pub fn execute_async(self: &Arc<Self>, shard: usize, operation: Operation) -> Pending<S> {
+        Pending::new(Arc::clone(self), shard, operation)
+    }
+
+    /// Begins an operation; a reactor does its I/O.
+    pub(crate) fn begin(&self, shard: usize, operation: Operation, waiter: Waiter) {
+        let mut out = TurnOutput::default();
+        self.cells[shard].turn(clock::now(), None, &mut Vec::new(), &mut vec![(waiter, operation)], &mut out);
+        self.leave_requests(shard as u32, &mut out.requests);
+        self.after_turn(shard as u32, &mut out, None);
+        out.fire();
+    }
+
+    /// Turns of one shard in the calling thread, doing its I/O in place while `slot` is not ready and there is one request at a time.
+    fn run(&self, shard: usize, mut operations: Vec<(Waiter, Operation)>, slot: &Slot) {
+        let cell = &self.cells[shard];
+        let mut out = TurnOutput::default();
+        let mut completions = Vec::new();
+        loop {
+            cell.turn(clock::now(), None, &mut completions, &mut operations, &mut out);
+            self.after_turn(shard as u32, &mut out, None);
+            out.fire();
+            if out.requests.len() != 1 || slot.is_ready() {
+                self.leave_requests(shard as u32, &mut out.requests);
+                return;
+            }
+            for (io, request) in out.requests.drain(..) {
+                completions.push((io, sync::execute(&cell.volume, request)));
+            }
+        }
+    }
+
+    /// After a turn, lock released: messages go to their shards; attention goes to the reactor that sees to the shard.
+    pub(crate) fn after_turn(&self, shard: u32, out: &mut TurnOutput, by_reactor: Option<usize>) {
+        for (to, message) in out.messages.drain(..) {
+            if let Some(cell) = self.cells.get(to.0 as usize) {
+                cell.leave_message(ShardId(shard), message);
+                self.reactors[self.reactor_of(to.0)].waker.wake();
+            }
+        }
+        if std::mem::take(&mut out.attention) && by_reactor != Some(self.reactor_of(shard)) {
+            self.reactors[self.reactor_of(shard)].waker.wake();
+        }
+    }
+
+    /// Hands I/O to the shard's reactor.
+    pub(crate) fn leave_requests(&self, shard: u32, requests: &mut Vec<(Io, DiskRequest)>) {
+        if requests.is_empty() {
+            return;
+        }
+        let door = &self.reactors[self.reactor_of(shard)];
+        lock(&door.left).extend(requests.drain(..).map(|(io, request)| (shard, io, request)));
+        door.filled.store(true, Ordering::Release);
+        door.waker.wake();
+    }
+
+    fn reactor_of(&self, shard: u32) -> usize {
+        shard as usize % self.reactors.len()
+    }
+
+    fn shards_of(&self, reactor: usize) -> impl Iterator<Item = usize> {
+        (reactor..self.cells.len()).step_by(self.reactors.len())
+    }
+
+    pub(crate) fn take_left(&self, reactor: usize) -> Vec<(u32, Io, DiskRequest)> {
+        let door = &self.reactors[reactor];
+        if !door.filled.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut lock(&door.left))
+    }
+
+    pub(crate) fn due_shards(&self, reactor: usize, now: Now) -> Vec<usize> {
+        self.shards_of(reactor).filter(|shard| self.cells[*shard].is_due(now.mono)).collect()
+    }
+
+    pub(crate) fn reactor_has_work(&self, reactor: usize, now: Now) -> bool {
+        self.is_stopping()
+            || self.reactors[reactor].filled.load(Ordering::Acquire)
+            || self.shards_of(reactor).any(|shard| self.cells[shard].is_due(now.mono))
+    }
+
+    pub(crate) fn reactor_timer(&self, reactor: usize, now: Now) -> Option<Duration> {
+        let earliest = self.shards_of(reactor).filter_map(|shard| self.cells[shard].wake_at()).min()?;
+        Some(clock::until(now.mono, earliest))
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Counters and gauges, values of equal names added over the shards.
+    pub fn statistics(&self) -> Vec<Statistic> {
+        let mut all = Vec::new();
+        self.cells.iter().for_each(|cell| cell.statistics(&mut all));
+        let mut sums: Vec<Statistic> = Vec::new();
+        for one in all {
+            match sums.iter_mut().find(|sum| sum.name == one.name) {
+                Some(sum) => sum.value += one.value,
+                None => sums.push(one),
+            }
+        }
+        sums
+    }
+
+    /// Looks at each shard between turns.
+    pub fn look<R>(&self, mut look: impl FnMut(&S) -> R) -> Vec<R> {
+        self.cells.iter().map(|cell| cell.with_shard(&mut look)).collect()
+    }
+
+    /// Finishes what was accepted, closes every shard, ends the reactors. Later operations are answered `Closed`. Idempotent.
+    pub fn close(&self) {
+        let mut out = TurnOutput::default();
+        for (shard, cell) in self.cells.iter().enumerate() {
+            cell.begin_close(clock::now(), &mut out);
+            self.leave_requests(shard as u32, &mut out.requests);
+            self.reactors[self.reactor_of(shard as u32)].waker.wake();
+        }
+        out.fire();
+        self.cells.iter().for_each(Cell::wait_closed);
+        self.stopping.store(true, Ordering::SeqCst);
+        self.reactors.iter().for_each(|reactor| reactor.waker.wake());
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a reactor thread ended by a panic");
+            }
+        }
+    }
+}

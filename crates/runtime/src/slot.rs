@@ -1,0 +1,183 @@
+//! Where replies go: an [`Inbox`] of a thread with a ring, or a [`Slot`] of a blocking call or a future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake};
+use std::thread::Thread;
+
+use stratakv_device::Waker;
+use stratakv_engine::{Error, Operation, Reply, Shard};
+
+use crate::runtime::Runtime;
+
+/// Who waits for a reply.
+#[derive(Clone)]
+pub(crate) enum Waiter {
+    /// A thread with a ring, and its tag.
+    Inbox(Arc<Inbox>, u64),
+    /// A blocking call or a future, and which of its replies.
+    Slot(Arc<Slot>, u32),
+}
+
+/// Replies for a thread with a ring, left by turns that other threads ran.
+pub(crate) struct Inbox {
+    replies: Mutex<Vec<(u64, Reply)>>,
+    filled: AtomicBool,
+    waker: Waker,
+}
+
+impl Inbox {
+    pub(crate) fn new(waker: Waker) -> Arc<Inbox> {
+        Arc::new(Inbox { replies: Mutex::default(), filled: false.into(), waker })
+    }
+
+    /// Leaves a reply; the caller wakes afterwards, once a turn.
+    pub(crate) fn leave(&self, tag: u64, reply: Reply) {
+        lock(&self.replies).push((tag, reply));
+        self.filled.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Takes what was left. No lock, no write if there is nothing.
+    pub(crate) fn take(&self, into: &mut Vec<(u64, Reply)>) {
+        if self.filled.load(Ordering::Acquire) && self.filled.swap(false, Ordering::AcqRel) {
+            into.append(&mut lock(&self.replies));
+        }
+    }
+
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::Acquire)
+    }
+}
+
+/// Replies of one blocking call or future, in the order of its operations.
+#[derive(Default)]
+pub(crate) struct Slot(Mutex<SlotState>);
+
+#[derive(Default)]
+struct SlotState {
+    replies: Vec<Option<Reply>>,
+    missing: usize,
+    waker: Option<std::task::Waker>,
+}
+
+impl Slot {
+    pub(crate) fn new(replies: usize) -> Arc<Slot> {
+        let state = SlotState { replies: vec![None; replies], missing: replies, waker: None };
+        Arc::new(Slot(Mutex::new(state)))
+    }
+
+    /// Leaves a reply; if it was the last one missing, gives back the waker to fire once the turn is over.
+    pub(crate) fn leave(&self, index: u32, reply: Reply) -> Option<std::task::Waker> {
+        let mut state = lock(&self.0);
+        let place = state.replies.get_mut(index as usize)?;
+        if place.replace(reply).is_none() {
+            state.missing -= 1;
+        }
+        if state.missing == 0 { state.waker.take() } else { None }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        lock(&self.0).missing == 0
+    }
+
+    /// The replies if all are there; else `waker` is fired when they are.
+    pub(crate) fn poll(&self, waker: &std::task::Waker) -> Option<Vec<Reply>> {
+        let mut state = lock(&self.0);
+        if state.missing == 0 {
+            return Some(take_replies(&mut state));
+        }
+        state.waker = Some(waker.clone());
+        None
+    }
+
+    /// The replies if all are there.
+    pub(crate) fn take(&self) -> Option<Vec<Reply>> {
+        let mut state = lock(&self.0);
+        (state.missing == 0).then(|| take_replies(&mut state))
+    }
+
+    /// Parks the calling thread until all replies are there.
+    pub(crate) fn wait(&self) -> Vec<Reply> {
+        thread_local! {
+            static UNPARK: std::task::Waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
+        }
+        UNPARK.with(|waker| {
+            loop {
+                if let Some(replies) = self.poll(waker) {
+                    return replies;
+                }
+                std::thread::park();
+            }
+        })
+    }
+}
+
+fn take_replies(state: &mut SlotState) -> Vec<Reply> {
+    let replies = std::mem::take(&mut state.replies).into_iter();
+    replies.map(|reply| reply.unwrap_or(Reply::Failed(Error::Unknown("the reply was lost")))).collect()
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// An operation under way, as a future for any runtime. It starts at the first poll; a hit in the cache is answered there, without a hop.
+///
+/// Dropping it suppresses the reply, never a write that has begun.
+#[must_use = "futures do nothing unless polled"]
+pub struct Pending<S: Shard + 'static> {
+    runtime: Arc<Runtime<S>>,
+    state: PendingState,
+}
+
+enum PendingState {
+    Fresh(usize, Option<Operation>),
+    Started(Arc<Slot>),
+    Done,
+}
+
+impl<S: Shard> Pending<S> {
+    pub(crate) fn new(runtime: Arc<Runtime<S>>, shard: usize, operation: Operation) -> Self {
+        Pending { runtime, state: PendingState::Fresh(shard, Some(operation)) }
+    }
+}
+
+impl<S: Shard> Future for Pending<S> {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
+        let this = &mut *self;
+        if let PendingState::Fresh(shard, operation) = &mut this.state {
+            let shard = *shard;
+            let Some(operation) = operation.take() else { return Poll::Pending };
+            let slot = Slot::new(1);
+            this.runtime.begin(shard, operation, Waiter::Slot(Arc::clone(&slot), 0));
+            this.state = PendingState::Started(slot);
+        }
+        let PendingState::Started(slot) = &this.state else {
+            return Poll::Ready(Reply::Failed(Error::Unknown("the future was polled after it had ended")));
+        };
+        match slot.poll(context.waker()) {
+            Some(mut replies) => {
+                this.state = PendingState::Done;
+                Poll::Ready(replies.pop().unwrap_or(Reply::Failed(Error::Closed)))
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Locks, also after a panic elsewhere: what these locks guard is left whole between statements.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,48 @@
+//! The table of operations in progress: token → who waits for the reply.
+
+use stratakv_engine::Token;
+
+use crate::slot::Waiter;
+
+#[derive(Default)]
+pub(crate) struct Tokens {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+struct Entry {
+    generation: u32,
+    waiter: Option<Waiter>,
+}
+
+impl Tokens {
+    /// A new token for `waiter`.
+    pub(crate) fn insert(&mut self, waiter: Waiter) -> Token {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry { generation: 0, waiter: None });
+            (self.entries.len() - 1) as u32
+        });
+        let entry = &mut self.entries[slot as usize];
+        entry.waiter = Some(waiter);
+        Token { slot, generation: entry.generation }
+    }
+
+    /// Ends `token`. `None` if it was not live: the engine broke the rule of one terminal reply.
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Waiter> {
+        let entry = self.entries.get_mut(token.slot as usize).filter(|e| e.generation == token.generation)?;
+        let waiter = entry.waiter.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(token.slot);
+        Some(waiter)
+    }
+
+    /// Who waits for a live token.
+    pub(crate) fn get(&self, token: Token) -> Option<&Waiter> {
+        self.entries.get(token.slot as usize).filter(|e| e.generation == token.generation)?.waiter.as_ref()
+    }
+
+    /// Operations in progress.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}

@@ -1,0 +1,234 @@
+//! The runtime against a toy engine: one page for each one-byte key, no cache, a write and a flush for each put.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread;
+
+use bytes::Bytes;
+use stratakv_base::{CollectionId, Expiry, Key, Level, Mono};
+use stratakv_device::ring::RingKind;
+use stratakv_device::volume::OpenMode;
+use stratakv_device::{Class, Part, Pool, Volume, Wait};
+use stratakv_engine::{
+    Budget, Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, Message, Operation, Outcome, Record, RecordPart,
+    Reply, Room, Shard, ShardId, Statistic, Token, Value,
+};
+use stratakv_runtime::{Event, Member, Runtime, RuntimeOptions};
+
+#[derive(Default)]
+struct Toy {
+    next: u32,
+    waiting: HashMap<u32, Token>,
+    closed: bool,
+    room: usize,
+    timer: Option<(Mono, Token)>,
+}
+
+fn page_of(key: &Key) -> u64 {
+    u64::from(key.user()[0]) * 4096
+}
+
+impl Toy {
+    fn io(&mut self, token: Token) -> Io {
+        self.next += 1;
+        self.waiting.insert(self.next, token);
+        Io { slot: self.next, generation: 0 }
+    }
+}
+
+impl Shard for Toy {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+    fn room(&self) -> Room {
+        Room { reads: 1, writes: 1, write_bytes: 1 }
+    }
+    fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
+        if self.waiting.len() >= self.room {
+            return Err(operation);
+        }
+        match operation {
+            Operation::Get { key, .. } => {
+                let io = self.io(token);
+                effects.read(io, page_of(&key), effects.block(Class::Page).unwrap(), 4096);
+            }
+            Operation::Write { changes, .. } => {
+                let ChangeKind::Put { value, .. } = &changes[0].kind else { unreachable!() };
+                let mut block = effects.block(Class::Page).unwrap();
+                block.fill(0);
+                block[..value.len()].copy_from_slice(value);
+                let io = self.io(token);
+                effects.write(io, page_of(&changes[0].key), vec![Part::whole(Arc::new(block))], false);
+            }
+            // Stands for any timer: answers a second after it was asked, by the engine's clock.
+            Operation::Sync => {
+                let at = Mono(effects.now().mono.0 + 20_000_000);
+                self.timer = Some((at, token));
+            }
+            _ => effects.reply(token, Reply::Failed(Error::Busy)),
+        }
+        Ok(())
+    }
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        let token = self.waiting.remove(&io.slot).unwrap();
+        match outcome {
+            Outcome::Read(block, result) => {
+                result.unwrap();
+                let value = Value::Inline(Bytes::copy_from_slice(&block[..8]));
+                let record = Record { value, value_bytes: 8, flags: 0, version: 1, expiry: Expiry::NEVER };
+                effects.reply(token, Reply::Record(Some(record)));
+            }
+            Outcome::Write(result) => {
+                result.unwrap();
+                let io = self.io(token);
+                effects.flush(io);
+            }
+            Outcome::Flush(result) => {
+                result.unwrap();
+                effects.reply(token, Reply::Done { version: 1, existed: false });
+            }
+            Outcome::Discard(_) => unreachable!(),
+        }
+    }
+    fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
+    fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
+        if let Some((at, token)) = self.timer {
+            if at <= effects.now().mono {
+                self.timer = None;
+                effects.reply(token, Reply::Done { version: 0, existed: false });
+            } else {
+                effects.wake_at(at);
+            }
+        }
+    }
+    fn cancel(&mut self, _: Token) {}
+    fn close(&mut self, _: &mut Effects) {
+        self.closed = true;
+    }
+    fn is_closed(&self) -> bool {
+        self.closed && self.waiting.is_empty()
+    }
+    fn statistics(&self, _: &mut Vec<Statistic>) {}
+}
+
+fn start(kind: RingKind, shards: usize, room: usize) -> (tempfile::TempDir, Arc<Runtime<Toy>>) {
+    let directory = tempfile::tempdir().unwrap();
+    let members = (0..shards).map(|number| {
+        let path = directory.path().join(format!("{number}.vol"));
+        let volume = Volume::open(&path, OpenMode { create: true, read_only: false }).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(256 * 4096).unwrap();
+        Member { shard: Toy { room, ..Toy::default() }, volume: Arc::new(volume), pool: Pool::new(4 << 20) }
+    });
+    let options = RuntimeOptions { ring: kind, ring_entries: 64, reactors: 2 };
+    let runtime = Runtime::start(members.collect(), options).unwrap();
+    (directory, runtime)
+}
+
+fn key(byte: u8) -> Key {
+    Key::new(CollectionId(0), &[byte]).unwrap()
+}
+fn put(byte: u8, value: u64) -> Operation {
+    let value = Bytes::copy_from_slice(&value.to_le_bytes());
+    let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
+    let change = Change { key: key(byte), expect: Expect::Any, kind };
+    Operation::Write { changes: vec![change], level: Level::PowerLoss, txn: None }
+}
+fn get(byte: u8) -> Operation {
+    Operation::Get { key: key(byte), part: RecordPart::Whole }
+}
+fn number(reply: &Reply) -> u64 {
+    let Reply::Record(Some(record)) = reply else { panic!("{reply:?}") };
+    u64::from_le_bytes(record.value.to_bytes()[..].try_into().unwrap())
+}
+
+struct Unpark(thread::Thread);
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+fn every_way_in_gives_the_same_answers(kind: RingKind) {
+    let (_directory, runtime) = start(kind, 2, 8);
+    assert!(matches!(runtime.execute(0, put(1, 11)), Reply::Done { .. }));
+    assert_eq!(number(&runtime.execute(0, get(1))), 11);
+    let writes = (0..40).map(|i| (usize::from(i) % 2, put(i, 100 + u64::from(i)))).collect();
+    assert!(runtime.execute_many(writes).iter().all(|reply| matches!(reply, Reply::Done { .. })));
+    let reads = runtime.execute_many((0..40).map(|i| (usize::from(i) % 2, get(i))).collect());
+    assert!(reads.iter().map(number).eq(100..140));
+    assert!(matches!(block_on(runtime.execute_async(1, put(7, 77))), Reply::Done { .. }));
+    assert_eq!(number(&block_on(runtime.execute_async(1, get(7)))), 77);
+    let mut driver = runtime.driver().unwrap();
+    (0..40).for_each(|i| driver.submit(usize::from(i) % 2, u64::from(i), get(i)));
+    let mut events = Vec::new();
+    while events.len() < 40 {
+        driver.turn(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
+    }
+    for event in &events {
+        let Event::Reply { tag, reply } = event else { panic!("{event:?}") };
+        assert_eq!(number(reply), if *tag == 7 { 77 } else { 100 + tag });
+    }
+    drop(driver);
+    runtime.close();
+    assert!(matches!(runtime.execute(0, get(1)), Reply::Failed(Error::Closed)));
+}
+
+#[test]
+fn every_way_in_gives_the_same_answers_on_io_uring() {
+    every_way_in_gives_the_same_answers(RingKind::Auto);
+}
+
+#[test]
+fn every_way_in_gives_the_same_answers_on_threads() {
+    every_way_in_gives_the_same_answers(RingKind::Blocking);
+}
+
+#[test]
+fn a_timer_fires_without_any_caller() {
+    let (_directory, runtime) = start(RingKind::Auto, 1, 8);
+    assert!(matches!(runtime.execute(0, Operation::Sync), Reply::Done { .. }));
+    runtime.close();
+}
+
+#[test]
+fn many_threads_with_little_room_are_all_answered() {
+    let (_directory, runtime) = start(RingKind::Auto, 2, 3);
+    thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let runtime = &runtime;
+            scope.spawn(move || {
+                for round in 0..50u64 {
+                    let shard = usize::from(thread) % 2;
+                    assert!(matches!(runtime.execute(shard, put(thread, round)), Reply::Done { .. }));
+                    assert_eq!(number(&runtime.execute(shard, get(thread))), round);
+                }
+            });
+        }
+    });
+    runtime.close();
+}
+
+#[test]
+fn a_dropped_driver_sees_its_writes_through() {
+    let (_directory, runtime) = start(RingKind::Auto, 1, 64);
+    let mut driver = runtime.driver().unwrap();
+    (0..32).for_each(|i| driver.submit(0, u64::from(i), put(i, 500 + u64::from(i))));
+    driver.turn(Wait::None, &mut Vec::new()).unwrap();
+    drop(driver);
+    // Their flushes were left to a reactor; closing waits for them.
+    runtime.close();
+    assert!(runtime.look(Shard::is_closed).iter().all(|closed| *closed));
+}

@@ -1,0 +1,84 @@
+//! What a shard is told when it is opened, and what opening and checking find.
+
+use stratakv_base::Corruption;
+use stratakv_device::Geometry;
+
+/// How to create or open one shard's volume.
+#[derive(Clone, Debug)]
+pub struct SlabConfig {
+    /// The store's identity; seeds every checksum.
+    pub uuid: [u8; 16],
+    /// This shard's number.
+    pub shard: u32,
+    /// Shards of the store.
+    pub shards: u32,
+    /// The device under the volume.
+    pub geometry: Geometry,
+    /// Index, page table and cache of this shard together, in bytes.
+    pub memory_bytes: u64,
+    /// Most page reads in flight, and most page writes of one durability group; 32 is a good value.
+    pub depth: u32,
+    /// The volume grows to this many bytes at most.
+    pub capacity_bytes: Option<u64>,
+    /// Length of the volume now, in bytes.
+    pub volume_bytes: u64,
+    /// Refuse changes and write nothing, not even superblocks.
+    pub read_only: bool,
+    /// Check mode: recovery also compares its own accounting ([`crate::Slab::check`] is complete right after opening).
+    pub verify: bool,
+}
+
+/// What recovery found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The volume was closed in order.
+    pub clean: bool,
+    /// Writes that were under way at the crash and are void.
+    pub torn: u64,
+    /// Damage to data that was durable.
+    pub corrupt: Vec<Corruption>,
+    /// Live records.
+    pub records: u64,
+    /// Logical pages.
+    pub pages: u64,
+    /// Items stored as runs of pages.
+    pub runs: u64,
+    /// Older copies of records still on the medium, to be cleared.
+    pub stale: u64,
+    /// One superblock was damaged and has been written again from the other.
+    pub superblock_repaired: bool,
+    /// Bytes read.
+    pub read_bytes: u64,
+}
+
+/// Accounting of a shard: what is on the medium, against the index and the space maps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Records in the index.
+    pub records: u64,
+    /// Logical pages.
+    pub pages: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Pages of runs.
+    pub run_pages: u64,
+    /// Free physical pages.
+    pub free_pages: u64,
+    /// Physical pages waiting for a flush or a read before they are reused.
+    pub limbo_pages: u64,
+    /// Physical pages in all (`usable` / 4096).
+    pub total_pages: u64,
+    /// Older copies not yet cleared.
+    pub stale: u64,
+    /// Damage found on the medium since the volume was opened.
+    pub corrupt: Vec<Corruption>,
+    /// Sums that do not add up: defects of this program, not of the medium.
+    pub mistakes: Vec<String>,
+}
+
+impl CheckReport {
+    /// No damage, and everything adds up.
+    pub fn is_sound(&self) -> bool {
+        self.corrupt.is_empty() && self.mistakes.is_empty()
+    }
+}

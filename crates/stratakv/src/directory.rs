@@ -1,0 +1,235 @@
+//! The files of one store: `store.toml` (what it is), `LOCK`, `shard-NNN.vol`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use stratakv_base::limits::SHARDS_MAX;
+
+use crate::error::Error;
+
+/// Version of the layout of a store's directory and of `store.toml`.
+pub(crate) const FORMAT: u32 = 1;
+
+/// What a store is: everything that is fixed at its creation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) format: u32,
+    pub(crate) engine: String,
+    pub(crate) shards: u32,
+    pub(crate) uuid: String,
+    /// False until every volume is durable: a store that is not complete holds nothing yet and may be made anew.
+    pub(crate) complete: bool,
+}
+
+impl Manifest {
+    pub(crate) fn uuid_bytes(&self) -> Option<[u8; 16]> {
+        let digits = self.uuid.as_bytes();
+        if digits.len() != 32 {
+            return None;
+        }
+        let mut uuid = [0; 16];
+        for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(uuid)
+    }
+}
+
+/// A store's directory, locked.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) path: PathBuf,
+    /// Holds the lock while it is open.
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes (if told) and locks the directory.
+    pub(crate) fn lock(path: &Path, create: bool, read_only: bool) -> Result<Directory, Error> {
+        if !path.exists() {
+            if !create {
+                return Err(Error::NotFound { path: path.into() });
+            }
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+            made.map_err(io_error("create", path))?;
+            sync_parent(path);
+        } else if !path.is_dir() {
+            return Err(Error::Option(format!("{} is not a directory: a store is a directory", path.display())));
+        }
+        let lock = lock_file(path, create, read_only)?;
+        Ok(Directory { path: path.into(), _lock: lock })
+    }
+
+    pub(crate) fn volume_path(&self, shard: u32) -> PathBuf {
+        self.path.join(format!("shard-{shard:03}.vol"))
+    }
+
+    pub(crate) fn manifest_path(&self) -> PathBuf {
+        self.path.join("store.toml")
+    }
+
+    /// The manifest, if there is one.
+    pub(crate) fn read_manifest(&self) -> Result<Option<Manifest>, Error> {
+        let path = self.manifest_path();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.no_manifest(),
+            Err(error) => return Err(io_error("read", &path)(error)),
+        };
+        parse(&text).map(Some).map_err(|refusal| refusal.at(path))
+    }
+
+    /// No `store.toml`: fine in an empty directory, damage beside volumes.
+    fn no_manifest(&self) -> Result<Option<Manifest>, Error> {
+        if self.volume_path(0).exists() {
+            let why = "it is missing, though volumes lie beside it. Restore it from a backup: it holds `format`, `engine`, `shards`, \
+                       `uuid` (32 hexadecimal digits, bytes 16 to 31 of each volume) and `complete = true`";
+            return Err(Error::Damaged { path: self.manifest_path(), why: why.into() });
+        }
+        Ok(None)
+    }
+
+    /// Replaces the manifest, durably: the new one or the old one is there after a crash, never half of one.
+    pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), Error> {
+        let path = self.manifest_path();
+        let temporary = self.path.join("store.toml.new");
+        let body = toml::to_string(manifest).map_err(|error| Error::Option(error.to_string()))?;
+        let text = format!("# What this StrataKV store is. Fixed at its creation: do not edit.\n{body}");
+        let write = || -> io::Result<()> {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(io_error("write", &path))
+    }
+}
+
+enum Refusal {
+    Newer(u32),
+    Damaged(String),
+}
+
+impl Refusal {
+    fn at(self, path: PathBuf) -> Error {
+        match self {
+            Refusal::Newer(found) => Error::NewerFormat { path, found, known: FORMAT },
+            Refusal::Damaged(why) => Error::Damaged { path, why },
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Manifest, Refusal> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let damaged = |error: toml::de::Error| Refusal::Damaged(format!("{}; restore it from a backup", error.message()));
+    // The version first: a newer format may have other fields.
+    let version: Version = toml::from_str(text).map_err(damaged)?;
+    if version.format > FORMAT {
+        return Err(Refusal::Newer(version.format));
+    }
+    let manifest: Manifest = toml::from_str(text).map_err(damaged)?;
+    if !(1..=SHARDS_MAX as u32).contains(&manifest.shards) {
+        return Err(Refusal::Damaged(format!("{} shards; a store has 1 to {SHARDS_MAX}", manifest.shards)));
+    }
+    if manifest.uuid_bytes().is_none() {
+        return Err(Refusal::Damaged("`uuid` is not 32 hexadecimal digits".into()));
+    }
+    Ok(manifest)
+}
+
+fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Error> {
+    let path = directory.join("LOCK");
+    let mut options = OpenOptions::new();
+    options.read(true).mode(0o600);
+    if !read_only {
+        options.write(true).create(create || directory.join("store.toml").exists());
+    }
+    let mut file = match options.open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NotFound { path: directory.into() });
+        }
+        Err(error) => return Err(io_error("open", &path)(error)),
+    };
+    let kind =
+        if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    if let Err(errno) = flock(&file, kind) {
+        if errno == rustix::io::Errno::WOULDBLOCK {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            let holder = holder.trim().parse::<u32>().map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            return Err(Error::Locked { path: directory.into(), holder });
+        }
+        return Err(io_error("lock", &path)(errno.into()));
+    }
+    if !read_only {
+        // Only for the message of whoever comes second; the lock itself is the kernel's.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    }
+    Ok(file)
+}
+
+fn sync_parent(path: &Path) {
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
+        && let Ok(parent) = File::open(parent)
+    {
+        let _ = parent.sync_all();
+    }
+}
+
+pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_path_buf();
+    move |error| Error::Io { what, path, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        Manifest { format: 1, engine: "slab".into(), shards: 2, uuid: "0123456789abcdef".repeat(2), complete: true }
+    }
+
+    #[test]
+    fn a_manifest_survives_its_file() {
+        let at = tempfile::tempdir().unwrap();
+        let directory = Directory::lock(&at.path().join("d"), true, false).unwrap();
+        assert_eq!(directory.read_manifest().unwrap(), None);
+        directory.write_manifest(&manifest()).unwrap();
+        assert_eq!(directory.read_manifest().unwrap(), Some(manifest()));
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        assert!(matches!(parse("format = 2\nnovel = true"), Err(Refusal::Newer(2))));
+        assert!(matches!(parse("format = \"1\""), Err(Refusal::Damaged(_))));
+        assert!(matches!(parse(""), Err(Refusal::Damaged(_))));
+        let text = toml::to_string(&Manifest { shards: 0, ..manifest() }).unwrap();
+        assert!(matches!(parse(&text), Err(Refusal::Damaged(_))));
+    }
+
+    #[test]
+    fn the_second_one_is_told_who_holds_it() {
+        let at = tempfile::tempdir().unwrap();
+        let _first = Directory::lock(at.path(), true, false).unwrap();
+        let second = Directory::lock(at.path(), true, false).unwrap_err();
+        assert!(second.to_string().contains(&format!("(process {})", std::process::id())), "{second}");
+    }
+
+    #[test]
+    fn volumes_without_a_manifest_are_not_written_over() {
+        let at = tempfile::tempdir().unwrap();
+        fs::write(at.path().join("shard-000.vol"), b"precious").unwrap();
+        let directory = Directory::lock(at.path(), true, false).unwrap();
+        assert!(directory.read_manifest().unwrap_err().to_string().contains("volumes lie beside it"));
+    }
+}

@@ -1,0 +1,211 @@
+//! Opening: directory, volumes, one recovering thread for each shard, then the runtime.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use stratakv_base::Level;
+use stratakv_device::volume::OpenMode;
+use stratakv_device::{Pool, Volume, open_ring};
+use stratakv_engine::Progress;
+use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
+use stratakv_slab::{Slab, SlabConfig, SlabOpener};
+
+use crate::directory::{Directory, FORMAT, Manifest, io_error};
+use crate::engine::AnyShard;
+use crate::error::Error;
+use crate::options::{OpenProgress, Options};
+use crate::store::RecoverySummary;
+
+pub(crate) struct Opened {
+    pub(crate) runtime: Arc<Runtime<AnyShard>>,
+    pub(crate) recovery: RecoverySummary,
+    pub(crate) directory: Directory,
+}
+
+/// A recovered shard, before it is put to work.
+pub(crate) struct OpenedShard {
+    pub(crate) slab: Slab,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) pool: Pool,
+}
+
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
+    let directory = Directory::lock(path, options.create || options.create_new, options.read_only)?;
+    let manifest = directory.read_manifest()?;
+    let (manifest, created) = match manifest {
+        Some(Manifest { complete: true, .. }) if options.create_new => {
+            return Err(Error::Exists { path: directory.path.clone() });
+        }
+        Some(manifest) if manifest.complete => (manifest, false),
+        _ if !(options.create || options.create_new) || options.read_only => {
+            return Err(Error::NotFound { path: directory.path.clone() });
+        }
+        _ => (new_manifest(options)?, true),
+    };
+    if created {
+        begin_creation(&directory, &manifest)?;
+    }
+    let shards = open_shards(&directory, &manifest, options, created, false)?;
+    if created {
+        directory.write_manifest(&Manifest { complete: true, ..manifest })?;
+    }
+    let recovery = summarise(&shards, created);
+    let members = shards.into_iter().map(|shard| Member {
+        shard: AnyShard::Slab(Box::new(shard.slab)),
+        volume: shard.volume,
+        pool: shard.pool,
+    });
+    let members: Vec<_> = members.collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let runtime_options = RuntimeOptions {
+        ring: options.io,
+        ring_entries: 256,
+        reactors: options.reactors.unwrap_or(cores).clamp(1, members.len().max(1)),
+    };
+    let runtime = Runtime::start(members, runtime_options).map_err(io_error("start the reactors of", &directory.path))?;
+    Ok(Opened { runtime, recovery, directory })
+}
+
+fn new_manifest(options: &Options) -> Result<Manifest, Error> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut uuid = [0; 16];
+    getrandom::fill(&mut uuid).map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
+    let uuid = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let shards = options.shards.unwrap_or(cores.min(64)) as u32;
+    Ok(Manifest { format: FORMAT, engine: "slab".into(), shards, uuid, complete: false })
+}
+
+/// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
+fn begin_creation(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
+    directory.write_manifest(manifest)?;
+    for shard in 0.. {
+        let path = directory.volume_path(shard);
+        if !path.exists() {
+            break;
+        }
+        std::fs::remove_file(&path).map_err(io_error("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// Opens every shard, each in a thread of its own: recovery is a scan at the device's full bandwidth (KVell section 5.6).
+pub(crate) fn open_shards(
+    directory: &Directory,
+    manifest: &Manifest,
+    options: &Options,
+    created: bool,
+    verify: bool,
+) -> Result<Vec<OpenedShard>, Error> {
+    let shards = manifest.shards;
+    let progress = ProgressSum::new(shards, options);
+    let opened: Vec<Result<OpenedShard, Error>> = thread::scope(|scope| {
+        let open = |shard| {
+            let progress = &progress;
+            scope.spawn(move || open_one(directory, manifest, options, (shard, created, verify), progress))
+        };
+        let threads: Vec<_> = (0..shards).map(open).collect();
+        let gone = || Error::Option("a thread that opened a shard ended by a panic".into());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(gone()))).collect()
+    });
+    opened.into_iter().collect()
+}
+
+fn open_one(
+    directory: &Directory,
+    manifest: &Manifest,
+    options: &Options,
+    (shard, created, verify): (u32, bool, bool),
+    progress: &ProgressSum,
+) -> Result<OpenedShard, Error> {
+    let path = directory.volume_path(shard);
+    let mode = OpenMode { create: created, read_only: options.read_only };
+    let volume = Volume::open(&path, mode).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => Error::Locked { path: path.clone(), holder: String::new() },
+        std::io::ErrorKind::NotFound => Error::Damaged {
+            path: path.clone(),
+            why: "the volume is missing; restore the whole directory from a backup".into(),
+        },
+        _ => io_error(if created { "create" } else { "open" }, &path)(error),
+    })?;
+    let volume = Arc::new(volume);
+    check_medium(&volume, options)?;
+    let memory_bytes = options.memory_bytes / u64::from(manifest.shards);
+    let config = SlabConfig {
+        uuid: manifest.uuid_bytes().unwrap_or_default(),
+        shard,
+        shards: manifest.shards,
+        geometry: volume.geometry().clone(),
+        memory_bytes,
+        depth: (options.depth / manifest.shards).max(1),
+        capacity_bytes: options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards)),
+        volume_bytes: volume.len_bytes().map_err(io_error("measure", &path))?,
+        read_only: options.read_only,
+        verify,
+    };
+    let pool = Pool::new(memory_bytes as usize);
+    let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
+    let mut ring = open_ring(options.io, 64).map_err(io_error("set up a ring for", &path))?;
+    let watch = &mut |now: Progress| progress.report(shard, now);
+    let slab = open_shard(opener, &volume, &pool, ring.as_mut(), watch).map_err(|error| Error::opening(path, error))?;
+    Ok(OpenedShard { slab, volume, pool })
+}
+
+fn check_medium(volume: &Volume, options: &Options) -> Result<(), Error> {
+    let geometry = volume.geometry();
+    if options.level == Level::PowerLoss && !geometry.survives_power_loss && !options.read_only {
+        let name = geometry.file_system.as_deref().unwrap_or("this file system");
+        return Err(Error::Option(format!(
+            "durability power_loss cannot be given on {name} ({}): its data does not survive a power cut. \
+             Put the store on a disk, or ask for durability process_crash",
+            volume.path().display()
+        )));
+    }
+    Ok(())
+}
+
+fn summarise(shards: &[OpenedShard], created: bool) -> RecoverySummary {
+    let mut sum = RecoverySummary { created, clean: true, ..RecoverySummary::default() };
+    for shard in shards {
+        let report = shard.slab.recovery();
+        sum.clean &= report.clean;
+        sum.records += report.records;
+        sum.torn += report.torn;
+        sum.superblocks_repaired += u64::from(report.superblock_repaired);
+        sum.corrupt.extend(report.corrupt.iter().map(ToString::to_string));
+    }
+    if sum.superblocks_repaired > 0 {
+        tracing::warn!(count = sum.superblocks_repaired, "one copy of a superblock was damaged; repaired from the other");
+    }
+    for damage in &sum.corrupt {
+        tracing::error!(%damage, "damaged data; reading it fails, everything else is served");
+    }
+    sum
+}
+
+/// Progress of all shards as one.
+struct ProgressSum {
+    done: Vec<AtomicU64>,
+    totals: Mutex<Vec<u64>>,
+    watch: Option<crate::options::Watch>,
+}
+
+impl ProgressSum {
+    fn new(shards: u32, options: &Options) -> ProgressSum {
+        ProgressSum {
+            done: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            totals: Mutex::new(vec![0; shards as usize]),
+            watch: options.progress.clone(),
+        }
+    }
+
+    fn report(&self, shard: u32, now: Progress) {
+        let Some(watch) = &self.watch else { return };
+        self.done[shard as usize].store(now.done_bytes, Ordering::Relaxed);
+        let mut totals = self.totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        totals[shard as usize] = now.total_bytes;
+        let done_bytes = self.done.iter().map(|done| done.load(Ordering::Relaxed)).sum();
+        watch(OpenProgress { done_bytes, total_bytes: totals.iter().sum() });
+    }
+}

@@ -1,0 +1,164 @@
+//! How to open a store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stratakv_base::Level;
+use stratakv_base::limits::SHARDS_MAX;
+pub use stratakv_device::ring::RingKind as IoBackend;
+
+use crate::error::Error;
+use crate::store::Store;
+
+/// How far opening is, summed over the shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenProgress {
+    /// Bytes read.
+    pub done_bytes: u64,
+    /// Bytes to read.
+    pub total_bytes: u64,
+}
+
+pub(crate) type Watch = Arc<dyn Fn(OpenProgress) + Send + Sync>;
+
+/// Options of a store. Behaviour first, tuning last.
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) read_only: bool,
+    pub(crate) level: Level,
+    pub(crate) shards: Option<usize>,
+    pub(crate) capacity_bytes: Option<u64>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) io: IoBackend,
+    pub(crate) depth: u32,
+    pub(crate) reactors: Option<usize>,
+    pub(crate) progress: Option<Watch>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            create: true,
+            create_new: false,
+            read_only: false,
+            level: Level::PowerLoss,
+            shards: None,
+            capacity_bytes: None,
+            memory_bytes: 1 << 30,
+            io: IoBackend::Auto,
+            depth: 64,
+            reactors: None,
+            progress: None,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Create the store if there is none. Default: true.
+    #[must_use]
+    pub fn create(mut self, yes: bool) -> Options {
+        self.create = yes;
+        self
+    }
+
+    /// Create the store; fail if there is one. Default: false.
+    #[must_use]
+    pub fn create_new(mut self, yes: bool) -> Options {
+        self.create_new = yes;
+        self
+    }
+
+    /// Open for reading: nothing on the medium is changed. Default: false.
+    #[must_use]
+    pub fn read_only(mut self, yes: bool) -> Options {
+        self.read_only = yes;
+        self
+    }
+
+    /// When writes are acknowledged. Default: [`Level::PowerLoss`].
+    #[must_use]
+    pub fn level(mut self, level: Level) -> Options {
+        self.level = level;
+        self
+    }
+
+    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores. Ignored when the store exists.
+    #[must_use]
+    pub fn shards(mut self, shards: usize) -> Options {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// Most bytes the store may take on disk; 0 for no limit. Default: no limit but the disk's.
+    #[must_use]
+    pub fn capacity_bytes(mut self, bytes: u64) -> Options {
+        self.capacity_bytes = Some(bytes).filter(|bytes| *bytes > 0);
+        self
+    }
+
+    /// Cap on index, cache and I/O buffers together. Default: 1 GiB.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> Options {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// What carries the I/O. Default: io_uring, or threads where it is refused.
+    #[must_use]
+    pub fn io(mut self, io: IoBackend) -> Options {
+        self.io = io;
+        self
+    }
+
+    /// Most requests in flight on the device, divided over the shards. Default: 64 (KVell's choice: 98 % of bandwidth).
+    #[must_use]
+    pub fn depth(mut self, requests: u32) -> Options {
+        self.depth = requests;
+        self
+    }
+
+    /// Background threads for futures and timers. Default: one for each core, at most one for each shard.
+    #[must_use]
+    pub fn cores(mut self, threads: usize) -> Options {
+        self.reactors = Some(threads);
+        self
+    }
+
+    /// Called now and then while the store is recovered.
+    #[must_use]
+    pub fn progress(mut self, watch: Arc<dyn Fn(OpenProgress) + Send + Sync>) -> Options {
+        self.progress = Some(watch);
+        self
+    }
+
+    /// Opens the store in directory `path`.
+    ///
+    /// # Errors
+    /// See [`Error`]. Nothing on disk is changed by a failed open of an existing store, except that a damaged copy of a superblock may
+    /// have been repaired from the good one.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, Error> {
+        self.check()?;
+        Store::open_with(path.as_ref(), self)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |why: String| Err(Error::Option(why));
+        if let Some(shards) = self.shards.filter(|shards| !(1..=SHARDS_MAX).contains(shards)) {
+            return refuse(format!("{shards} shards: a store has 1 to {SHARDS_MAX}"));
+        }
+        if self.level == Level::Memory {
+            return refuse("durability `memory` is not offered by the slab engine: use power_loss or process_crash".into());
+        }
+        if !(1..=4096).contains(&self.depth) {
+            return refuse(format!("depth {}: 1 to 4096 requests may be in flight", self.depth));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! [`Session`]: many operations in flight from one thread.
+
+use std::io;
+use std::ops::Bound;
+use std::time::Duration;
+
+use stratakv_base::Key;
+use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, Record, RecordPart, Reply};
+use stratakv_device::Wait;
+use stratakv_runtime::Event;
+
+use crate::Driver;
+use crate::error::Error;
+use crate::scan::merge_keys;
+use crate::store::{Route, Store};
+
+/// Submit and poll, with a ring of its own: the thread that polls runs the shards' turns and does their I/O, so nothing hops between
+/// threads, and one system call serves many operations.
+///
+/// Operations of one session on one key take effect in the order of submission only if the earlier one was answered first.
+/// While operations are in flight, poll: writes of other threads may ride on this session's I/O and wait with it.
+/// Dropping a session lets writes that have begun end; their outcome is not told.
+pub struct Session {
+    store: Store,
+    driver: Driver,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    in_flight: usize,
+    next_ticket: u64,
+    events: Vec<Event>,
+    done: Vec<(u64, Reply)>,
+    gather: Duration,
+}
+
+enum Entry {
+    Free,
+    /// One operation on one shard.
+    Single { ticket: u64 },
+    /// One shard's part of a `Whole`; its number there.
+    Share { whole: u32, index: u32 },
+    /// An operation on several shards.
+    Whole(Box<Whole>),
+}
+
+struct Whole {
+    ticket: u64,
+    missing: usize,
+    step: Step,
+}
+
+enum Step {
+    /// Keys-only pages of every shard.
+    Keys { request: PageRequest, pages: Vec<(Vec<Item>, Option<Bound<Key>>)> },
+    /// The records of the merged keys.
+    Records { keys: Vec<Key>, records: Vec<Option<Record>>, next: Option<Bound<Key>> },
+    /// Answers that are added up.
+    Sum(u64),
+    Failed(EngineError),
+}
+
+impl Session {
+    pub(crate) fn new(store: Store, driver: Driver) -> Session {
+        Session {
+            store,
+            driver,
+            entries: Vec::new(),
+            free: Vec::new(),
+            in_flight: 0,
+            next_ticket: 0,
+            events: Vec::new(),
+            done: Vec::new(),
+            gather: Duration::from_micros(200),
+        }
+    }
+
+    /// The longest wait for company: [`Session::poll`] returns with fewer answers than asked for once this has passed and there is at
+    /// least one. Default: 200 µs.
+    pub fn set_gather(&mut self, wait: Duration) {
+        self.gather = wait;
+    }
+
+    /// Operations submitted and not yet returned by [`Session::poll`].
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Queues an operation; it begins at the next [`Session::poll`]. Returns its ticket.
+    pub fn submit(&mut self, operation: Operation) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.in_flight += 1;
+        match self.store.route(&operation) {
+            Route::Shard(shard) => {
+                let tag = self.insert(Entry::Single { ticket });
+                self.driver.submit(shard, u64::from(tag), operation);
+            }
+            Route::Refused(error) => self.done.push((ticket, Reply::Failed(error))),
+            Route::All => self.submit_to_all(ticket, operation),
+        }
+        ticket
+    }
+
+    fn submit_to_all(&mut self, ticket: u64, operation: Operation) {
+        let (step, operation) = match operation {
+            Operation::Page(request) => {
+                let keys = PageRequest { keys_only: true, ..request.clone() };
+                (Step::Keys { request, pages: Vec::new() }, Operation::Page(keys))
+            }
+            other => (Step::Sum(0), other),
+        };
+        let shards = self.store.shards();
+        let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: shards, step })));
+        for shard in 0..shards {
+            let tag = self.insert(Entry::Share { whole, index: shard as u32 });
+            self.driver.submit(shard, u64::from(tag), operation.clone());
+        }
+    }
+
+    /// Runs turns until at least `min` answers are there (fewer if fewer are in flight, or after the gather time if there is one),
+    /// and returns them with their tickets.
+    ///
+    /// # Errors
+    /// The ring failed; the outcome of everything in flight is unknown.
+    pub fn poll(&mut self, min: usize) -> Result<Vec<(u64, Reply)>, Error> {
+        let min = min.min(self.in_flight);
+        loop {
+            let missing = min.saturating_sub(self.done.len()) as u32;
+            let wait = match missing {
+                0 => Wait::None,
+                _ => Wait::For { completions: missing, timeout: Some(self.gather) },
+            };
+            let before = self.done.len();
+            self.driver.turn(wait, &mut self.events).map_err(ring_error)?;
+            let mut events = std::mem::take(&mut self.events);
+            for event in events.drain(..) {
+                if let Event::Reply { tag, reply } = event {
+                    self.answered(tag as u32, reply);
+                }
+            }
+            self.events = events;
+            let patience_over = !self.done.is_empty() && self.done.len() == before;
+            if self.done.len() >= min || patience_over {
+                break;
+            }
+        }
+        self.in_flight -= self.done.len();
+        if self.in_flight == 0 {
+            self.driver.rest(&mut self.events).map_err(ring_error)?;
+        }
+        Ok(std::mem::take(&mut self.done))
+    }
+
+    fn answered(&mut self, tag: u32, reply: Reply) {
+        match self.remove(tag) {
+            Entry::Single { ticket } => self.done.push((ticket, reply)),
+            Entry::Share { whole, index } => self.share_answered(whole, index as usize, reply),
+            Entry::Free | Entry::Whole(_) => {}
+        }
+    }
+
+    fn share_answered(&mut self, slot: u32, index: usize, reply: Reply) {
+        let Entry::Whole(whole) = &mut self.entries[slot as usize] else { return };
+        whole.missing -= 1;
+        match (&mut whole.step, reply) {
+            (Step::Keys { pages, .. }, Reply::Page { items, next }) => pages.push((items, next)),
+            (Step::Records { records, .. }, Reply::Record(record)) => records[index] = record,
+            (Step::Sum(sum), Reply::Number { number, .. }) => *sum += number,
+            (Step::Sum(_), Reply::Done { .. }) | (Step::Failed(_), _) => {}
+            (step, Reply::Failed(error)) => *step = Step::Failed(error),
+            (step, _) => *step = Step::Failed(EngineError::Unknown("the engine gave an answer of another kind")),
+        }
+        if whole.missing == 0
+            && let Entry::Whole(whole) = self.remove(slot)
+        {
+            self.whole_answered(*whole);
+        }
+    }
+
+    fn whole_answered(&mut self, whole: Whole) {
+        let ticket = whole.ticket;
+        let reply = match whole.step {
+            Step::Failed(error) => Reply::Failed(error),
+            Step::Sum(number) => Reply::Number { number, version: 0 },
+            Step::Records { keys, records, next } => Reply::Page { items: items(keys, records), next },
+            Step::Keys { request, pages } => {
+                let (keys, next) = merge_keys(pages, request.reverse, request.items_max as usize);
+                if !request.keys_only && !keys.is_empty() {
+                    return self.read_records(ticket, keys, next);
+                }
+                Reply::Page { items: keys.into_iter().map(|key| Item { key, record: None }).collect(), next }
+            }
+        };
+        self.done.push((ticket, reply));
+    }
+
+    fn read_records(&mut self, ticket: u64, keys: Vec<Key>, next: Option<Bound<Key>>) {
+        let gets: Vec<Key> = keys.clone();
+        let records = vec![None; keys.len()];
+        let step = Step::Records { keys, records, next };
+        let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: gets.len(), step })));
+        for (index, key) in gets.into_iter().enumerate() {
+            let tag = self.insert(Entry::Share { whole, index: index as u32 });
+            let shard = self.store.shard_of(&key);
+            self.driver.submit(shard, u64::from(tag), Operation::Get { key, part: RecordPart::Whole });
+        }
+    }
+
+    fn insert(&mut self, entry: Entry) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = entry;
+                slot
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
+        }
+    }
+
+    fn remove(&mut self, slot: u32) -> Entry {
+        self.free.push(slot);
+        std::mem::replace(&mut self.entries[slot as usize], Entry::Free)
+    }
+}
+
+fn items(keys: Vec<Key>, records: Vec<Option<Record>>) -> Vec<Item> {
+    let pairs = keys.into_iter().zip(records);
+    // A record gone since its key was seen is left out, as if the scan had come later.
+    pairs.filter_map(|(key, record)| Some(Item { key, record: Some(record?) })).collect()
+}
+
+fn ring_error(error: io::Error) -> Error {
+    Error::Io { what: "do I/O through", path: "the I/O ring".into(), error }
+}
