@@ -18,5 +18,5 @@ pub mod volume;
 pub use block::{Block, Class, Part, Pool};
 pub use geometry::Geometry;
 pub use request::{DiskOutcome, DiskRequest, IoFault};
-pub use ring::{Completion, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
+pub use ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, RingKind, Socket, Wait, Waker, open_ring};
 pub use volume::Volume;

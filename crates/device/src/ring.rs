@@ -176,3 +176,45 @@ impl Waker {
         self.0.asleep.store(false, std::sync::atomic::Ordering::Release);
     }
 }
+
+/// Which ring to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RingKind {
+    /// io_uring, or threads where the system refuses it.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    IoUring,
+    /// A pool of threads, and epoll for sockets.
+    Blocking,
+}
+
+/// Opens a ring that takes up to `entries` requests in one system call.
+///
+/// # Errors
+/// io_uring is refused and was demanded, or no descriptor or thread could be made.
+pub fn open_ring(kind: RingKind, entries: u32) -> io::Result<Box<dyn Ring + Send>> {
+    match (kind, crate::uring::Uring::new(entries)) {
+        (RingKind::Blocking, _) => {}
+        (_, Ok(ring)) => return Ok(Box::new(ring)),
+        (RingKind::IoUring, Err(error)) => return Err(error),
+        (RingKind::Auto, Err(error)) => {
+            static SAID: std::sync::Once = std::sync::Once::new();
+            SAID.call_once(|| {
+                tracing::warn!(
+                    %error,
+                    "io_uring is refused here; using threads instead. To allow it: sysctl kernel.io_uring_disabled=0, and in a container a seccomp profile that permits io_uring_setup, io_uring_enter and io_uring_register"
+                );
+            });
+        }
+    }
+    Ok(Box::new(crate::blocking::Blocking::new(entries)?))
+}
+
+/// Readies a socket that was just accepted, and finds its peer.
+pub(crate) fn accepted(socket: OwnedFd) -> (Socket, Option<SocketAddr>) {
+    // Fails on a Unix socket, which has no such delay.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+    let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
+    (Arc::new(socket), peer)
+}

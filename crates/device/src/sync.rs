@@ -1,22 +1,135 @@
 //! One disk request, done at once in the calling thread.
 
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use crate::request::{DiskOutcome, DiskRequest};
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::{Errno, IoSlice, ReadWriteFlags};
+
+use crate::block::Part;
+use crate::geometry::Geometry;
+use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::volume::{OpenMode, Volume};
 
 /// Does `request` now: pread, pwritev2, fdatasync, fallocate. Blocks until it is done.
 pub fn execute(volume: &Volume, request: DiskRequest) -> DiskOutcome {
-    let _ = (volume, request);
-    DiskOutcome::Flush(Ok(()))
+    match request {
+        DiskRequest::Read { offset, mut block, len } => {
+            let result = match block.get_mut(..len as usize) {
+                Some(into) => read(&volume.file, offset, into),
+                None => Err(IoFault::Os(libc::EINVAL)),
+            };
+            DiskOutcome::Read(block, result)
+        }
+        DiskRequest::Write { offset, parts, durable } => DiskOutcome::Write(write(&volume.file, offset, &parts, durable)),
+        DiskRequest::Flush => DiskOutcome::Flush(retry(|| rustix::fs::fdatasync(&volume.file))),
+        DiskRequest::Discard { offset, len } => {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            DiskOutcome::Discard(retry(|| rustix::fs::fallocate(&volume.file, flags, offset, len)))
+        }
+    }
 }
 
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> Result<T, IoFault> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other.map_err(|errno| IoFault::from_errno(errno.raw_os_error())),
+        }
+    }
+}
+
+fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> Result<(), IoFault> {
+    while !into.is_empty() {
+        let read = retry(|| rustix::io::pread(file, &mut *into, offset))?;
+        if read == 0 {
+            return Err(IoFault::Short);
+        }
+        into = into.get_mut(read..).unwrap_or_default();
+        offset += read as u64;
+    }
+    Ok(())
+}
+
+fn write(file: &File, offset: u64, parts: &[Part], durable: bool) -> Result<(), IoFault> {
+    let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+    let total: usize = parts.iter().map(|part| part.len as usize).sum();
+    let mut done = 0;
+    while done < total {
+        let slices = remaining(parts, done);
+        let written = retry(|| rustix::io::pwritev2(file, &slices, offset + done as u64, flags))?;
+        if written == 0 {
+            return Err(IoFault::Full);
+        }
+        done += written;
+    }
+    Ok(())
+}
+
+/// The parts' bytes from `skip` on, as many as one call takes (IOV_MAX is 1,024).
+pub(crate) fn remaining(parts: &[Part], mut skip: usize) -> Vec<IoSlice<'_>> {
+    let mut slices = Vec::with_capacity(parts.len().min(1024));
+    for part in parts {
+        let bytes = part.bytes();
+        if skip >= bytes.len() {
+            skip -= bytes.len();
+            continue;
+        }
+        slices.push(IoSlice::new(&bytes[skip..]));
+        skip = 0;
+        if slices.len() == 1024 {
+            break;
+        }
+    }
+    slices
+}
+
+/// How long a volume's lock is waited for: requests in flight of a process that was just killed hold it.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
 pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
-    let _ = (path, mode);
-    Err(io::ErrorKind::Unsupported.into())
+    let open = |flags: i32| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(!mode.read_only).create_new(mode.create).mode(0o600).custom_flags(flags);
+        options.open(path)
+    };
+    let (file, direct) = match open(libc::O_DIRECT) {
+        // A file system without direct I/O; a file just created by the failed try is opened, not created again.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (open_buffered(path, mode)?, false),
+        other => (other?, true),
+    };
+    lock(&file, mode.read_only)?;
+    if mode.create
+        && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
+    {
+        File::open(parent)?.sync_all()?;
+    }
+    let geometry = Geometry::probe(&file);
+    Ok(Volume { file, path: path.to_path_buf(), geometry, direct })
+}
+
+fn open_buffered(path: &Path, mode: OpenMode) -> io::Result<File> {
+    OpenOptions::new().read(true).write(!mode.read_only).create(mode.create).truncate(false).mode(0o600).open(path)
+}
+
+fn lock(file: &File, shared: bool) -> io::Result<()> {
+    let kind = if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match rustix::fs::flock(file, kind) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            other => return Ok(other?),
+        }
+    }
 }
 
 pub(crate) fn volume_len(volume: &Volume) -> io::Result<u64> {
-    Ok(volume.file.metadata()?.len())
+    let metadata = volume.file.metadata()?;
+    if metadata.file_type().is_block_device() {
+        return Ok(rustix::fs::seek(&volume.file, rustix::fs::SeekFrom::End(0))?);
+    }
+    Ok(metadata.len())
 }

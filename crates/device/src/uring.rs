@@ -1,1 +1,465 @@
-//! uring
+//! [`Uring`]: disk and sockets on one io_uring.
+#![expect(unsafe_code, reason = "submission entries hold raw pointers; each request owns what they point to until its completion")]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+
+use crate::block::{Block, Part};
+use crate::request::{DiskOutcome, DiskRequest, IoFault};
+use crate::ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
+use crate::volume::Volume;
+
+/// An io_uring that belongs to one thread: the one that first submits.
+///
+/// Set up with DEFER_TASKRUN, so completions are processed when this thread asks for them and never interrupt it.
+pub struct Uring {
+    ring: IoUring,
+    enabled: bool,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Entries that did not fit the submission queue yet.
+    backlog: VecDeque<squeue::Entry>,
+    done: Vec<Completion>,
+    waker: Waker,
+    /// Landing place of the waker's eventfd read; boxed so that it does not move.
+    woken: Box<u64>,
+    waker_armed: bool,
+    in_flight: usize,
+    disk_in_flight: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    work: Option<Box<Work>>,
+}
+
+/// A request in flight: it owns every buffer the kernel was told of.
+struct Work {
+    tag: u64,
+    kind: Kind,
+    /// Bytes done so far; short transfers go on from here.
+    done: usize,
+    iovecs: Vec<libc::iovec>,
+    message: Option<libc::msghdr>,
+}
+
+enum Kind {
+    Read { volume: Arc<Volume>, offset: u64, block: Block, len: u32 },
+    Write { volume: Arc<Volume>, offset: u64, parts: Vec<Part>, total: usize, durable: bool },
+    Flush { volume: Arc<Volume> },
+    Discard { volume: Arc<Volume>, offset: u64, len: u64 },
+    Accept { listener: Socket },
+    Recv { socket: Socket, buffer: Vec<u8> },
+    Send { socket: Socket, chunks: Vec<Chunk>, total: usize },
+}
+
+// SAFETY: the raw pointers in `iovecs` and `message` point into buffers the same Work owns; it may move between threads with them.
+unsafe impl Send for Work {}
+
+/// User data of the waker's read and of cancellations.
+const WAKER: u64 = u64::MAX;
+const IGNORED: u64 = u64::MAX - 1;
+
+impl Uring {
+    /// A ring with room for `entries` submissions in one system call.
+    ///
+    /// # Errors
+    /// As io_uring_setup(2): EPERM and ENOSYS where io_uring is refused.
+    pub fn new(entries: u32) -> io::Result<Uring> {
+        let entries = entries.clamp(8, 4096).next_power_of_two();
+        let modern = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_r_disabled()
+            .setup_submit_all()
+            .setup_cqsize(entries * 4)
+            .build(entries);
+        let (ring, enabled) = match modern {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (IoUring::new(entries)?, true),
+            other => (other?, false),
+        };
+        Ok(Uring {
+            ring,
+            enabled,
+            slots: Vec::new(),
+            free: Vec::new(),
+            backlog: VecDeque::new(),
+            done: Vec::new(),
+            waker: Waker::new()?,
+            woken: Box::new(0),
+            waker_armed: false,
+            in_flight: 0,
+            disk_in_flight: 0,
+        })
+    }
+
+    fn start(&mut self, tag: u64, kind: Kind) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
+        });
+        self.in_flight += 1;
+        self.disk_in_flight += usize::from(kind.is_disk());
+        let work = Box::new(Work { tag, kind, done: 0, iovecs: Vec::new(), message: None });
+        self.slots[slot as usize].work = Some(work);
+        self.issue(slot);
+    }
+
+    /// Queues the (rest of the) request in `slot`.
+    fn issue(&mut self, slot: u32) {
+        let entry = &mut self.slots[slot as usize];
+        let user_data = u64::from(entry.generation) << 32 | u64::from(slot);
+        if let Some(work) = &mut entry.work {
+            let entry = work.entry().user_data(user_data);
+            self.push(entry);
+        }
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: every pointer in the entry is into the boxed Work in its slot (or the boxed waker word), which stays where it is until the
+        // completion with its user data has been reaped; Drop waits for all of them.
+        if !self.backlog.is_empty() || unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.backlog.push_back(entry);
+        }
+    }
+
+    fn push_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: as in `push`.
+            if unsafe { self.ring.submission().push(entry) }.is_err() {
+                break;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    fn arm_waker(&mut self) {
+        if !self.waker_armed {
+            self.waker_armed = true;
+            let event = Fd(self.waker.0.event.as_raw_fd());
+            let word: *mut u64 = &mut *self.woken;
+            self.push(opcode::Read::new(event, word.cast(), 8).build().user_data(WAKER));
+        }
+    }
+
+    /// Moves what the kernel has finished to `done`; goes on with short transfers.
+    fn drain(&mut self) {
+        loop {
+            let Some(entry) = self.ring.completion().next() else { return };
+            self.finish(&entry);
+        }
+    }
+
+    fn finish(&mut self, entry: &cqueue::Entry) {
+        match entry.user_data() {
+            WAKER => self.waker_armed = false,
+            IGNORED => {}
+            user_data => {
+                let slot = user_data as u32;
+                let Some(place) = self.slots.get_mut(slot as usize) else { return };
+                if u64::from(place.generation) != user_data >> 32 {
+                    return;
+                }
+                let Some(work) = place.work.as_mut() else { return };
+                if work.advance(entry.result()) {
+                    self.issue(slot);
+                    return;
+                }
+                place.generation = place.generation.wrapping_add(1) & 0x7FFF_FFFF;
+                let Some(work) = place.work.take() else { return };
+                self.free.push(slot);
+                self.in_flight -= 1;
+                self.disk_in_flight -= usize::from(work.kind.is_disk());
+                self.done.push(work.end(entry.result()));
+            }
+        }
+    }
+
+    fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
+        if !self.enabled {
+            self.ring.submitter().register_enable_rings()?;
+            self.enabled = true;
+        }
+        let result = match timeout.filter(|_| want > 0) {
+            None => self.ring.submit_and_wait(want),
+            Some(timeout) => {
+                let time = Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        match result.map_err(|error| error.raw_os_error()) {
+            Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(()),
+            Err(errno) => Err(errno.map_or_else(|| io::Error::other("io_uring_enter"), io::Error::from_raw_os_error)),
+        }
+    }
+}
+
+impl Ring for Uring {
+    fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest) {
+        let volume = Arc::clone(volume);
+        let kind = match request {
+            DiskRequest::Read { offset, block, len } => {
+                let len = len.min(block.len() as u32);
+                Kind::Read { volume, offset, block, len }
+            }
+            DiskRequest::Write { offset, parts, durable } => {
+                let total = parts.iter().map(|part| part.len as usize).sum();
+                Kind::Write { volume, offset, parts, total, durable }
+            }
+            DiskRequest::Flush => Kind::Flush { volume },
+            DiskRequest::Discard { offset, len } => Kind::Discard { volume, offset, len },
+        };
+        self.start(tag, kind);
+    }
+
+    fn net(&mut self, tag: u64, request: NetRequest) {
+        let kind = match request {
+            NetRequest::Accept { listener } => {
+                // A listener left non-blocking by its maker would answer EAGAIN instead of waiting.
+                let _ = rustix::io::ioctl_fionbio(&listener, false);
+                Kind::Accept { listener }
+            }
+            NetRequest::Recv { socket, mut buffer } => {
+                if buffer.capacity() == buffer.len() {
+                    buffer.reserve(4096);
+                }
+                Kind::Recv { socket, buffer }
+            }
+            NetRequest::Send { socket, chunks } => {
+                let total = chunks.iter().map(|chunk| chunk.bytes().len()).sum();
+                Kind::Send { socket, chunks, total }
+            }
+        };
+        self.start(tag, kind);
+    }
+
+    fn shutdown(&mut self, socket: &Socket) {
+        // Wakes receives and sends; a listener's accept ends with EINVAL.
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    }
+
+    fn submit(&mut self, wait: Wait) -> io::Result<()> {
+        self.push_backlog();
+        self.drain();
+        let (want, timeout) = match wait {
+            Wait::None => (0, None),
+            Wait::For { completions, timeout } => {
+                self.arm_waker();
+                ((completions as usize).saturating_sub(self.done.len()), timeout)
+            }
+        };
+        let queued = !self.ring.submission().is_empty();
+        // With DEFER_TASKRUN completions are only processed in the call, so a look without waiting needs it too while any are out.
+        let result = if want > 0 || queued || self.in_flight > 0 { self.enter(want, timeout) } else { Ok(()) };
+        fence(Ordering::SeqCst);
+        self.waker.awake();
+        self.drain();
+        while result.is_ok() && !self.backlog.is_empty() {
+            self.push_backlog();
+            self.enter(0, None)?;
+            self.drain();
+        }
+        result
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.drain();
+        completions.append(&mut self.done);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        // The kernel holds pointers into the work in flight: sockets are shut, disk requests end by themselves, then all is reaped.
+        let sockets: Vec<Socket> = self.slots.iter().filter_map(|slot| slot.work.as_ref()?.kind.socket()).collect();
+        sockets.iter().for_each(|socket| self.shutdown(socket));
+        self.waker.announce_sleep();
+        self.waker.wake();
+        while self.in_flight > 0 || self.waker_armed {
+            self.push_backlog();
+            self.waker.announce_sleep();
+            self.waker.wake();
+            if self.enter(1, None).is_err() {
+                // Cannot reap: leak what the kernel may still write to rather than free it.
+                self.slots.drain(..).for_each(|slot| drop(slot.work.map(Box::leak)));
+                let woken = std::mem::replace(&mut self.woken, Box::new(0));
+                Box::leak(woken);
+                return;
+            }
+            self.drain();
+        }
+    }
+}
+
+impl Kind {
+    fn is_disk(&self) -> bool {
+        matches!(self, Kind::Read { .. } | Kind::Write { .. } | Kind::Flush { .. } | Kind::Discard { .. })
+    }
+
+    fn socket(&self) -> Option<Socket> {
+        match self {
+            Kind::Accept { listener: socket } | Kind::Recv { socket, .. } | Kind::Send { socket, .. } => {
+                Some(Arc::clone(socket))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Chunk {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Chunk::Bytes(bytes) => bytes,
+            Chunk::Block { block, start, len } => &block[*start as usize..][..*len as usize],
+        }
+    }
+}
+
+fn iovecs<'a>(parts: impl Iterator<Item = &'a [u8]>, mut skip: usize, into: &mut Vec<libc::iovec>) {
+    into.clear();
+    for bytes in parts {
+        let left = bytes.get(skip..).unwrap_or_default();
+        skip = skip.saturating_sub(bytes.len());
+        if !left.is_empty() {
+            into.push(libc::iovec { iov_base: left.as_ptr().cast_mut().cast(), iov_len: left.len() });
+        }
+        if into.len() == 1024 {
+            break;
+        }
+    }
+}
+
+impl Work {
+    /// The submission entry for what is left of this request.
+    fn entry(&mut self) -> squeue::Entry {
+        let done = self.done;
+        match &mut self.kind {
+            Kind::Read { volume, offset, block, len } => {
+                let rest = &mut block[done..*len as usize];
+                opcode::Read::new(Fd(volume.file.as_raw_fd()), rest.as_mut_ptr(), rest.len() as u32)
+                    .offset(*offset + done as u64)
+                    .build()
+            }
+            Kind::Write { volume, offset, parts, durable, .. } => {
+                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                let file = Fd(volume.file.as_raw_fd());
+                iovecs(parts.iter().map(Part::bytes), done, &mut self.iovecs);
+                let offset = *offset + done as u64;
+                match &self.iovecs[..] {
+                    [one] => opcode::Write::new(file, one.iov_base.cast(), one.iov_len as u32)
+                        .offset(offset)
+                        .rw_flags(flags)
+                        .build(),
+                    several => opcode::Writev::new(file, several.as_ptr(), several.len() as u32)
+                        .offset(offset)
+                        .rw_flags(flags)
+                        .build(),
+                }
+            }
+            Kind::Flush { volume } => {
+                opcode::Fsync::new(Fd(volume.file.as_raw_fd())).flags(FsyncFlags::DATASYNC).build()
+            }
+            Kind::Discard { volume, offset, len } => opcode::Fallocate::new(Fd(volume.file.as_raw_fd()), *len)
+                .offset(*offset)
+                .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+                .build(),
+            Kind::Accept { listener } => {
+                // Blocking mode: on a non-blocking socket io_uring answers EAGAIN instead of waiting.
+                let flags = libc::SOCK_CLOEXEC;
+                opcode::Accept::new(Fd(listener.as_raw_fd()), std::ptr::null_mut(), std::ptr::null_mut())
+                    .flags(flags)
+                    .build()
+            }
+            Kind::Recv { socket, buffer } => {
+                let spare = buffer.spare_capacity_mut();
+                let (pointer, len) = (spare.as_mut_ptr().cast::<u8>(), spare.len().min(1 << 30));
+                opcode::Recv::new(Fd(socket.as_raw_fd()), pointer, len as u32).build()
+            }
+            Kind::Send { socket, chunks, .. } => {
+                iovecs(chunks.iter().map(Chunk::bytes), done, &mut self.iovecs);
+                // SAFETY: msghdr is plain data for which all zeros is valid.
+                let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+                message.msg_iov = self.iovecs.as_mut_ptr();
+                message.msg_iovlen = self.iovecs.len() as _;
+                let message: *const libc::msghdr = self.message.insert(message);
+                opcode::SendMsg::new(Fd(socket.as_raw_fd()), message).flags(libc::MSG_NOSIGNAL as u32).build()
+            }
+        }
+    }
+
+    /// Takes in a completion's result; true if the rest of the request is to be issued again.
+    fn advance(&mut self, result: i32) -> bool {
+        if result == -libc::EINTR || (result == -libc::EAGAIN && self.kind.is_disk()) {
+            return true;
+        }
+        if result <= 0 {
+            return false;
+        }
+        let total = match &self.kind {
+            Kind::Read { len, .. } => *len as usize,
+            Kind::Write { total, .. } | Kind::Send { total, .. } => *total,
+            _ => return false,
+        };
+        self.done += result as usize;
+        self.done < total
+    }
+
+    /// The completion of a request whose last result is `result`.
+    fn end(self, result: i32) -> Completion {
+        let tag = self.tag;
+        let disk = |outcome| Completion::Disk { tag, outcome };
+        let net = |outcome| Completion::Net { tag, outcome };
+        let plain = if result < 0 { Err(IoFault::from_errno(-result)) } else { Ok(()) };
+        let system = if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) };
+        match self.kind {
+            Kind::Read { block, len, .. } => {
+                let short = self.done < len as usize;
+                disk(DiskOutcome::Read(block, plain.and(if short { Err(IoFault::Short) } else { Ok(()) })))
+            }
+            Kind::Write { total, .. } => {
+                let short = self.done < total;
+                disk(DiskOutcome::Write(plain.and(if short { Err(IoFault::Full) } else { Ok(()) })))
+            }
+            Kind::Flush { .. } => disk(DiskOutcome::Flush(plain)),
+            Kind::Discard { .. } => disk(DiskOutcome::Discard(plain)),
+            Kind::Accept { .. } => net(NetOutcome::Accept(system.map(|fd| {
+                // SAFETY: a successful accept gives a new descriptor that nobody else owns.
+                let socket = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+                crate::ring::accepted(socket)
+            }))),
+            Kind::Recv { mut buffer, .. } => {
+                if let Ok(received) = system {
+                    // SAFETY: the kernel filled `received` bytes of the spare capacity it was given.
+                    unsafe { buffer.set_len(buffer.len() + received) };
+                }
+                net(NetOutcome::Recv(buffer, system))
+            }
+            Kind::Send { total, .. } => {
+                let broken = self.done < total && result == 0;
+                net(NetOutcome::Send(if broken { Err(io::ErrorKind::WriteZero.into()) } else { system.map(|_| ()) }))
+            }
+        }
+    }
+}

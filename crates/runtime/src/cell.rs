@@ -257,11 +257,6 @@ impl<S: Shard> Cell<S> {
         }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        let guard = self.lock();
-        guard.broken || guard.shard.is_closed()
-    }
-
     pub(crate) fn statistics(&self, out: &mut Vec<Statistic>) {
         let guard = self.lock();
         guard.shard.statistics(out);

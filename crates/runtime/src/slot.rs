@@ -96,12 +96,6 @@ impl Slot {
         None
     }
 
-    /// The replies if all are there.
-    pub(crate) fn take(&self) -> Option<Vec<Reply>> {
-        let mut state = lock(&self.0);
-        (state.missing == 0).then(|| take_replies(&mut state))
-    }
-
     /// Parks the calling thread until all replies are there.
     pub(crate) fn wait(&self) -> Vec<Reply> {
         thread_local! {

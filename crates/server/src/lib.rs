@@ -1,1 +1,26 @@
-//! StrataKV's server: listeners, connections, command to operation
+//! StrataKV's server: memcache clients in front of a [`stratakv::Store`].
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = stratakv::Store::open("data")?;
+//! let server = stratakv_server::Server::start(store, stratakv_server::ServerOptions::default())?;
+//! println!("serving on {:?}", server.addresses());
+//! server.join()?; // until another thread calls shutdown()
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A few threads, each with one ring that carries its connections and the disk I/O of the turns it runs ([`worker`]). A
+//! connection is a state machine without sockets ([`connection`]): bytes in, operations out; replies in, chunks out.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod connection;
+mod counters;
+mod listener;
+mod output;
+mod server;
+mod statistics;
+mod worker;
+
+pub use server::{Error, Server, ServerOptions};

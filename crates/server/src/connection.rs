@@ -1,0 +1,561 @@
+//! A connection as a state machine: bytes in, operations out; replies in, chunks out. No sockets, no clock.
+//!
+//! Many commands of a connection are in progress at once; their answers leave in the order of the commands. A command waits for
+//! an earlier one of the same connection only where the order can be seen: a read and a write of the same key, and `flush_all`
+//! and `stats`, which wait for everything before them. What a connection holds is bounded ([`Limits`]): beyond it nothing more is
+//! parsed, and then nothing more is received.
+
+use std::collections::VecDeque;
+
+use stratakv_base::{CollectionId, Key, Level, Wall};
+use stratakv_device::ring::Chunk;
+use stratakv_engine::{Change, ChangeKind, Expect, Operation, RecordPart, Reply, Update};
+use stratakv_protocol::memcache::{Body, Command, Keys, Parsed, Parser, Statistics, Store, Verb, expiry, reply};
+
+use crate::answer::{Answer, Wording};
+use crate::counters::Counters;
+use crate::output::Output;
+
+/// Commands in progress on one connection.
+const PENDING_MAX: usize = 64;
+/// Bytes of answers waiting on one connection, beyond which nothing more is begun.
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+/// What a value is taken to have before any was seen.
+const VALUE_BYTES_GUESS: u64 = 16 << 10;
+/// Room for one receive: grows while receives fill it.
+const RECV_BYTES_MIN: usize = 2 << 10;
+const RECV_BYTES_MAX: usize = 64 << 10;
+/// Bodies with less than this missing are received with the lines around them.
+const LEND_BYTES_MIN: usize = 4 << 10;
+
+/// Where an operation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The shard of its key.
+    Key,
+    /// Every shard, a copy each; as many replies.
+    Every,
+}
+
+/// An operation to submit; its reply comes back with the same number.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) sequence: u32,
+    pub(crate) target: Target,
+    pub(crate) operation: Operation,
+}
+
+/// What a connection sees of its server.
+pub(crate) struct Context<'a> {
+    pub(crate) wall: Wall,
+    pub(crate) level: Level,
+    pub(crate) shards: usize,
+    pub(crate) counters: &'a Counters,
+    pub(crate) server: &'a dyn Surroundings,
+    /// Operations that came out.
+    pub(crate) submissions: &'a mut Vec<Submission>,
+}
+
+/// The server's side of commands that are not about keys.
+pub(crate) trait Surroundings {
+    /// The text of a `stats`.
+    fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8>;
+    /// Remembers a `flush_all` for later; replaces the one remembered before. `None` forgets it.
+    fn flush_later(&self, at: Option<Wall>);
+    /// The server's version.
+    fn version(&self) -> &str;
+}
+
+/// The buffer of a receive in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiving {
+    Lines,
+    Body,
+}
+
+/// A place in the order of answers.
+#[derive(Debug)]
+struct Pending {
+    answer: Answer,
+    noreply: bool,
+    /// Replies still missing.
+    missing: usize,
+    reply: Option<Reply>,
+    access: Access,
+}
+
+/// What an operation does to which key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    None,
+    Read(u64),
+    Write(u64),
+    Everything,
+}
+
+impl Access {
+    fn conflicts(self, other: Access) -> bool {
+        match (self, other) {
+            (Access::Everything, _) | (_, Access::Everything) => true,
+            (Access::Read(a), Access::Write(b)) | (Access::Write(a), Access::Read(b)) => a == b,
+            // Writes of one key are carried out in the order in which they are submitted.
+            _ => false,
+        }
+    }
+}
+
+/// A command that is parsed and not yet begun.
+#[derive(Debug)]
+enum Held {
+    Operation { operation: Operation, answer: Answer, noreply: bool, access: Access },
+    Flush { delay: i64, noreply: bool },
+    Statistics(Statistics),
+}
+
+/// The keys of a get still to be asked for.
+#[derive(Debug)]
+struct Rest {
+    line: Vec<u8>,
+    at: usize,
+    cas: bool,
+    touch: Option<i64>,
+}
+
+/// A storage command whose data block is coming.
+#[derive(Debug)]
+struct Storing {
+    verb: Verb,
+    key: Key,
+    flags: u32,
+    exptime: i64,
+    noreply: bool,
+    body: Body,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    parser: Parser,
+    received: Vec<u8>,
+    /// Bytes of `received` already parsed.
+    at: usize,
+    receiving: Option<Receiving>,
+    recv_bytes: usize,
+    storing: Option<Storing>,
+    rest: Option<Rest>,
+    held: Option<Held>,
+    pending: VecDeque<Pending>,
+    /// Number of the first of `pending`.
+    first: u32,
+    /// Of `pending`, those with replies missing.
+    waiting: usize,
+    wording: Wording,
+    output: Output,
+    sending_bytes: u64,
+    /// A recent long value, in bytes.
+    value_bytes: u64,
+    /// Everything received is parsed as far as possible.
+    hungry: bool,
+    /// Nothing more will be received.
+    ended: bool,
+    /// Nothing more will be parsed.
+    closing: bool,
+    /// The peer is gone: nothing can be sent.
+    broken: bool,
+}
+
+impl Connection {
+    /// A fresh connection; storage commands may carry up to `item_bytes_max`.
+    pub(crate) fn new(item_bytes_max: usize) -> Connection {
+        Connection {
+            parser: Parser::new(item_bytes_max),
+            received: Vec::new(),
+            at: 0,
+            receiving: None,
+            recv_bytes: RECV_BYTES_MIN,
+            storing: None,
+            rest: None,
+            held: None,
+            pending: VecDeque::new(),
+            first: 0,
+            waiting: 0,
+            wording: Wording::default(),
+            output: Output::default(),
+            sending_bytes: 0,
+            value_bytes: VALUE_BYTES_GUESS,
+            hungry: true,
+            ended: false,
+            closing: false,
+            broken: false,
+        }
+    }
+
+    /// A receive ended: the buffer from [`Connection::next_recv`], and how many bytes it got; 0 or an error is the end.
+    pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize) {
+        match (self.receiving.take(), &mut self.storing) {
+            (Some(Receiving::Body), Some(storing)) => self.received = storing.body.restore(buffer),
+            _ => {
+                let filled = buffer.len() == buffer.capacity();
+                self.recv_bytes = if filled { self.recv_bytes * 2 } else { bytes.max(self.recv_bytes / 2) };
+                self.recv_bytes = self.recv_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
+                self.received = buffer;
+            }
+        }
+        self.ended |= bytes == 0;
+        self.hungry = false;
+    }
+
+    /// An operation was answered.
+    pub(crate) fn replied(&mut self, sequence: u32, reply: Reply) {
+        let index = sequence.wrapping_sub(self.first) as usize;
+        let Some(pending) = self.pending.get_mut(index).filter(|pending| pending.missing > 0) else { return };
+        pending.missing -= 1;
+        // Of several replies the first failure counts.
+        if !matches!(pending.reply, Some(Reply::Failed(_))) {
+            pending.reply = Some(reply);
+        }
+        if pending.missing == 0 {
+            self.waiting -= 1;
+            pending.access = Access::None;
+        }
+    }
+
+    /// A send ended; if it failed, the connection is over.
+    pub(crate) fn sent(&mut self, ok: bool) {
+        self.sending_bytes = 0;
+        if !ok {
+            self.abort();
+        }
+    }
+
+    /// Nothing more is received: what has come is answered.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Gives up: nothing more is parsed or sent.
+    pub(crate) fn abort(&mut self) {
+        self.broken = true;
+        self.closing = true;
+        self.output = Output::default();
+        self.held = None;
+        self.rest = None;
+        self.storing = None;
+    }
+
+    /// Parses, begins and words as much as limits and order allow.
+    pub(crate) fn advance(&mut self, context: &mut Context<'_>) {
+        loop {
+            self.word(context.counters);
+            if !self.step(context) {
+                break;
+            }
+        }
+        if self.ended && self.hungry {
+            self.closing = true;
+        }
+    }
+
+    /// A buffer to receive into, if something should be received now.
+    pub(crate) fn next_recv(&mut self) -> Option<Vec<u8>> {
+        if self.receiving.is_some() || !self.hungry || self.ended || self.closing {
+            return None;
+        }
+        let unparsed = self.received.len().saturating_sub(self.at);
+        if let Some(storing) = self.storing.as_mut().filter(|s| unparsed == 0 && s.body.missing() >= LEND_BYTES_MIN) {
+            self.receiving = Some(Receiving::Body);
+            return Some(storing.body.lend());
+        }
+        self.receiving = Some(Receiving::Lines);
+        self.received.drain(..self.at.min(self.received.len()));
+        self.at = 0;
+        let mut buffer = std::mem::take(&mut self.received);
+        if buffer.capacity() > 2 * RECV_BYTES_MAX && buffer.len() < RECV_BYTES_MAX {
+            buffer.shrink_to(RECV_BYTES_MAX);
+        }
+        // A long line doubles; anything else gets room for one receive.
+        let room = self.recv_bytes.max(if buffer.len() >= RECV_BYTES_MAX { buffer.len() } else { 0 });
+        buffer.reserve_exact(room);
+        Some(buffer)
+    }
+
+    /// What to send, if there is something and nothing is being sent.
+    pub(crate) fn next_send(&mut self) -> Option<(Vec<Chunk>, u64)> {
+        if self.sending_bytes > 0 || self.output.is_empty() || self.broken {
+            return None;
+        }
+        let (chunks, bytes) = self.output.take();
+        self.sending_bytes = bytes;
+        Some((chunks, bytes))
+    }
+
+    /// Whether the connection can be closed: all that will be answered has been sent.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.broken || (self.closing && self.pending.is_empty() && self.output.is_empty() && self.sending_bytes == 0)
+    }
+
+    /// Answers that are complete and next in order.
+    fn word(&mut self, counters: &Counters) {
+        while self.output.bytes() < OUTPUT_BYTES_MAX && self.pending.front().is_some_and(|first| first.missing == 0) {
+            let Some(Pending { answer, noreply, reply, .. }) = self.pending.pop_front() else { return };
+            self.first = self.first.wrapping_add(1);
+            if let Some(Reply::Record(Some(record))) = &reply {
+                self.value_bytes = record.value.len().max(self.value_bytes - self.value_bytes / 8);
+            }
+            if !self.broken {
+                self.wording.write(answer, reply, noreply, &mut self.output, counters);
+            }
+        }
+    }
+
+    /// How many commands may be in progress: fewer when values are long, so that their bytes stay bounded.
+    fn has_room(&self) -> bool {
+        let window = (OUTPUT_BYTES_MAX / self.value_bytes.max(1)).clamp(1, PENDING_MAX as u64) as usize;
+        self.pending.len() < window && self.output.bytes() + self.sending_bytes < OUTPUT_BYTES_MAX
+    }
+
+    /// Does one thing; false if nothing can be done now.
+    fn step(&mut self, context: &mut Context<'_>) -> bool {
+        if self.closing || self.hungry || self.receiving.is_some() || !self.has_room() {
+            return false;
+        }
+        if let Some(held) = self.held.take() {
+            return self.begin(held, context);
+        }
+        if let Some(rest) = self.rest.take() {
+            return self.next_key(rest, context);
+        }
+        if self.storing.is_some() {
+            return self.collect(context);
+        }
+        self.parse(context)
+    }
+
+    fn parse(&mut self, context: &mut Context<'_>) -> bool {
+        // The buffer is lent out of `self` while commands borrow from it.
+        let received = std::mem::take(&mut self.received);
+        let consumed = match self.parser.parse(received.get(self.at..).unwrap_or_default()) {
+            Parsed::Incomplete => {
+                self.hungry = true;
+                0
+            }
+            Parsed::Skip { consumed } => consumed,
+            Parsed::Command { command, consumed } => {
+                self.command(command, context);
+                consumed
+            }
+            Parsed::Error { reply, consumed, close } => {
+                context.counters.protocol_errors.add(1);
+                context.counters.store_too_large.add(u64::from(reply == reply::TOO_LARGE));
+                self.answer(Answer::Text(reply), false);
+                self.closing |= close;
+                consumed
+            }
+        };
+        self.received = received;
+        self.at += consumed;
+        consumed > 0
+    }
+
+    fn command(&mut self, command: Command<'_>, context: &mut Context<'_>) {
+        let held = match command {
+            Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, context),
+            Command::Store(store) => return self.store(&store),
+            Command::Delete { key, noreply } => write(key, Expect::Any, ChangeKind::Delete, Answer::Deleted, noreply, context),
+            Command::Arithmetic { key, delta, decrement, noreply } => {
+                let update = if decrement { Update::Decrement(delta) } else { Update::Increment(delta) };
+                update_key(key, update, Answer::Number { decrement }, noreply, context)
+            }
+            Command::Touch { key, exptime, noreply } => {
+                context.counters.cmd_touch.add(1);
+                update_key(key, Update::Touch(expiry(exptime, context.wall)), Answer::Touched, noreply, context)
+            }
+            Command::FlushAll { delay, noreply } => Some(Held::Flush { delay, noreply }),
+            Command::Stats(which) => Some(Held::Statistics(which)),
+            Command::Version => {
+                let mut text = Vec::new();
+                reply::version(&mut text, context.server.version());
+                return self.answer(Answer::Written(text), false);
+            }
+            Command::Verbosity { noreply } => return self.answer(Answer::Text(reply::OK), noreply),
+            Command::Quit => {
+                self.closing = true;
+                return;
+            }
+        };
+        match held {
+            Some(held) => _ = self.begin(held, context),
+            None => self.answer(Answer::Text(reply::BAD_LINE), false),
+        }
+    }
+
+    fn get(&mut self, keys: Keys<'_>, cas: bool, touch: Option<i64>, context: &mut Context<'_>) {
+        let mut rest = Rest { line: Vec::new(), at: 0, cas, touch };
+        // One key needs no copy of the line.
+        match Keys::split(keys.line()) {
+            Some((key, end)) if Keys::split(keys.line().get(end..).unwrap_or_default()).is_none() => {
+                self.ask(key, &rest, context);
+            }
+            _ => rest.line = keys.line().to_vec(),
+        }
+        self.rest = Some(rest);
+    }
+
+    /// Asks for the next key of a get, or ends it.
+    fn next_key(&mut self, mut rest: Rest, context: &mut Context<'_>) -> bool {
+        let left = rest.line.get(rest.at..).unwrap_or_default();
+        let Some((key, end)) = Keys::split(left) else {
+            self.answer(Answer::ValuesEnd, false);
+            return true;
+        };
+        rest.at += end;
+        let begun = self.ask(key, &rest, context);
+        self.rest = Some(rest);
+        begun
+    }
+
+    fn ask(&mut self, key: &[u8], rest: &Rest, context: &mut Context<'_>) -> bool {
+        // The parser lets no key through that the store would refuse.
+        let Ok(key) = Key::new(CollectionId::default(), key) else { return true };
+        let answer = Answer::Value { key: key.clone(), cas: rest.cas, touch: rest.touch.is_some() };
+        let hash = hash(&key);
+        let (operation, access) = match rest.touch {
+            None => {
+                context.counters.cmd_get.add(1);
+                (Operation::Get { key, part: RecordPart::Whole }, Access::Read(hash))
+            }
+            Some(exptime) => {
+                context.counters.cmd_touch.add(1);
+                let update = Update::Touch(expiry(exptime, context.wall));
+                (Operation::Update { key, update, level: context.level }, Access::Write(hash))
+            }
+        };
+        self.begin(Held::Operation { operation, answer, noreply: false, access }, context)
+    }
+
+    fn store(&mut self, store: &Store<'_>) {
+        let Store { verb, key, flags, exptime, data_bytes, noreply } = *store;
+        match Key::new(CollectionId::default(), key) {
+            Ok(key) => {
+                self.storing = Some(Storing { verb, key, flags, exptime, noreply, body: Body::new(data_bytes) });
+            }
+            Err(_) => self.answer(Answer::Text(reply::BAD_LINE), noreply),
+        }
+    }
+
+    /// Moves received bytes into the data block; begins the command when it is whole.
+    fn collect(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(mut storing) = self.storing.take() else { return true };
+        self.at += storing.body.push(self.received.get(self.at..).unwrap_or_default());
+        if storing.body.missing() > 0 {
+            self.hungry = true;
+            self.storing = Some(storing);
+            return false;
+        }
+        let Storing { verb, key, flags, exptime, noreply, body } = storing;
+        let Ok(value) = body.finish() else {
+            context.counters.protocol_errors.add(1);
+            self.answer(Answer::Text(reply::BAD_DATA_CHUNK), noreply);
+            return true;
+        };
+        context.counters.cmd_set.add(1);
+        let expect = match verb {
+            Verb::Set | Verb::Append | Verb::Prepend => Expect::Any,
+            Verb::Add => Expect::Absent,
+            Verb::Replace => Expect::Present,
+            Verb::Cas(version) => Expect::Version(version),
+        };
+        let (access, level, answer) = (Access::Write(hash(&key)), context.level, Answer::Stored(verb));
+        let operation = match verb {
+            Verb::Append => Operation::Update { key, update: Update::Append(value), level },
+            Verb::Prepend => Operation::Update { key, update: Update::Prepend(value), level },
+            _ => {
+                let kind = ChangeKind::Put { value, flags, expiry: expiry(exptime, context.wall) };
+                Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None }
+            }
+        };
+        self.begin(Held::Operation { operation, answer, noreply, access }, context)
+    }
+
+    /// Begins a command, or holds it until what it must wait for is done.
+    fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
+        let access = match &held {
+            Held::Operation { access, .. } => *access,
+            Held::Flush { .. } | Held::Statistics(_) => Access::Everything,
+        };
+        let must_wait = self.waiting > 0 && self.pending.iter().any(|p| p.missing > 0 && access.conflicts(p.access));
+        if must_wait {
+            self.held = Some(held);
+            return false;
+        }
+        match held {
+            Held::Operation { operation, answer, noreply, access } => {
+                self.submit(Target::Key, 1, operation, Pending::new(answer, noreply, access), context);
+            }
+            Held::Statistics(which) => {
+                let text = context.server.statistics(which, context.wall);
+                self.answer(Answer::Written(text), false);
+            }
+            Held::Flush { delay, noreply } => self.flush(delay, noreply, context),
+        }
+        true
+    }
+
+    fn flush(&mut self, delay: i64, noreply: bool, context: &mut Context<'_>) {
+        context.counters.cmd_flush.add(1);
+        let at = expiry(delay, context.wall);
+        let later = (delay > 0 && !at.is_past(context.wall)).then_some(Wall(at.0));
+        context.server.flush_later(later);
+        match later {
+            Some(_) => self.answer(Answer::Flushed, noreply),
+            None => {
+                let pending = Pending::new(Answer::Flushed, noreply, Access::Everything);
+                self.submit(Target::Every, context.shards, delete_everything(context.level), pending, context);
+            }
+        }
+    }
+
+    fn submit(&mut self, target: Target, replies: usize, operation: Operation, pending: Pending, context: &mut Context<'_>) {
+        let sequence = self.first.wrapping_add(self.pending.len() as u32);
+        context.submissions.push(Submission { sequence, target, operation });
+        self.waiting += 1;
+        self.pending.push_back(Pending { missing: replies, ..pending });
+    }
+
+    /// An answer that needs no operation.
+    fn answer(&mut self, answer: Answer, noreply: bool) {
+        self.pending.push_back(Pending::new(answer, noreply, Access::None));
+    }
+}
+
+impl Pending {
+    fn new(answer: Answer, noreply: bool, access: Access) -> Pending {
+        Pending { answer, noreply, missing: 0, reply: None, access }
+    }
+}
+
+/// Deletes every key of the collection that memcache clients see.
+pub(crate) fn delete_everything(level: Level) -> Operation {
+    use std::ops::Bound;
+    let from = Bound::Included(Key::bound(CollectionId(0), b""));
+    let to = Bound::Excluded(Key::bound(CollectionId(1), b""));
+    Operation::DeleteRange { from, to, level }
+}
+
+fn hash(key: &Key) -> u64 {
+    stratakv_base::checksum::shard_of(key.encoded(), usize::MAX) as u64
+}
+
+fn write(key: &[u8], expect: Expect, kind: ChangeKind, answer: Answer, noreply: bool, context: &Context<'_>) -> Option<Held> {
+    let key = Key::new(CollectionId::default(), key).ok()?;
+    let access = Access::Write(hash(&key));
+    let operation = Operation::Write { changes: vec![Change { key, expect, kind }], level: context.level, txn: None };
+    Some(Held::Operation { operation, answer, noreply, access })
+}
+
+fn update_key(key: &[u8], update: Update, answer: Answer, noreply: bool, context: &Context<'_>) -> Option<Held> {
+    let key = Key::new(CollectionId::default(), key).ok()?;
+    let access = Access::Write(hash(&key));
+    let operation = Operation::Update { key, update, level: context.level };
+    Some(Held::Operation { operation, answer, noreply, access })
+}

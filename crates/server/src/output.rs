@@ -1,0 +1,126 @@
+//! Bytes waiting to be sent on one connection.
+
+use std::collections::VecDeque;
+
+use stratakv_device::ring::Chunk;
+use stratakv_engine::Value;
+
+/// Values from this length on are sent from where they lie; shorter ones are copied behind their header.
+pub(crate) const COPY_BYTES_MAX: u64 = 4096;
+
+/// Chunks handed over with one send: half of what one sendmsg takes (IOV_MAX).
+const SEND_CHUNKS_MAX: usize = 512;
+
+/// Replies in wire form, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    chunks: VecDeque<Chunk>,
+    /// Small replies, gathered behind the last chunk.
+    tail: Vec<u8>,
+    bytes: u64,
+}
+
+impl Output {
+    /// Where headers and small replies are written. Call [`Output::grown`] with the length before.
+    pub(crate) fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.tail.len();
+        write(&mut self.tail);
+        self.bytes += (self.tail.len() - before) as u64;
+    }
+
+    /// Appends fixed bytes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.text(|out| out.extend_from_slice(bytes));
+    }
+
+    /// Appends a value: shared blocks without a copy if it is worth it.
+    pub(crate) fn push_value(&mut self, value: &Value) {
+        match value {
+            Value::Blocks { blocks, start, len } if *len >= COPY_BYTES_MAX => {
+                self.seal_tail();
+                let (mut start, mut left) = (*start as usize, *len as usize);
+                for block in blocks {
+                    let piece = block.len().saturating_sub(start).min(left);
+                    if piece > 0 {
+                        let chunk = Chunk::Block { block: block.clone(), start: start as u32, len: piece as u32 };
+                        self.chunks.push_back(chunk);
+                    }
+                    start = start.saturating_sub(block.len());
+                    left -= piece;
+                }
+                self.bytes += *len - left as u64;
+            }
+            value => value.slices().for_each(|slice| self.push(slice)),
+        }
+    }
+
+    /// Bytes waiting.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The chunks of the next send, and their bytes.
+    pub(crate) fn take(&mut self) -> (Vec<Chunk>, u64) {
+        self.seal_tail();
+        let count = self.chunks.len().min(SEND_CHUNKS_MAX);
+        let chunks: Vec<Chunk> = self.chunks.drain(..count).collect();
+        let bytes = chunks.iter().map(chunk_bytes).sum();
+        self.bytes -= bytes;
+        (chunks, bytes)
+    }
+
+    fn seal_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.chunks.push_back(Chunk::Bytes(std::mem::take(&mut self.tail)));
+        }
+    }
+}
+
+fn chunk_bytes(chunk: &Chunk) -> u64 {
+    match chunk {
+        Chunk::Bytes(bytes) => bytes.len() as u64,
+        Chunk::Block { len, .. } => u64::from(*len),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use stratakv_device::{Class, Pool};
+
+    use super::*;
+
+    fn bytes(chunks: &[Chunk]) -> Vec<u8> {
+        let piece = |chunk: &Chunk| match chunk {
+            Chunk::Bytes(bytes) => bytes.clone(),
+            Chunk::Block { block, start, len } => block[*start as usize..][..*len as usize].to_vec(),
+        };
+        chunks.iter().flat_map(piece).collect()
+    }
+
+    #[test]
+    fn long_values_are_sent_from_their_blocks_short_ones_copied() {
+        let pool = Pool::new(1 << 20);
+        let mut blocks: Vec<_> = (0..3).map(|_| pool.take(Class::Page).unwrap()).collect();
+        for (number, block) in blocks.iter_mut().enumerate() {
+            block.fill(b'a' + number as u8);
+        }
+        let blocks: Vec<_> = blocks.into_iter().map(Arc::new).collect();
+        let value = |len| Value::Blocks { blocks: blocks.clone(), start: 4000, len };
+        let mut output = Output::default();
+        output.push(b"<");
+        output.push_value(&value(100));
+        output.push_value(&value(5000));
+        output.push(b">");
+        assert_eq!(output.bytes(), 5102);
+        let (chunks, sent) = output.take();
+        assert_eq!((sent, output.is_empty(), chunks.len()), (5102, true, 5));
+        let expected = [b"<".to_vec(), vec![b'a'; 96], vec![b'b'; 4], vec![b'a'; 96], vec![b'b'; 4096], vec![b'c'; 808], b">".to_vec()];
+        assert!(bytes(&chunks) == expected.concat());
+    }
+}

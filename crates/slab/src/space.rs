@@ -1,0 +1,264 @@
+//! Physical pages of the volume: which are free, and which must not be reused yet.
+//!
+//! A bitmap with one bit per page and a count per 1 MiB segment. Single pages and runs prefer segments of their own, so that runs
+//! find room later; when their own are used up they take whatever is free.
+
+use std::collections::VecDeque;
+
+/// Pages of a segment (1 MiB).
+pub(crate) const SEGMENT_PAGES: u32 = 256;
+/// The superblocks.
+pub(crate) const FIRST_PAGE: u32 = 2;
+
+/// Contiguous physical pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) first: u32,
+    pub(crate) pages: u32,
+}
+
+impl Extent {
+    pub(crate) fn page(first: u32) -> Extent {
+        Extent { first, pages: 1 }
+    }
+}
+
+/// Free space of a volume.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    total: u32,
+    /// A set bit is a free page.
+    free: Vec<u64>,
+    free_pages: u32,
+    segments: Vec<Segment>,
+    /// Where the next single page is looked for.
+    cursor: u32,
+    /// Freed pages and the durability group they wait for.
+    limbo: VecDeque<(u64, Extent)>,
+    limbo_pages: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    free: u16,
+    /// Holds runs; single pages avoid it.
+    runs: bool,
+}
+
+impl Space {
+    /// Pages in all, with the superblocks.
+    pub(crate) fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Free pages.
+    pub(crate) fn free_pages(&self) -> u32 {
+        self.free_pages
+    }
+
+    /// Pages waiting for a flush.
+    pub(crate) fn limbo_pages(&self) -> u32 {
+        self.limbo_pages
+    }
+
+    /// Raises the number of pages; the new ones are free.
+    pub(crate) fn extend(&mut self, total: u32) {
+        let from = self.total.max(FIRST_PAGE);
+        self.free.resize((total as usize).div_ceil(64), 0);
+        self.segments.resize((total as usize).div_ceil(SEGMENT_PAGES as usize), Segment::default());
+        self.total = total.max(self.total);
+        (from..total).for_each(|page| self.set_free(page));
+    }
+
+    /// Whether the page is free.
+    pub(crate) fn is_free(&self, page: u32) -> bool {
+        self.free.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
+    fn set_free(&mut self, page: u32) {
+        debug_assert!(!self.is_free(page) && page >= FIRST_PAGE && page < self.total, "page {page} freed twice");
+        self.free[page as usize / 64] |= 1 << (page % 64);
+        let segment = &mut self.segments[(page / SEGMENT_PAGES) as usize];
+        segment.free += 1;
+        if u32::from(segment.free) == SEGMENT_PAGES {
+            segment.runs = false;
+        }
+        self.free_pages += 1;
+    }
+
+    fn set_used(&mut self, page: u32) {
+        debug_assert!(self.is_free(page), "page {page} taken twice");
+        self.free[page as usize / 64] &= !(1 << (page % 64));
+        self.segments[(page / SEGMENT_PAGES) as usize].free -= 1;
+        self.free_pages -= 1;
+    }
+
+    /// Marks pages found in use by recovery; false if one was in use already.
+    pub(crate) fn occupy(&mut self, extent: Extent, run: bool) -> bool {
+        let pages = extent.first..extent.first.saturating_add(extent.pages);
+        if !pages.clone().all(|page| self.is_free(page)) {
+            return false;
+        }
+        for page in pages {
+            self.set_used(page);
+            self.segments[(page / SEGMENT_PAGES) as usize].runs |= run;
+        }
+        true
+    }
+
+    /// Takes a free page: the next one after the last taken, so that pages of one group are often neighbours.
+    pub(crate) fn take_page(&mut self) -> Option<u32> {
+        if self.free_pages == 0 {
+            return None;
+        }
+        let page = self.find_page(false).or_else(|| self.find_page(true))?;
+        self.set_used(page);
+        self.cursor = page + 1;
+        Some(page)
+    }
+
+    fn find_page(&self, in_run_segments: bool) -> Option<u32> {
+        let count = self.segments.len() as u32;
+        let start = (self.cursor / SEGMENT_PAGES).min(count.saturating_sub(1));
+        for step in 0..=count {
+            let number = (start + step) % count;
+            let segment = &self.segments[number as usize];
+            if segment.free == 0 || segment.runs != in_run_segments {
+                continue;
+            }
+            let from = if step == 0 { self.cursor } else { number * SEGMENT_PAGES };
+            if let Some(page) = self.next_free(from, (number + 1) * SEGMENT_PAGES) {
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    fn next_free(&self, from: u32, to: u32) -> Option<u32> {
+        let mut at = from;
+        while at < to {
+            let word = self.free.get(at as usize / 64)? >> (at % 64);
+            if word != 0 {
+                let page = at + word.trailing_zeros();
+                return (page < to).then_some(page);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
+    /// Takes `pages` contiguous pages, leaving at least `reserve` free ones.
+    pub(crate) fn take_run(&mut self, pages: u32, reserve: u32) -> Option<u32> {
+        if self.free_pages < pages.saturating_add(reserve) {
+            return None;
+        }
+        let first = self.find_run(pages)?;
+        for page in first..first + pages {
+            self.set_used(page);
+            self.segments[(page / SEGMENT_PAGES) as usize].runs = true;
+        }
+        Some(first)
+    }
+
+    fn find_run(&self, pages: u32) -> Option<u32> {
+        let in_one = |wanted: &dyn Fn(&Segment) -> bool| {
+            (0u32..).zip(&self.segments).filter(|(_, segment)| u32::from(segment.free) >= pages && wanted(segment)).find_map(
+                |(number, _)| self.find_within(number * SEGMENT_PAGES, (number + 1) * SEGMENT_PAGES, pages),
+            )
+        };
+        if pages <= SEGMENT_PAGES {
+            let own = in_one(&|segment| segment.runs);
+            let whole = || in_one(&|segment| u32::from(segment.free) >= SEGMENT_PAGES - FIRST_PAGE);
+            if let Some(first) = own.or_else(whole) {
+                return Some(first);
+            }
+        }
+        self.find_within(FIRST_PAGE, self.total, pages)
+    }
+
+    fn find_within(&self, from: u32, to: u32, pages: u32) -> Option<u32> {
+        let mut at = from;
+        loop {
+            let first = self.next_free(at, to)?;
+            let mut end = first;
+            while end < first + pages && end < to && self.is_free(end) {
+                end += 1;
+            }
+            if end == first + pages {
+                return Some(first);
+            }
+            at = end + 1;
+        }
+    }
+
+    /// Frees pages at once.
+    pub(crate) fn release(&mut self, extent: Extent) {
+        (extent.first..extent.first + extent.pages).for_each(|page| self.set_free(page));
+    }
+
+    /// Frees pages once group `group` is durable.
+    pub(crate) fn release_after(&mut self, group: u64, extent: Extent) {
+        self.limbo.push_back((group, extent));
+        self.limbo_pages += extent.pages;
+    }
+
+    /// Frees what waited for groups up to `durable`, but for extents `pinned` by reads in flight: those wait on.
+    pub(crate) fn release_durable(&mut self, durable: u64, pinned: impl Fn(&Extent) -> bool) {
+        for _ in 0..self.limbo.len() {
+            let Some((group, extent)) = self.limbo.pop_front() else { return };
+            if group <= durable && !pinned(&extent) {
+                self.limbo_pages -= extent.pages;
+                self.release(extent);
+            } else {
+                self.limbo.push_back((group, extent));
+            }
+        }
+    }
+
+    /// The oldest group something waits for.
+    pub(crate) fn limbo_waits_for(&self) -> Option<u64> {
+        self.limbo.iter().map(|(group, _)| *group).max()
+    }
+
+    /// Pages in the bitmap that are free, counted anew.
+    pub(crate) fn count_free(&self) -> u32 {
+        self.free.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_and_runs_do_not_overlap_and_come_back() {
+        let mut space = Space::default();
+        space.extend(1024);
+        let all = space.free_pages();
+        assert_eq!(all, 1022);
+        let run = space.take_run(300, 0).unwrap();
+        let pages: Vec<u32> = std::iter::from_fn(|| space.take_page()).collect();
+        assert_eq!(pages.len() as u32, all - 300);
+        assert!(pages.iter().all(|page| !(run..run + 300).contains(page)));
+        assert_eq!(space.take_run(1, 0), None);
+        pages.iter().for_each(|page| space.release(Extent::page(*page)));
+        space.release_after(7, Extent { first: run, pages: 300 });
+        assert_eq!(space.limbo_pages(), 300);
+        space.release_durable(6, |_| false);
+        space.release_durable(7, |_| true);
+        assert_eq!((space.limbo_pages(), space.free_pages()), (300, all - 300));
+        space.release_durable(7, |_| false);
+        assert_eq!((space.limbo_pages(), space.free_pages(), space.count_free()), (0, all, all));
+    }
+
+    #[test]
+    fn neighbours_are_preferred_and_the_reserve_is_kept() {
+        let mut space = Space::default();
+        space.extend(512);
+        let first = space.take_page().unwrap();
+        assert_eq!(space.take_page(), Some(first + 1));
+        assert_eq!(space.take_run(10, 505), None);
+        let run = space.take_run(10, 0).unwrap();
+        assert!(run >= 256, "runs keep to segments of their own: {run}");
+    }
+}

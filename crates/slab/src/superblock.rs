@@ -1,0 +1,124 @@
+//! The two superblocks: pages 0 and 1 of the volume, written one after the other with a flush between.
+
+use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::codec::{Reader, Writer};
+use stratakv_base::limits::PAGE_BYTES;
+
+use crate::page::FORMAT;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"STRSLAB\0");
+const CRC_AT: usize = 88;
+
+/// What a superblock says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) shard: u32,
+    pub(crate) shards: u32,
+    /// Counts superblock writes; the higher one holds.
+    pub(crate) generation: u64,
+    /// Counts openings for writing; the top 24 bits of every version and sequence.
+    pub(crate) incarnation: u64,
+    /// Bytes of the volume that are zero-written and may hold pages.
+    pub(crate) usable_bytes: u64,
+    /// Every sequence up to this one is durable.
+    pub(crate) durable: u64,
+    /// Closed in order: everything is durable and `digest` covers it.
+    pub(crate) clean: bool,
+    /// Sum over all pages and runs at a clean close; 0 otherwise.
+    pub(crate) digest: u64,
+}
+
+/// Why bytes are no superblock of this store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Damaged, or none at all.
+    Damaged(&'static str),
+    /// A newer program's.
+    Newer(u32),
+    /// A whole superblock of another store or shard.
+    Foreign(String),
+}
+
+impl Superblock {
+    /// Writes it into a page.
+    pub(crate) fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
+        page.fill(0);
+        let mut writer = Writer::new(page);
+        writer.u64(MAGIC).u32(u32::from(FORMAT)).u32(self.shard).bytes(uuid).u32(self.shards).u32(u32::from(self.clean));
+        writer.u64(self.generation).u64(self.incarnation).u64(self.usable_bytes).u64(self.durable).u64(self.digest);
+        debug_assert_eq!(writer.at(), 80);
+        let crc = crc32c(seed(uuid, 0, 0), &page[..CRC_AT]);
+        Writer::new(&mut page[CRC_AT..]).u32(crc);
+    }
+
+    /// Reads it from a page.
+    pub(crate) fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, Refusal> {
+        Self::parse(uuid, page).unwrap_or(Err(Refusal::Damaged("it is cut short")))
+    }
+
+    fn parse(uuid: &[u8; 16], page: &[u8]) -> Option<Result<Superblock, Refusal>> {
+        let mut reader = Reader::new(page);
+        if reader.u64().ok()? != MAGIC {
+            return Some(Err(Refusal::Damaged("it has no magic number")));
+        }
+        let format = reader.u32().ok()?;
+        let shard = reader.u32().ok()?;
+        let found: [u8; 16] = reader.array().ok()?;
+        let (shards, clean) = (reader.u32().ok()?, reader.u32().ok()? == 1);
+        let (generation, incarnation) = (reader.u64().ok()?, reader.u64().ok()?);
+        let (usable_bytes, durable, digest) = (reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?);
+        let crc = Reader::new(page.get(CRC_AT..)?).u32().ok()?;
+        if crc != crc32c(seed(&found, 0, 0), page.get(..CRC_AT)?) {
+            return Some(Err(Refusal::Damaged("its checksum does not match")));
+        }
+        if format > u32::from(FORMAT) {
+            return Some(Err(Refusal::Newer(format)));
+        }
+        if found != *uuid {
+            return Some(Err(Refusal::Foreign("it belongs to another store (its UUID differs)".into())));
+        }
+        if usable_bytes % PAGE_BYTES as u64 != 0 {
+            return Some(Err(Refusal::Damaged("its size is no multiple of 4096 bytes")));
+        }
+        Some(Ok(Superblock { shard, shards, generation, incarnation, usable_bytes, durable, clean, digest }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> (Superblock, Vec<u8>) {
+        let superblock = Superblock {
+            shard: 1,
+            shards: 4,
+            generation: 9,
+            incarnation: 3,
+            usable_bytes: 1 << 22,
+            durable: 77,
+            clean: true,
+            digest: 5,
+        };
+        let mut page = vec![0; PAGE_BYTES];
+        superblock.encode(&[7; 16], &mut page);
+        (superblock, page)
+    }
+
+    #[test]
+    fn reads_back_and_its_format_is_fixed() {
+        let (superblock, page) = sample();
+        assert_eq!(Superblock::decode(&[7; 16], &page), Ok(superblock));
+        assert!(matches!(Superblock::decode(&[8; 16], &page), Err(Refusal::Foreign(_))));
+        assert_eq!(crc32c(0, &page), 0, "raise FORMAT when this changes");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_refused() {
+        let (_, page) = sample();
+        for bit in 0..(CRC_AT + 4) * 8 {
+            let mut page = page.clone();
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&[7; 16], &page).is_err(), "bit {bit}");
+        }
+    }
+}
