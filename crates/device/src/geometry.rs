@@ -1,6 +1,11 @@
 //! What the system says about a device: sizes, cache, medium.
 
+#![expect(unsafe_code, reason = "statx with a field that no wrapper knows yet")]
+
 use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 /// Properties of the device under a file, read from the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +43,109 @@ impl Geometry {
         }
     }
 
-    /// Reads the geometry of the device that holds `file`.
+    /// Reads the geometry of the device that holds `file`, from statx(2), fstatfs(2) and /sys. What the system does not tell stays
+    /// as in [`Geometry::unknown`].
     pub fn probe(file: &File) -> Geometry {
-        let _ = file;
-        Geometry::unknown()
+        let mut geometry = Geometry::unknown();
+        geometry.file_system = file_system(file);
+        if matches!(geometry.file_system.as_deref(), Some("tmpfs" | "ramfs")) {
+            geometry.survives_power_loss = false;
+            geometry.volatile_cache = false;
+            return geometry;
+        }
+        let Ok(metadata) = file.metadata() else { return geometry };
+        let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+        if let Some(queue) = queue_directory(device) {
+            read_queue(&queue, &mut geometry);
+        }
+        geometry.atomic_write_bytes = atomic_write_bytes(file);
+        geometry
+    }
+}
+
+fn file_system(file: &File) -> Option<String> {
+    if file.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        return Some("raw".into());
+    }
+    // Magic numbers of statfs(2).
+    let name = match rustix::fs::fstatfs(file).ok()?.f_type as u64 {
+        0xEF53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683E => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x8584_58F6 => "ramfs",
+        0x794C_7630 => "overlayfs",
+        0x6969 => "nfs",
+        0x6573_5546 => "fuse",
+        0x2FC1_2FC1 => "zfs",
+        _ => return None,
+    };
+    Some(name.into())
+}
+
+/// `/sys/.../queue` of a device or, for a partition, of the disk it is on.
+fn queue_directory(device: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let own = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    [own.join("queue"), own.parent()?.join("queue")].into_iter().find(|queue| queue.is_dir())
+}
+
+fn read_queue(queue: &Path, geometry: &mut Geometry) {
+    let text = |name: &str| Some(std::fs::read_to_string(queue.join(name)).ok()?.trim().to_owned());
+    let number = |name: &str| text(name)?.parse::<u32>().ok();
+    geometry.sector_bytes = number("logical_block_size").unwrap_or(geometry.sector_bytes);
+    geometry.physical_block_bytes = number("physical_block_size").unwrap_or(geometry.physical_block_bytes);
+    geometry.rotational = number("rotational") == Some(1);
+    // Anything but a clear word for write-through counts as volatile.
+    geometry.volatile_cache = text("write_cache").as_deref() != Some("write through");
+    geometry.device = queue.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+}
+
+/// What statx(2) promises for this very file: the device and the file system together. 0 if nothing (or before Linux 6.11).
+fn atomic_write_bytes(file: &File) -> u32 {
+    const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
+    /// `stx_mask`, then up to `stx_atomic_write_unit_max` at byte 0xAC of struct statx.
+    const UNIT_MAX_AT: usize = 0xAC;
+    #[repr(C, align(8))]
+    struct Statx([u8; 256]);
+    let mut statx = Statx([0; 256]);
+    // SAFETY: the kernel writes at most sizeof(struct statx) = 256 bytes to the buffer; the empty path with AT_EMPTY_PATH names the open file.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_statx,
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            STATX_WRITE_ATOMIC,
+            &raw mut statx,
+        )
+    };
+    let word = |at: usize| {
+        let bytes = statx.0.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
+        u32::from_ne_bytes(bytes)
+    };
+    if result != 0 || word(0) & STATX_WRITE_ATOMIC == 0 { 0 } else { word(UNIT_MAX_AT) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_on_tmpfs_does_not_survive_power_loss() {
+        let Ok(file) = File::create("/dev/shm/stratakv-geometry-test") else { return };
+        let geometry = Geometry::probe(&file);
+        let _ = std::fs::remove_file("/dev/shm/stratakv-geometry-test");
+        if geometry.file_system.as_deref() == Some("tmpfs") {
+            assert!(!geometry.survives_power_loss);
+        }
+    }
+
+    #[test]
+    fn sizes_are_powers_of_two() {
+        let file = tempfile::tempfile().unwrap();
+        let geometry = Geometry::probe(&file);
+        assert!(geometry.sector_bytes.is_power_of_two() && geometry.physical_block_bytes.is_power_of_two());
+        assert!(geometry.atomic_write_bytes == 0 || geometry.atomic_write_bytes.is_power_of_two());
     }
 }

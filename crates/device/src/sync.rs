@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
+use stratakv_base::limits::PAGE_BYTES;
 
 use crate::block::Part;
 use crate::geometry::Geometry;
@@ -24,7 +25,7 @@ pub fn execute(volume: &Volume, request: DiskRequest) -> DiskOutcome {
             };
             DiskOutcome::Read(block, result)
         }
-        DiskRequest::Write { offset, parts, durable } => DiskOutcome::Write(write(&volume.file, offset, &parts, durable)),
+        DiskRequest::Write { offset, parts, durable } => DiskOutcome::Write(write(volume, offset, &parts, durable)),
         DiskRequest::Flush => DiskOutcome::Flush(retry(|| rustix::fs::fdatasync(&volume.file))),
         DiskRequest::Discard { offset, len } => {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -54,9 +55,10 @@ fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> Result<(), IoFault
     Ok(())
 }
 
-fn write(file: &File, offset: u64, parts: &[Part], durable: bool) -> Result<(), IoFault> {
-    let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+fn write(volume: &Volume, offset: u64, parts: &[Part], durable: bool) -> Result<(), IoFault> {
+    let file = &volume.file;
     let total: usize = parts.iter().map(|part| part.len as usize).sum();
+    let flags = ReadWriteFlags::from_bits_retain(write_flags(volume, total, durable) as u32);
     let mut done = 0;
     while done < total {
         let slices = remaining(parts, done);
@@ -69,8 +71,17 @@ fn write(file: &File, offset: u64, parts: &[Part], durable: bool) -> Result<(), 
     Ok(())
 }
 
+/// Flags of pwritev2(2): write-through where asked, and untorn for a single page where the device and the file system promise it
+/// (RWF_ATOMIC; without the flag the promise does not bind the kernel).
+pub(crate) fn write_flags(volume: &Volume, total: usize, durable: bool) -> i32 {
+    const RWF_ATOMIC: i32 = 0x40;
+    let durable = if durable { libc::RWF_DSYNC } else { 0 };
+    let untorn = total == PAGE_BYTES && volume.direct && volume.geometry.atomic_write_bytes as usize >= PAGE_BYTES;
+    durable | if untorn { RWF_ATOMIC } else { 0 }
+}
+
 /// The parts' bytes from `skip` on, as many as one call takes (IOV_MAX is 1,024).
-pub(crate) fn remaining(parts: &[Part], mut skip: usize) -> Vec<IoSlice<'_>> {
+fn remaining(parts: &[Part], mut skip: usize) -> Vec<IoSlice<'_>> {
     let mut slices = Vec::with_capacity(parts.len().min(1024));
     for part in parts {
         let bytes = part.bytes();

@@ -362,8 +362,8 @@ impl Work {
                     .offset(*offset + done as u64)
                     .build()
             }
-            Kind::Write { volume, offset, parts, durable, .. } => {
-                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+            Kind::Write { volume, offset, parts, total, durable } => {
+                let flags = crate::sync::write_flags(volume, *total, *durable);
                 let file = Fd(volume.file.as_raw_fd());
                 iovecs(parts.iter().map(Part::bytes), done, &mut self.iovecs);
                 let offset = *offset + done as u64;

@@ -53,6 +53,12 @@ impl Volume {
         self.direct
     }
 
+    /// Gives the lock back before the last handle is dropped: for an orderly close while others still hold the volume.
+    pub fn unlock(&self) {
+        // Cannot fail on a descriptor that is open; the kernel also unlocks when it closes.
+        let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
+    }
+
     /// Length in bytes: the file's size, or the device's.
     ///
     /// # Errors

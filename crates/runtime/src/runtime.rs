@@ -243,6 +243,7 @@ impl<S: Shard + 'static> Runtime<S> {
         }
         out.fire();
         self.cells.iter().for_each(Cell::wait_closed);
+        self.cells.iter().for_each(|cell| cell.volume.unlock());
         self.stopping.store(true, Ordering::SeqCst);
         self.reactors.iter().for_each(|reactor| reactor.waker.wake());
         let threads = std::mem::take(&mut *lock(&self.threads));

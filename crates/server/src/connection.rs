@@ -20,6 +20,8 @@ use crate::output::Output;
 const PENDING_MAX: usize = 64;
 /// Bytes of answers waiting on one connection, beyond which nothing more is begun.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of values being written for one connection, beyond which nothing more is begun.
+const WRITING_BYTES_MAX: u64 = 4 << 20;
 /// What a value is taken to have before any was seen.
 const VALUE_BYTES_GUESS: u64 = 16 << 10;
 /// Room for one receive: grows while receives fill it.
@@ -82,6 +84,8 @@ struct Pending {
     missing: usize,
     reply: Option<Reply>,
     access: Access,
+    /// Bytes of the value being written.
+    writing_bytes: u64,
 }
 
 /// What an operation does to which key.
@@ -107,7 +111,7 @@ impl Access {
 /// A command that is parsed and not yet begun.
 #[derive(Debug)]
 enum Held {
-    Operation { operation: Operation, answer: Answer, noreply: bool, access: Access },
+    Operation { operation: Operation, answer: Answer, noreply: bool, access: Access, writing_bytes: u64 },
     Flush { delay: i64, noreply: bool },
     Statistics(Statistics),
 }
@@ -154,6 +158,8 @@ pub(crate) struct Connection {
     sending_bytes: u64,
     /// A recent long value, in bytes.
     value_bytes: u64,
+    /// Bytes of values being written.
+    writing_bytes: u64,
     /// Everything received is parsed as far as possible.
     hungry: bool,
     /// Nothing more will be received.
@@ -183,6 +189,7 @@ impl Connection {
             output: Output::default(),
             sending_bytes: 0,
             value_bytes: VALUE_BYTES_GUESS,
+            writing_bytes: 0,
             hungry: true,
             ended: false,
             closing: false,
@@ -193,12 +200,16 @@ impl Connection {
     /// A receive ended: the buffer from [`Connection::next_recv`], and how many bytes it got; 0 or an error is the end.
     pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize) {
         match (self.receiving.take(), &mut self.storing) {
-            (Some(Receiving::Body), Some(storing)) => self.received = storing.body.restore(buffer),
+            (Some(Receiving::Body), Some(storing)) => {
+                self.received = storing.body.restore(buffer);
+                self.at = 0;
+            }
             _ => {
                 let filled = buffer.len() == buffer.capacity();
                 self.recv_bytes = if filled { self.recv_bytes * 2 } else { bytes.max(self.recv_bytes / 2) };
                 self.recv_bytes = self.recv_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
                 self.received = buffer;
+                self.at = 0;
             }
         }
         self.ended |= bytes == 0;
@@ -209,6 +220,9 @@ impl Connection {
     pub(crate) fn replied(&mut self, sequence: u32, reply: Reply) {
         let index = sequence.wrapping_sub(self.first) as usize;
         let Some(pending) = self.pending.get_mut(index).filter(|pending| pending.missing > 0) else { return };
+        if matches!(reply, Reply::Part(_)) {
+            return;
+        }
         pending.missing -= 1;
         // Of several replies the first failure counts.
         if !matches!(pending.reply, Some(Reply::Failed(_))) {
@@ -216,6 +230,7 @@ impl Connection {
         }
         if pending.missing == 0 {
             self.waiting -= 1;
+            self.writing_bytes -= std::mem::take(&mut pending.writing_bytes);
             pending.access = Access::None;
         }
     }
@@ -251,7 +266,7 @@ impl Connection {
                 break;
             }
         }
-        if self.ended && self.hungry {
+        if self.ended && self.hungry && self.receiving.is_none() {
             self.closing = true;
         }
     }
@@ -268,10 +283,10 @@ impl Connection {
         }
         self.receiving = Some(Receiving::Lines);
         self.received.drain(..self.at.min(self.received.len()));
-        self.at = 0;
         let mut buffer = std::mem::take(&mut self.received);
-        if buffer.capacity() > 2 * RECV_BYTES_MAX && buffer.len() < RECV_BYTES_MAX {
-            buffer.shrink_to(RECV_BYTES_MAX);
+        if buffer.capacity() > 4 * self.recv_bytes.max(buffer.len()) {
+            // Connections that have become quiet give their room back.
+            buffer.shrink_to_fit();
         }
         // A long line doubles; anything else gets room for one receive.
         let room = self.recv_bytes.max(if buffer.len() >= RECV_BYTES_MAX { buffer.len() } else { 0 });
@@ -311,7 +326,9 @@ impl Connection {
     /// How many commands may be in progress: fewer when values are long, so that their bytes stay bounded.
     fn has_room(&self) -> bool {
         let window = (OUTPUT_BYTES_MAX / self.value_bytes.max(1)).clamp(1, PENDING_MAX as u64) as usize;
-        self.pending.len() < window && self.output.bytes() + self.sending_bytes < OUTPUT_BYTES_MAX
+        self.pending.len() < window
+            && self.writing_bytes < WRITING_BYTES_MAX
+            && self.output.bytes() + self.sending_bytes < OUTPUT_BYTES_MAX
     }
 
     /// Does one thing; false if nothing can be done now.
@@ -361,7 +378,9 @@ impl Connection {
         let held = match command {
             Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, context),
             Command::Store(store) => return self.store(&store),
-            Command::Delete { key, noreply } => write(key, Expect::Any, ChangeKind::Delete, Answer::Deleted, noreply, context),
+            Command::Delete { key, noreply } => {
+                write(key, Expect::Any, ChangeKind::Delete, Answer::Deleted, noreply, context)
+            }
             Command::Arithmetic { key, delta, decrement, noreply } => {
                 let update = if decrement { Update::Decrement(delta) } else { Update::Increment(delta) };
                 update_key(key, update, Answer::Number { decrement }, noreply, context)
@@ -430,7 +449,7 @@ impl Connection {
                 (Operation::Update { key, update, level: context.level }, Access::Write(hash))
             }
         };
-        self.begin(Held::Operation { operation, answer, noreply: false, access }, context)
+        self.begin(Held::Operation { operation, answer, noreply: false, access, writing_bytes: 0 }, context)
     }
 
     fn store(&mut self, store: &Store<'_>) {
@@ -459,6 +478,7 @@ impl Connection {
             return true;
         };
         context.counters.cmd_set.add(1);
+        let writing_bytes = value.len() as u64;
         let expect = match verb {
             Verb::Set | Verb::Append | Verb::Prepend => Expect::Any,
             Verb::Add => Expect::Absent,
@@ -474,7 +494,7 @@ impl Connection {
                 Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None }
             }
         };
-        self.begin(Held::Operation { operation, answer, noreply, access }, context)
+        self.begin(Held::Operation { operation, answer, noreply, access, writing_bytes }, context)
     }
 
     /// Begins a command, or holds it until what it must wait for is done.
@@ -489,8 +509,10 @@ impl Connection {
             return false;
         }
         match held {
-            Held::Operation { operation, answer, noreply, access } => {
-                self.submit(Target::Key, 1, operation, Pending::new(answer, noreply, access), context);
+            Held::Operation { operation, answer, noreply, access, writing_bytes } => {
+                self.writing_bytes += writing_bytes;
+                let pending = Pending { writing_bytes, ..Pending::new(answer, noreply, access) };
+                self.submit(Target::Key, 1, operation, pending, context);
             }
             Held::Statistics(which) => {
                 let text = context.server.statistics(which, context.wall);
@@ -515,7 +537,14 @@ impl Connection {
         }
     }
 
-    fn submit(&mut self, target: Target, replies: usize, operation: Operation, pending: Pending, context: &mut Context<'_>) {
+    fn submit(
+        &mut self,
+        target: Target,
+        replies: usize,
+        operation: Operation,
+        pending: Pending,
+        context: &mut Context<'_>,
+    ) {
         let sequence = self.first.wrapping_add(self.pending.len() as u32);
         context.submissions.push(Submission { sequence, target, operation });
         self.waiting += 1;
@@ -530,7 +559,7 @@ impl Connection {
 
 impl Pending {
     fn new(answer: Answer, noreply: bool, access: Access) -> Pending {
-        Pending { answer, noreply, missing: 0, reply: None, access }
+        Pending { answer, noreply, missing: 0, reply: None, access, writing_bytes: 0 }
     }
 }
 
@@ -542,20 +571,32 @@ pub(crate) fn delete_everything(level: Level) -> Operation {
     Operation::DeleteRange { from, to, level }
 }
 
+/// The hash that routes keys, before it is cut down to the number of shards. Equal hashes only make commands wait.
 fn hash(key: &Key) -> u64 {
     stratakv_base::checksum::shard_of(key.encoded(), usize::MAX) as u64
 }
 
-fn write(key: &[u8], expect: Expect, kind: ChangeKind, answer: Answer, noreply: bool, context: &Context<'_>) -> Option<Held> {
+fn write(
+    key: &[u8],
+    expect: Expect,
+    kind: ChangeKind,
+    answer: Answer,
+    noreply: bool,
+    context: &Context<'_>,
+) -> Option<Held> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
     let operation = Operation::Write { changes: vec![Change { key, expect, kind }], level: context.level, txn: None };
-    Some(Held::Operation { operation, answer, noreply, access })
+    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0 })
 }
 
 fn update_key(key: &[u8], update: Update, answer: Answer, noreply: bool, context: &Context<'_>) -> Option<Held> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
     let operation = Operation::Update { key, update, level: context.level };
-    Some(Held::Operation { operation, answer, noreply, access })
+    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0 })
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

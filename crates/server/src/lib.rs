@@ -18,6 +18,8 @@ mod answer;
 mod connection;
 mod counters;
 mod listener;
+#[cfg(test)]
+mod model;
 mod output;
 mod server;
 mod statistics;

@@ -120,7 +120,15 @@ mod tests {
         assert_eq!(output.bytes(), 5102);
         let (chunks, sent) = output.take();
         assert_eq!((sent, output.is_empty(), chunks.len()), (5102, true, 5));
-        let expected = [b"<".to_vec(), vec![b'a'; 96], vec![b'b'; 4], vec![b'a'; 96], vec![b'b'; 4096], vec![b'c'; 808], b">".to_vec()];
+        let expected = [
+            b"<".to_vec(),
+            vec![b'a'; 96],
+            vec![b'b'; 4],
+            vec![b'a'; 96],
+            vec![b'b'; 4096],
+            vec![b'c'; 808],
+            b">".to_vec(),
+        ];
         assert!(bytes(&chunks) == expected.concat());
     }
 }

@@ -1,57 +1,326 @@
-//! Types the other crates code against while the engine is being written.
-use stratakv_engine::*;
+//! [`Slab`]: the state of one shard, and its face to the driver.
 
-use crate::config::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// Creates or recovers a [`Slab`].
+use foldhash::{HashMap, HashMapExt};
+use smallvec::SmallVec;
+use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
+use stratakv_base::{Corruption, Expiry, Key, Level, Mono};
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::{
+    Budget, Capabilities, Capability, ChangeKind, Effects, Error, Io, Message, Operation, Outcome, Reply, Room, Shard,
+    ShardId, Statistic, Token,
+};
+use stratakv_index::{PageCache, Tree};
+
+use crate::config::{RecoveryReport, SlabConfig};
+use crate::group::Groups;
+use crate::grow::Growth;
+use crate::io::IoTable;
+use crate::place::Place;
+use crate::range::Ranges;
+use crate::read::Reads;
+use crate::run_read::RunReads;
+use crate::run_write::RunWrites;
+use crate::scan::Scans;
+use crate::space::Space;
+use crate::superblock::Superblock;
+use crate::table::PageTable;
+use crate::write::{Kind, Origin, Pending, Work};
+
+/// What a request in flight is for.
 #[derive(Debug)]
-pub enum SlabOpener {
-    /// Lays out a new volume.
-    Create(SlabConfig),
-    /// Opens an existing one.
-    Recover(SlabConfig),
+pub(crate) enum Purpose {
+    /// A small page; `place` is where it was when the read began.
+    Page { logical: u32, place: u32 },
+    /// A slice of a run that is read.
+    RunSlice { read: u64, slice: usize },
+    /// The first page of a run that is to be cleared.
+    RunHead { key: Key, place: Place },
+    /// Slices of a run's value, ahead of its group.
+    RunBody { run: u64 },
+    /// A write of a durability group.
+    Group { number: u64 },
+    /// A flush that covers the groups up to this one.
+    Flush { covers: u64 },
+    /// A step of growth.
+    Grow,
+    /// A step of closing.
+    Close,
 }
 
-impl SlabOpener {
-    /// Lays out a new volume.
-    pub fn create(config: SlabConfig) -> SlabOpener {
-        SlabOpener::Create(config)
-    }
-    /// Opens an existing volume.
-    pub fn recover(config: SlabConfig) -> SlabOpener {
-        SlabOpener::Recover(config)
-    }
+/// Older copies of a key's record that are still on the medium.
+pub(crate) type Copies = SmallVec<[StaleCopy; 1]>;
+
+/// An older copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StaleCopy {
+    pub(crate) place: Place,
+    /// Being cleared.
+    pub(crate) requested: bool,
+    /// The group that made it stale; it may be cleared once that is durable.
+    pub(crate) after: u64,
 }
 
-/// One shard of a slab store.
+/// Counters, see [`Shard::statistics`].
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) cache_hits: u64,
+    pub(crate) cache_misses: u64,
+    pub(crate) groups: u64,
+    pub(crate) flushes: u64,
+    pub(crate) page_reads: u64,
+    pub(crate) page_writes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
+    pub(crate) corrupt_records: u64,
+    pub(crate) full_refusals: u64,
+    pub(crate) expired_records: u64,
+}
+
+/// How far closing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    Open,
+    /// Finishing what was accepted.
+    Draining,
+    Flushing,
+    /// Writing superblock 0 or 1.
+    Superblock(u64),
+    Closed,
+}
+
+/// One shard of a slab store: KVell's design (SOSP 2019, section 4), with modified pages written to free pages.
+///
+/// docs/format-slab.md draws the volume and argues crash safety.
 #[derive(Debug)]
 pub struct Slab {
-    report: RecoveryReport,
+    pub(crate) config: SlabConfig,
+    pub(crate) report: RecoveryReport,
+    pub(crate) superblock: Superblock,
+    /// The durable state.
+    pub(crate) index: DebugTree,
+    pub(crate) table: PageTable,
+    pub(crate) space: Space,
+    pub(crate) cache: DebugCache,
+    /// The last version or sequence given out.
+    pub(crate) counter: u64,
+    pub(crate) io: IoTable<Purpose>,
+    pub(crate) pending: HashMap<Key, Pending>,
+    pub(crate) images: HashMap<u32, crate::write::Image>,
+    pub(crate) groups: Groups,
+    pub(crate) reads: Reads,
+    pub(crate) run_reads: RunReads,
+    pub(crate) run_writes: RunWrites,
+    pub(crate) scans: Scans,
+    pub(crate) ranges: Ranges,
+    pub(crate) growth: Growth,
+    pub(crate) stale: HashMap<Key, Copies>,
+    pub(crate) stale_queue: VecDeque<(Key, Place)>,
+    /// Keys whose write waits for space, or for a block.
+    pub(crate) space_waiters: Vec<Key>,
+    pub(crate) block_waiters: Vec<Key>,
+    /// New logical pages whose first image has no physical page yet.
+    pub(crate) promised_pages: u32,
+    pub(crate) run_pages: u64,
+    /// Index entries with an expiry, and where the sweep for expired ones goes on.
+    pub(crate) expiring: u64,
+    pub(crate) sweep_from: Option<Key>,
+    pub(crate) syncs: Vec<(Token, u64)>,
+    pub(crate) poisoned: Option<IoFault>,
+    pub(crate) closing: Closing,
+    pub(crate) counters: Counters,
+    pub(crate) corruptions: Vec<Corruption>,
+    pub(crate) zeroes: Option<Arc<Block>>,
+    pub(crate) turns: u64,
+    pub(crate) next_budget_at: u64,
+}
+
+/// [`Tree`] with a short `Debug`.
+pub(crate) struct DebugTree(pub(crate) Tree);
+/// [`PageCache`] with a short `Debug`.
+pub(crate) struct DebugCache(pub(crate) PageCache);
+
+impl std::fmt::Debug for DebugTree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tree({} keys)", self.0.len())
+    }
+}
+impl std::fmt::Debug for DebugCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PageCache({} pages)", self.0.len())
+    }
 }
 
 impl Slab {
-    /// What recovery found.
+    /// What recovery found when the shard was opened.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report
     }
-    /// In-memory accounting.
-    pub fn check(&self) -> CheckReport {
-        CheckReport::default()
-    }
-}
 
-impl Opener for SlabOpener {
-    type Shard = Slab;
-    fn start(&mut self, _: &mut Effects) {}
-    fn complete(&mut self, _: Io, _: Outcome, _: &mut Effects) {}
-    fn progress(&self) -> Progress {
-        Progress::default()
+    /// A new version or sequence: larger than any given out before, in this and earlier openings.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
     }
-    fn is_finished(&self) -> bool {
-        true
+
+    /// A block, making room in the cache if need be.
+    pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
+        if let Some(block) = effects.block(class) {
+            return Some(block);
+        }
+        if class == Class::Slice {
+            return None;
+        }
+        for _ in 0..8 {
+            drop(self.cache.0.evict()?);
+            if let Some(block) = effects.block(class) {
+                return Some(block);
+            }
+        }
+        None
     }
-    fn finish(self) -> Result<Slab, Error> {
-        Err(Error::Closed)
+
+    pub(crate) fn offset(place: u32) -> u64 {
+        u64::from(place) * PAGE_BYTES as u64
+    }
+
+    pub(crate) fn corruption(&self, page: u32, what: &'static str, expected: String, found: &str) -> Corruption {
+        let place = stratakv_base::Place { shard: self.config.shard, offset_bytes: Self::offset(page) };
+        Corruption { place, what, expected, found: found.into() }
+    }
+
+    /// Counts and keeps (the first hundred) damage found while running.
+    pub(crate) fn note_corruption(&mut self, corruption: &Corruption) {
+        self.counters.corrupt_records += 1;
+        if self.corruptions.len() < 100 && !self.corruptions.contains(corruption) {
+            tracing::warn!(%corruption, "damage on the medium");
+            self.corruptions.push(corruption.clone());
+        }
+    }
+
+    /// Bytes the index and the tables take.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        (self.index.0.footprint_bytes() + self.table.footprint_bytes()) as u64
+    }
+
+    /// Bytes the index may take: what the cap leaves beside a minimal cache.
+    pub(crate) fn index_limit_bytes(&self) -> u64 {
+        self.config.memory_bytes - (4 << 20).min(self.config.memory_bytes / 2)
+    }
+
+    /// Gives the cache what the index leaves of the cap (NOTES rule 11).
+    fn balance_memory(&mut self, effects: &Effects) {
+        let pool = effects.pool();
+        let left = self.config.memory_bytes.saturating_sub(self.index_bytes() + self.cache.0.footprint_bytes() as u64);
+        pool.set_limit_bytes(left as usize);
+        for _ in 0..4 {
+            if pool.held_bytes() <= pool.limit_bytes() {
+                break;
+            }
+            let Some(chunk) = pool.retire_chunk() else { break };
+            self.cache.0.drop_chunk(chunk);
+        }
+    }
+
+    fn accept_write(&mut self, token: Token, mut changes: Vec<stratakv_engine::Change>, level: Level, effects: &mut Effects) {
+        if changes.len() != 1 {
+            return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Batch)));
+        }
+        let Some(change) = changes.pop() else { return };
+        let kind = match change.kind {
+            ChangeKind::Put { value, flags, expiry } => Kind::Put { value, flags, expiry },
+            ChangeKind::Delete => Kind::Delete,
+        };
+        let work = Work::new(Origin::Client(token), change.key, change.expect, kind, level);
+        self.accept_work(token, work, effects);
+    }
+
+    fn accept_work(&mut self, token: Token, work: Work, effects: &mut Effects) {
+        if work.level == Level::Memory {
+            return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Level)));
+        }
+        if let Kind::Put { value, .. } = &work.kind
+            && value.len() > VALUE_BYTES_MAX
+        {
+            let error =
+                Error::ValueTooLarge { len_bytes: value.len() as u64, max_bytes: VALUE_BYTES_MAX as u64 };
+            return effects.reply(token, Reply::Failed(error));
+        }
+        if self.config.read_only {
+            let error = Error::WrongVolume("the store is open for reading only: open it for writing to change it".into());
+            return effects.reply(token, Reply::Failed(error));
+        }
+        self.submit(work, effects);
+    }
+
+    /// Whether nothing is under way.
+    fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+            && self.images.is_empty()
+            && self.groups.is_idle()
+            && self.reads.is_idle()
+            && self.run_reads.is_idle()
+            && self.run_writes.is_idle()
+            && self.scans.is_idle()
+            && self.ranges.is_idle()
+            && self.syncs.is_empty()
+            && self.io.len() == 0
+    }
+
+    fn close_step(&mut self, effects: &mut Effects) {
+        if self.closing != Closing::Draining || !self.is_idle() {
+            return;
+        }
+        if self.config.read_only || self.poisoned.is_some() {
+            self.closing = Closing::Closed;
+            return;
+        }
+        self.closing = Closing::Flushing;
+        let io = self.io.start(Purpose::Close);
+        effects.flush(io);
+    }
+
+    fn close_done(&mut self, outcome: &Outcome, effects: &mut Effects) {
+        let failed = matches!(outcome, Outcome::Flush(Err(_)) | Outcome::Write(Err(_)));
+        let next = match self.closing {
+            _ if failed => Closing::Closed,
+            Closing::Flushing => {
+                self.superblock.generation += 1;
+                self.superblock.clean = true;
+                self.superblock.durable = self.counter;
+                self.superblock.digest = self.digest();
+                Closing::Superblock(0)
+            }
+            Closing::Superblock(0) => Closing::Superblock(1),
+            _ => Closing::Closed,
+        };
+        self.closing = next;
+        if let Closing::Superblock(slot) = next {
+            let Some(mut block) = self.take_block(Class::Page, effects) else {
+                // No memory for a page at the very end: the volume stays marked as in use, which recovery handles.
+                self.closing = Closing::Closed;
+                return;
+            };
+            self.superblock.encode(&self.config.uuid, &mut block);
+            let io = self.io.start(Purpose::Close);
+            let part = stratakv_device::Part::whole(Arc::new(block));
+            effects.write(io, slot * PAGE_BYTES as u64, vec![part], true);
+        }
+    }
+
+    /// Replies to Sync operations whose group is durable.
+    pub(crate) fn answer_syncs(&mut self, effects: &mut Effects) {
+        let (durable, poisoned) = (self.groups.durable(), self.poisoned);
+        self.syncs.retain(|(token, target)| {
+            match poisoned {
+                Some(fault) => effects.reply(*token, Reply::Failed(Error::Poisoned(fault))),
+                None if *target <= durable => effects.reply(*token, Reply::Done { version: 0, existed: false }),
+                None => return true,
+            }
+            false
+        });
     }
 }
 
@@ -59,19 +328,150 @@ impl Shard for Slab {
     fn capabilities(&self) -> Capabilities {
         Capabilities { ordered: true, snapshot: false, durable: true, evicting: false }
     }
+
     fn room(&self) -> Room {
-        Room { reads: 0, writes: 0, write_bytes: 0 }
+        let waiting = self.pending.len() as u32;
+        Room {
+            reads: 4096u32.saturating_sub(self.reads.waiting() as u32),
+            writes: 4096u32.saturating_sub(waiting),
+            write_bytes: self.run_writes.room_bytes(),
+        }
     }
-    fn accept(&mut self, _: Token, operation: Operation, _: &mut Effects) -> Result<(), Operation> {
-        Err(operation)
+
+    fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
+        if self.closing != Closing::Open {
+            return Err(operation);
+        }
+        match operation {
+            Operation::Get { key, part } => self.get(token, key, part, effects),
+            Operation::Write { txn: Some(_), .. } => {
+                effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Batch)));
+            }
+            Operation::Write { changes, level, txn: None } => self.accept_write(token, changes, level, effects),
+            Operation::Update { key, update, level } => {
+                let expect = stratakv_engine::Expect::Present;
+                let work = Work::new(Origin::Client(token), key, expect, Kind::Update(update), level);
+                self.accept_work(token, work, effects);
+            }
+            Operation::Page(request) => self.scan(token, request, effects),
+            Operation::DeleteRange { from, to, level } => self.delete_range(token, (from, to), level, effects),
+            Operation::Snapshot(_) => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Snapshot))),
+            Operation::Backup { .. } => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Backup))),
+            Operation::Sync => {
+                self.syncs.push((token, self.groups.applied()));
+                self.answer_syncs(effects);
+            }
+        }
+        Ok(())
     }
-    fn complete(&mut self, _: Io, _: Outcome, _: &mut Effects) {}
+
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        let Some(purpose) = self.io.finish(io) else { return };
+        match (purpose, outcome) {
+            (Purpose::Page { logical, place }, Outcome::Read(block, result)) => {
+                self.page_read(logical, place, block, result, effects);
+            }
+            (Purpose::RunSlice { read, slice }, Outcome::Read(block, result)) => {
+                self.run_slice_read(read, slice, block, result, effects);
+            }
+            (Purpose::RunHead { key, place }, Outcome::Read(block, result)) => {
+                self.run_head_read(key, place, block, result, effects);
+            }
+            (Purpose::RunBody { run }, Outcome::Write(result)) => self.run_body_written(run, result, effects),
+            (Purpose::Group { number }, Outcome::Write(result)) => self.group_written(number, result, effects),
+            (Purpose::Flush { covers }, Outcome::Flush(result)) => self.flushed(covers, result, effects),
+            (Purpose::Grow, Outcome::Write(result) | Outcome::Flush(result)) => self.grow_done(result, effects),
+            (Purpose::Close, outcome) => self.close_done(&outcome, effects),
+            (purpose, outcome) => {
+                debug_assert!(false, "{outcome:?} for {purpose:?}");
+            }
+        }
+    }
+
     fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
-    fn turn_end(&mut self, _: Budget, _: &mut Effects) {}
-    fn cancel(&mut self, _: Token) {}
-    fn close(&mut self, _: &mut Effects) {}
-    fn is_closed(&self) -> bool {
-        false
+
+    fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
+        self.turns += 1;
+        if self.closing == Closing::Closed {
+            return;
+        }
+        if self.turns >= self.next_budget_at {
+            self.next_budget_at = self.turns + 64;
+            self.balance_memory(effects);
+        }
+        if !self.block_waiters.is_empty() {
+            for key in std::mem::take(&mut self.block_waiters) {
+                self.wake(&key, effects);
+            }
+        }
+        self.pump_reads(effects);
+        self.pump_run_reads(effects);
+        self.pump_scans(effects);
+        if !self.config.read_only && self.poisoned.is_none() {
+            self.sweep_expired(effects);
+            self.pump_ranges(effects);
+            self.pump_stale(effects);
+            self.pump_run_writes(effects);
+            self.grow(effects);
+            self.seal(effects);
+            self.pump_flush(effects);
+        }
+        self.answer_syncs(effects);
+        self.close_step(effects);
+        let starved = self.reads.is_starved(self.io.len()) || !self.block_waiters.is_empty();
+        if starved && effects.requests.is_empty() {
+            // Every block is lent out, to replies on their way: ask again soon.
+            effects.wake_at(Mono(effects.now().mono.0 + 1_000_000));
+        }
     }
-    fn statistics(&self, _: &mut Vec<Statistic>) {}
+
+    fn cancel(&mut self, _: Token) {}
+
+    fn close(&mut self, effects: &mut Effects) {
+        if self.closing == Closing::Open {
+            self.closing = Closing::Draining;
+        }
+        effects.more();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closing == Closing::Closed
+    }
+
+    fn statistics(&self, out: &mut Vec<Statistic>) {
+        let counters = &self.counters;
+        let total = u64::from(self.space.total());
+        let cache_bytes = (self.cache.0.len() * PAGE_BYTES) as u64;
+        let mut add = |name, value| out.push(Statistic { name, value });
+        add("records", self.index.0.len() as u64);
+        add("index_bytes", self.index_bytes());
+        add("cache_bytes", cache_bytes);
+        add("cache_hits", counters.cache_hits);
+        add("cache_misses", counters.cache_misses);
+        add("pages_used", self.table.len() as u64);
+        add("pages_free", u64::from(self.space.free_pages()));
+        add("pages_limbo", u64::from(self.space.limbo_pages()));
+        add("run_pages", self.run_pages);
+        add("usable_bytes", total * PAGE_BYTES as u64);
+        add("groups", counters.groups);
+        add("flushes", counters.flushes);
+        add("page_reads", counters.page_reads);
+        add("page_writes", counters.page_writes);
+        add("read_bytes", counters.read_bytes);
+        add("write_bytes", counters.write_bytes);
+        add("corrupt_records", counters.corrupt_records);
+        add("full_refusals", counters.full_refusals);
+        add("expired_records", counters.expired_records);
+        add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
+    }
+}
+
+/// Whether a record with this expiry is gone.
+pub(crate) fn is_expired(expiry: u32, effects: &Effects) -> bool {
+    Expiry(expiry).is_past(effects.now().wall)
+}
+
+/// An empty map.
+pub(crate) fn new_map<K, V>() -> HashMap<K, V> {
+    HashMap::new()
 }

@@ -1,0 +1,254 @@
+//! The `stratakv` program: built once, started, watched, killed.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::memcache::Client;
+
+/// How long a server may take to answer its first connection (it may be recovering, on a busy machine).
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a server may take to end after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Between two looks at a process.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The program's path. `STRATAKV_BIN` names another one; else it is built, with the profile of the running test.
+///
+/// # Panics
+/// It cannot be built.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("STRATAKV_BIN") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+fn build() -> PathBuf {
+    let running = std::env::current_exe().expect("a test knows its own path");
+    // target/PROFILE/deps/test or target/PROFILE/program
+    let profile_folder = running.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).expect("a target folder");
+    let target_folder = profile_folder.parent().expect("a profile lies in the target folder");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "stratakv-cli", "--target-dir"]).arg(target_folder);
+    if profile_folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo can be started");
+    assert!(status.success(), "the program cannot be built ({status})");
+    profile_folder.join("stratakv")
+}
+
+/// Runs the program to its end.
+///
+/// # Panics
+/// It cannot be started.
+pub fn run(arguments: &[&str]) -> Output {
+    command().args(arguments).stdin(Stdio::null()).output().expect("the program can be started")
+}
+
+/// The program, with no configuration from the outside.
+pub fn command() -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("STRATAKV_")) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// What both streams of a finished program said, for messages.
+pub fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\nstdout: {}\nstderr: {}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct Serve {
+    /// Its data directory.
+    pub data: PathBuf,
+    /// Further options.
+    pub options: Vec<String>,
+    /// A shell line to run first, in the process that becomes the server (`ulimit -f 1000`).
+    pub before: Option<String>,
+}
+
+impl Serve {
+    /// A server on `data` with defaults.
+    pub fn on(data: &Path) -> Serve {
+        Serve { data: data.to_owned(), options: Vec::new(), before: None }
+    }
+
+    /// With further options.
+    pub fn options(mut self, options: &[&str]) -> Serve {
+        self.options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
+    /// With a shell line to run first.
+    pub fn before(mut self, line: &str) -> Serve {
+        self.before = Some(line.to_owned());
+        self
+    }
+
+    /// Starts it, without waiting.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn spawn(&self) -> io::Result<Served> {
+        let address = free_address()?;
+        let log = self.data.with_extension("log");
+        let stderr = File::options().create(true).append(true).open(&log)?;
+        let mut command = match &self.before {
+            None => command(),
+            Some(line) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("{line}; exec \"$0\" \"$@\"")).arg(binary());
+                shell
+            }
+        };
+        command
+            .arg("serve")
+            .arg("--data")
+            .arg(&self.data)
+            .arg("--memcache")
+            .arg(address.to_string())
+            .args(&self.options);
+        let child = command.stdin(Stdio::null()).stdout(stderr.try_clone()?).stderr(stderr).spawn()?;
+        Ok(Served { child, address, log })
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    /// It ends or does not answer; with what it said.
+    pub fn start(&self) -> Served {
+        let mut served = self.spawn().expect("the server can be started");
+        if let Err(message) = served.wait_ready() {
+            panic!("{message}");
+        }
+        served
+    }
+}
+
+/// An address on loopback that nobody listens on now.
+///
+/// # Errors
+/// As bind(2).
+pub fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// A running server. Killed when dropped.
+#[derive(Debug)]
+pub struct Served {
+    child: Child,
+    address: SocketAddr,
+    log: PathBuf,
+}
+
+impl Served {
+    /// Where it serves memcache.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it answers `version`.
+    ///
+    /// # Errors
+    /// It has ended, or does not answer in time; with what it said.
+    pub fn wait_ready(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let answer = Client::connect(self.address).and_then(|mut client| client.ask("version"));
+            if answer.is_ok_and(|line| line.starts_with("VERSION")) {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("the server ended ({status}); it said:\n{}", self.said()));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the server does not answer; it said:\n{}", self.said()));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// A connection.
+    ///
+    /// # Panics
+    /// It does not take one.
+    pub fn client(&self) -> Client {
+        match Client::connect(self.address) {
+            Ok(client) => client,
+            Err(error) => panic!("the server takes no connection ({error}); it said:\n{}", self.said()),
+        }
+    }
+
+    /// Everything it (and servers before it on the same data) said.
+    pub fn said(&self) -> String {
+        let mut text = Vec::new();
+        let read = File::open(&self.log).and_then(|mut file| file.read_to_end(&mut text));
+        match read {
+            Ok(_) => String::from_utf8_lossy(&text).into_owned(),
+            Err(error) => format!("(its log cannot be read: {error})"),
+        }
+    }
+
+    /// `kill -9`, and waits for the end of the process.
+    pub fn kill(&mut self) {
+        // An error means that it has ended already, which `wait` will tell.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// SIGTERM: an orderly end.
+    ///
+    /// # Panics
+    /// It does not end in time.
+    pub fn stop(mut self) -> ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the server is running");
+        self.wait(STOP_TIMEOUT)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// It does not end in time; with what it said.
+    pub fn wait(&mut self, timeout: Duration) -> ExitStatus {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end; it said:\n{}", self.said());
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

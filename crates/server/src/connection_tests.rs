@@ -1,0 +1,266 @@
+//! Connections without sockets: any cut of the bytes, any order of the replies, any pace of the peer.
+
+use stratakv_base::random::Random;
+use stratakv_base::{Level, Wall};
+use stratakv_device::ring::Chunk;
+use stratakv_engine::{Operation, Reply};
+use stratakv_protocol::memcache::Statistics;
+
+use super::*;
+use crate::model::Model;
+
+#[path = "../tests/conversations/mod.rs"]
+mod conversations;
+use conversations::{CONVERSATIONS, matches};
+
+const WALL: Wall = Wall(1_800_000_000);
+
+struct NoServer;
+
+impl Surroundings for NoServer {
+    fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
+        assert_eq!(wall, WALL);
+        match which {
+            Statistics::Reset => reply::RESET.to_vec(),
+            Statistics::Sizes => b"STAT sizes_status disabled\r\nEND\r\n".to_vec(),
+            _ => reply::END.to_vec(),
+        }
+    }
+    fn flush_later(&self, _: Option<Wall>) {}
+    fn version(&self) -> &str {
+        "1.0"
+    }
+}
+
+/// A connection, its store and its peer.
+struct Bench {
+    connection: Connection,
+    model: Model,
+    counters: Counters,
+    unsent: Vec<u8>,
+    answer: Vec<u8>,
+    submitted: usize,
+    most_waiting: usize,
+}
+
+impl Bench {
+    fn new(sent: &[u8]) -> Bench {
+        Bench {
+            connection: Connection::new(1 << 20),
+            model: Model::new(WALL),
+            counters: Counters::default(),
+            unsent: sent.to_vec(),
+            answer: Vec::new(),
+            submitted: 0,
+            most_waiting: 0,
+        }
+    }
+
+    fn advance(&mut self) {
+        let mut submissions = Vec::new();
+        self.connection.advance(&mut Context {
+            wall: WALL,
+            level: Level::PowerLoss,
+            shards: self.model.shards,
+            counters: &self.counters,
+            server: &NoServer,
+            submissions: &mut submissions,
+        });
+        self.submitted += submissions.len();
+        submissions.into_iter().for_each(|submission| self.model.take(submission));
+        self.most_waiting = self.most_waiting.max(self.model.waiting());
+    }
+
+    /// The peer's bytes arrive, at most `bytes_max` of them; at the end, the end.
+    fn receive(&mut self, mut buffer: Vec<u8>, bytes_max: usize) {
+        let room = buffer.capacity() - buffer.len();
+        let bytes = self.unsent.len().min(room).min(bytes_max);
+        buffer.extend(self.unsent.drain(..bytes));
+        self.connection.received(buffer, bytes);
+    }
+
+    fn take_sent(&mut self, chunks: Vec<Chunk>) {
+        for chunk in chunks {
+            match chunk {
+                Chunk::Bytes(bytes) => self.answer.extend(bytes),
+                Chunk::Block { block, start, len } => self.answer.extend(&block[start as usize..][..len as usize]),
+            }
+        }
+    }
+
+    /// Lets things happen in an order drawn from `random` until the connection is over.
+    fn run(mut self, random: &mut Random, bytes_max: u64) -> Bench {
+        let (mut receiving, mut sending) = (None, None);
+        for _ in 0..1_000_000 {
+            self.advance();
+            if self.connection.is_finished() && self.model.waiting() == 0 {
+                return self;
+            }
+            receiving = receiving.or_else(|| self.connection.next_recv());
+            sending = sending.or_else(|| self.connection.next_send());
+            match random.below(3) {
+                0 => {
+                    if let Some(buffer) = receiving.take() {
+                        self.receive(buffer, 1 + random.below(bytes_max) as usize);
+                    }
+                }
+                1 => {
+                    if let Some((chunks, _)) = sending.take() {
+                        self.take_sent(chunks);
+                        self.connection.sent(true);
+                    }
+                }
+                _ if self.model.waiting() > 0 => {
+                    let (sequence, reply) = self.model.answer(random);
+                    self.connection.replied(sequence, reply);
+                }
+                _ => {}
+            }
+        }
+        panic!("the connection does not end");
+    }
+}
+
+#[test]
+fn every_conversation_goes_as_written_whatever_the_order_of_events() {
+    for conversation in CONVERSATIONS {
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let bytes_max = [1, 7, 100_000][seed as usize % 3];
+            let bench = Bench::new(conversation.sent.as_bytes()).run(&mut random, bytes_max);
+            assert!(
+                matches(&bench.answer, conversation.expected),
+                "{}, seed {seed}:\n{}",
+                conversation.name,
+                bench.answer.escape_ascii()
+            );
+        }
+    }
+}
+
+#[test]
+fn many_commands_are_in_progress_at_once_and_answered_in_order() {
+    let sent: String = (0..1000).map(|number| format!("set k{number} 0 0 1\r\n{}\r\n", number % 10)).collect();
+    let gets: String = (0..1000).map(|number| format!("get k{number}\r\n")).collect();
+    let expected: String = "STORED\r\n".repeat(1000)
+        + &(0..1000).map(|number| format!("VALUE k{number} 0 1\r\n{}\r\nEND\r\n", number % 10)).collect::<String>();
+    let bench = Bench::new((sent + &gets).as_bytes()).run(&mut Random::new(1), 100_000);
+    assert_eq!(bench.submitted, 2000);
+    assert!((32..=PENDING_MAX).contains(&bench.most_waiting), "{}", bench.most_waiting);
+    assert!(bench.answer == expected.as_bytes());
+}
+
+#[test]
+fn a_large_value_comes_back_whole_and_its_memory_follows_what_came() {
+    let value = "x".repeat(1 << 20);
+    let sent = format!("set a 0 0 {}\r\n{value}\r\nget a\r\nset a 0 0 {}\r\n", value.len(), value.len());
+    let bench = Bench::new(sent.as_bytes()).run(&mut Random::new(2), 1 << 20);
+    let expected = format!("STORED\r\nVALUE a 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    assert!(bench.answer == expected.as_bytes());
+    // The second set never got its value: nothing was set aside for it.
+    let mut bench = Bench::new(format!("set a 0 0 {}\r\n", value.len()).as_bytes());
+    let buffer = bench.connection.next_recv().unwrap();
+    bench.receive(buffer, 100);
+    bench.advance();
+    assert!(bench.connection.next_recv().unwrap().capacity() <= 64 << 10);
+}
+
+#[test]
+fn too_large_a_value_is_swallowed_without_keeping_it() {
+    let length = (1 << 20) + 1;
+    let sent = format!("set a 0 0 {length}\r\n{}\r\nget a\r\n", "x".repeat(length));
+    let bench = Bench::new(sent.as_bytes()).run(&mut Random::new(3), 1 << 20);
+    assert_eq!(bench.answer.escape_ascii().to_string(), "SERVER_ERROR object too large for cache\\r\\nEND\\r\\n");
+    assert_eq!(bench.counters.store_too_large.get(), 1);
+}
+
+/// A peer that sends for ever and takes nothing.
+#[test]
+fn a_peer_that_does_not_read_stops_being_read() {
+    let mut bench = Bench::new(format!("set a 0 0 30000\r\n{}\r\n", "x".repeat(30_000)).as_bytes());
+    let mut random = Random::new(4);
+    let mut received = 0;
+    for _ in 0..100_000 {
+        bench.advance();
+        if bench.unsent.is_empty() {
+            bench.unsent = b"get a\r\n".repeat(100);
+        }
+        if let Some(buffer) = bench.connection.next_recv() {
+            bench.receive(buffer, 1000);
+            received += 1;
+        }
+        // Its first answer is being sent for ever.
+        let _ = bench.connection.next_send();
+        if bench.model.waiting() > 0 {
+            let (sequence, reply) = bench.model.answer(&mut random);
+            bench.connection.replied(sequence, reply);
+        }
+    }
+    let held = bench.connection.output.bytes() + 30_000 * bench.connection.pending.len() as u64;
+    assert!(held < 2 * OUTPUT_BYTES_MAX, "{held} bytes");
+    assert!(bench.submitted < 200 && received < 100, "{} operations, {received} receives", bench.submitted);
+}
+
+#[test]
+fn a_failed_send_ends_it_and_late_replies_do_no_harm() {
+    let mut bench = Bench::new(b"version\r\nget a\r\nget b\r\n");
+    let buffer = bench.connection.next_recv().unwrap();
+    bench.receive(buffer, 100);
+    bench.advance();
+    assert!(bench.connection.next_send().is_some());
+    bench.connection.sent(false);
+    assert!(bench.connection.is_finished());
+    while bench.model.waiting() > 0 {
+        let (sequence, reply) = bench.model.answer(&mut Random::new(0));
+        bench.connection.replied(sequence, reply);
+    }
+    bench.advance();
+    bench.connection.replied(77, Reply::Record(None));
+    assert!(bench.connection.next_send().is_none() && bench.connection.next_recv().is_none());
+}
+
+#[test]
+fn a_command_received_before_the_end_is_answered() {
+    let bench = Bench::new(b"set a 0 0 1\r\n1\r\nget a\r\nget b").run(&mut Random::new(5), 1000);
+    assert_eq!(bench.answer, b"STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
+}
+
+#[test]
+fn flush_all_reaches_every_shard_and_waits_for_what_came_before() {
+    let mut bench = Bench::new(b"set a 0 0 1\r\n1\r\nflush_all\r\nset a 0 0 1\r\n2\r\n");
+    let buffer = bench.connection.next_recv().unwrap();
+    bench.receive(buffer, 1000);
+    bench.advance();
+    assert_eq!(bench.model.waiting(), 1, "the set alone");
+    let mut random = Random::new(6);
+    let (sequence, reply) = bench.model.answer(&mut random);
+    bench.connection.replied(sequence, reply);
+    bench.advance();
+    assert_eq!(bench.model.waiting(), bench.model.shards, "the flush_all alone, on every shard");
+}
+
+#[test]
+fn operations_ask_for_the_servers_level() {
+    let mut submissions = Vec::new();
+    let mut connection = Connection::new(100);
+    let mut buffer = connection.next_recv().unwrap();
+    buffer.extend_from_slice(b"set a 0 0 1\r\n1\r\nincr b 1\r\ndelete c\r\n");
+    let bytes = buffer.len();
+    connection.received(buffer, bytes);
+    connection.advance(&mut Context {
+        wall: WALL,
+        level: Level::ProcessCrash,
+        shards: 1,
+        counters: &Counters::default(),
+        server: &NoServer,
+        submissions: &mut submissions,
+    });
+    let levels: Vec<Level> = submissions
+        .iter()
+        .map(|submission| match submission.operation {
+            Operation::Write { level, .. } | Operation::Update { level, .. } => level,
+            _ => panic!("a read"),
+        })
+        .collect();
+    assert_eq!(levels, [Level::ProcessCrash; 3]);
+}

@@ -1,0 +1,143 @@
+//! A store in a map, for tests of connections: answers late and in any order, shows writes only when they are answered.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use stratakv_base::random::Random;
+use stratakv_base::{Expiry, Key, Wall};
+use stratakv_engine::{Change, ChangeKind, Expect, Operation, Record, Reply, Unmet, Update, Value};
+
+use crate::connection::Submission;
+
+#[derive(Clone)]
+struct Held {
+    value: Vec<u8>,
+    flags: u32,
+    version: u64,
+    expiry: Expiry,
+}
+
+/// See the module.
+pub(crate) struct Model {
+    records: BTreeMap<Key, Held>,
+    version: u64,
+    wall: Wall,
+    /// Reads have their answer from the moment they came; writes are carried out when they are answered.
+    waiting: Vec<(u32, Result<Reply, Operation>)>,
+    pub(crate) shards: usize,
+}
+
+impl Model {
+    pub(crate) fn new(wall: Wall) -> Model {
+        Model { records: BTreeMap::new(), version: 0, wall, waiting: Vec::new(), shards: 3 }
+    }
+
+    pub(crate) fn take(&mut self, Submission { sequence, operation, target }: Submission) {
+        let copies = if target == crate::connection::Target::Every { self.shards } else { 1 };
+        for _ in 0..copies {
+            let waiting = match &operation {
+                Operation::Get { key, .. } => Ok(Reply::Record(self.live(key).map(|held| record(&held)))),
+                _ => Err(operation.clone()),
+            };
+            self.waiting.push((sequence, waiting));
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Answers one operation: any read, or the oldest write of any key.
+    pub(crate) fn answer(&mut self, random: &mut Random) -> (u32, Reply) {
+        let pick = random.below(self.waiting.len() as u64) as usize;
+        let pick = match &self.waiting[pick].1 {
+            Ok(_) => pick,
+            Err(_) => self.waiting.iter().position(|(_, waiting)| waiting.is_err()).unwrap(),
+        };
+        let (sequence, waiting) = self.waiting.remove(pick);
+        (sequence, waiting.unwrap_or_else(|operation| self.carry_out(operation)))
+    }
+
+    fn live(&self, key: &Key) -> Option<Held> {
+        self.records.get(key).filter(|held| !held.expiry.is_past(self.wall)).cloned()
+    }
+
+    fn carry_out(&mut self, operation: Operation) -> Reply {
+        self.version += 1;
+        match operation {
+            Operation::Write { mut changes, .. } => self.change(changes.remove(0)),
+            Operation::Update { key, update, .. } => self.update(key, update),
+            Operation::DeleteRange { from, to, .. } => {
+                let before = self.records.len();
+                use std::ops::RangeBounds;
+                self.records.retain(|key, _| !(from.clone(), to.clone()).contains(key));
+                Reply::Number { number: (before - self.records.len()) as u64, version: self.version }
+            }
+            other => panic!("connections do not ask for {other:?}"),
+        }
+    }
+
+    fn change(&mut self, Change { key, expect, kind }: Change) -> Reply {
+        let found = self.live(&key);
+        let unmet = match (expect, &found) {
+            (Expect::Absent, Some(held)) => Some(Unmet::Present { version: held.version }),
+            (Expect::Present | Expect::Version(_), None) => Some(Unmet::Absent),
+            (Expect::Version(version), Some(held)) if held.version != version => {
+                Some(Unmet::Version { found: held.version })
+            }
+            _ => None,
+        };
+        if let Some(unmet) = unmet {
+            return Reply::Unmet(unmet);
+        }
+        match kind {
+            ChangeKind::Put { value, flags, expiry } => {
+                self.records.insert(key, Held { value: value.to_vec(), flags, version: self.version, expiry });
+            }
+            ChangeKind::Delete => _ = self.records.remove(&key),
+        }
+        Reply::Done { version: self.version, existed: found.is_some() }
+    }
+
+    fn update(&mut self, key: Key, update: Update) -> Reply {
+        let Some(mut held) = self.live(&key) else { return Reply::Unmet(Unmet::Absent) };
+        let number = || std::str::from_utf8(&held.value).ok()?.trim_end().parse::<u64>().ok();
+        let reply = match update {
+            Update::Append(bytes) => {
+                held.value.extend_from_slice(&bytes);
+                Reply::Done { version: self.version, existed: true }
+            }
+            Update::Prepend(bytes) => {
+                held.value = [&bytes[..], &held.value].concat();
+                Reply::Done { version: self.version, existed: true }
+            }
+            Update::Touch(expiry) => {
+                held.expiry = expiry;
+                Reply::Record(Some(record(&held)))
+            }
+            Update::Increment(_) | Update::Decrement(_) => {
+                let Some(number) = number() else { return Reply::Unmet(Unmet::NotANumber) };
+                let number = match update {
+                    Update::Increment(delta) => number.wrapping_add(delta),
+                    Update::Decrement(delta) => number.saturating_sub(delta),
+                    _ => number,
+                };
+                held.value = format!("{number:<width$}", width = held.value.len()).into_bytes();
+                Reply::Number { number, version: self.version }
+            }
+        };
+        held.version = self.version;
+        self.records.insert(key, held);
+        reply
+    }
+}
+
+fn record(held: &Held) -> Record {
+    Record {
+        value: Value::Inline(Bytes::from(held.value.clone())),
+        value_bytes: held.value.len() as u64,
+        flags: held.flags,
+        version: held.version,
+        expiry: held.expiry,
+    }
+}

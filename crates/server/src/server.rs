@@ -1,0 +1,279 @@
+//! [`Server`]: starting, addresses, stopping.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use stratakv::{Level, Store};
+use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_device::Socket;
+
+use crate::counters::Counters;
+use crate::listener;
+use crate::worker::Worker;
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Addresses for memcache clients; port 0 takes any free port. Default: 127.0.0.1:11211.
+    pub memcache: Vec<SocketAddr>,
+    /// Threads, at least 1. Default: one for each core.
+    pub threads: usize,
+    /// Most connections at once; more are told so and closed. Default: 10,000.
+    pub connections_max: usize,
+    /// Longest value a client may store, in bytes, up to 64 MiB. Default: 1 MiB, as memcached.
+    pub item_bytes_max: usize,
+    /// When writes are acknowledged; `None` for the store's own level.
+    pub level: Option<Level>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            memcache: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            connections_max: 10_000,
+            item_bytes_max: 1 << 20,
+            level: None,
+        }
+    }
+}
+
+/// Why a server did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address cannot be had.
+    #[error("cannot listen on {address}: {error}; {hint}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What to do next.
+        hint: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// An option makes no sense.
+    #[error("{0}")]
+    Option(String),
+    /// The system refused a thread or a socket.
+    #[error("cannot {what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// The store refused a ring.
+    #[error(transparent)]
+    Store(#[from] stratakv::Error),
+    /// A thread ended by a defect; the server has stopped.
+    #[error("a server thread ended by a defect; the server has stopped, acknowledged writes are safe")]
+    Defect,
+}
+
+/// What the threads of a server share.
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) level: Level,
+    pub(crate) item_bytes_max: usize,
+    pub(crate) connections_max: usize,
+    pub(crate) started: Instant,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) counters: Vec<Counters>,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) stopping: AtomicBool,
+    /// Wall-clock second of the `flush_all` to come; 0 for none.
+    pub(crate) flush_at: AtomicU32,
+}
+
+/// How one thread is reached by the others.
+pub(crate) struct Seat {
+    /// Accepted connections on their way to the thread.
+    pub(crate) handover: Mutex<Vec<Socket>>,
+    /// Connections of the thread, those on their way included.
+    pub(crate) connections: AtomicUsize,
+    /// A byte written here is received by the thread's ring.
+    bell: UnixStream,
+}
+
+impl Seat {
+    /// Makes the thread look at what it was left.
+    pub(crate) fn ring(&self) {
+        use std::io::Write;
+        // If the socket is full the thread has been rung already.
+        let _ = (&self.bell).write(&[1]);
+    }
+}
+
+impl Shared {
+    /// Connections of all threads.
+    pub(crate) fn connections(&self) -> usize {
+        self.seats.iter().map(|seat| seat.connections.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Tells all threads to finish.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.seats.iter().for_each(Seat::ring);
+    }
+}
+
+/// A running server. Dropping it shuts it down and waits.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<Result<(), Error>>>>,
+}
+
+impl Server {
+    /// Binds the addresses and starts the threads. Clients are served when it returns.
+    ///
+    /// # Errors
+    /// An address cannot be had (the message says why and what to do), an option makes no sense, or the system refuses threads or rings.
+    pub fn start(store: Store, options: ServerOptions) -> Result<Server, Error> {
+        check(&options)?;
+        let allowed = listener::allow_open_files(options.connections_max);
+        if allowed < options.connections_max as u64 + 64 {
+            tracing::warn!(
+                allowed,
+                wanted = options.connections_max,
+                "the limit of open files is below connections_max"
+            );
+        }
+        let listeners =
+            options.memcache.iter().map(|address| listener::bind(*address)).collect::<Result<Vec<_>, _>>()?;
+        let (listeners, addresses): (Vec<Socket>, Vec<SocketAddr>) = listeners.into_iter().unzip();
+        let (seats, bells) = seats(options.threads)?;
+        let shared = Arc::new(Shared {
+            level: options.level.unwrap_or(store.default_level()),
+            store,
+            item_bytes_max: options.item_bytes_max,
+            connections_max: options.connections_max,
+            started: Instant::now(),
+            addresses,
+            counters: (0..options.threads).map(|_| Counters::default()).collect(),
+            seats,
+            stopping: false.into(),
+            flush_at: 0.into(),
+        });
+        let server = Server { shared, threads: Mutex::default() };
+        server.start_threads(listeners, bells)?;
+        tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
+        Ok(server)
+    }
+
+    /// Each thread makes its own ring and reports. The first one accepts for all.
+    fn start_threads(&self, listeners: Vec<Socket>, bells: Vec<Socket>) -> Result<(), Error> {
+        let (report, reports) = mpsc::channel();
+        let count = bells.len();
+        let mut listeners = Some(listeners);
+        for (index, bell) in bells.into_iter().enumerate() {
+            let (shared, report) = (Arc::clone(&self.shared), report.clone());
+            let listeners = listeners.take().unwrap_or_default();
+            let body = move || serve(shared, index, bell, listeners, &report);
+            let thread = std::thread::Builder::new().name(format!("server-{index}")).spawn(body);
+            lock(&self.threads).push(thread.map_err(|error| Error::System { what: "start a thread", error })?);
+        }
+        drop(report);
+        for _ in 0..count {
+            reports.recv().unwrap_or(Err(Error::Defect))?;
+        }
+        Ok(())
+    }
+
+    /// The addresses it listens on, in the order of the options.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.shared.addresses
+    }
+
+    /// Begins to stop: no new connections, commands received are answered (for up to 10 seconds), then all is closed.
+    /// Returns at once; [`Server::join`] waits. May be called from any thread and more than once.
+    pub fn shutdown(&self) {
+        self.shared.stop();
+    }
+
+    /// Waits until the server has stopped. The store stays open.
+    ///
+    /// # Errors
+    /// A thread ended by a defect or because its ring failed.
+    pub fn join(&self) -> Result<(), Error> {
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Defect))).collect();
+        results.into_iter().collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown();
+        if let Err(error) = self.join() {
+            tracing::error!(%error, "the server did not stop in order");
+        }
+    }
+}
+
+fn check(options: &ServerOptions) -> Result<(), Error> {
+    let refuse = |why: String| Err(Error::Option(why));
+    if options.memcache.is_empty() {
+        return refuse("a server needs at least one address to listen on".into());
+    }
+    if !(1..=1024).contains(&options.threads) {
+        return refuse(format!("{} threads: a server has 1 to 1024", options.threads));
+    }
+    if options.connections_max == 0 {
+        return refuse("connections_max is 0: nobody could connect".into());
+    }
+    if !(1..=VALUE_BYTES_MAX).contains(&options.item_bytes_max) {
+        return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", options.item_bytes_max));
+    }
+    Ok(())
+}
+
+fn seats(threads: usize) -> Result<(Vec<Seat>, Vec<Socket>), Error> {
+    let pair = || {
+        let (bell, heard) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        let seat = Seat { handover: Mutex::default(), connections: 0.into(), bell };
+        Ok((seat, Arc::new(OwnedFd::from(heard))))
+    };
+    let pairs = (0..threads).map(|_| pair()).collect::<io::Result<Vec<_>>>();
+    Ok(pairs.map_err(|error| Error::System { what: "make a socket pair", error })?.into_iter().unzip())
+}
+
+/// A thread's life. When one ends, all do: half a server would leave clients waiting.
+fn serve(
+    shared: Arc<Shared>,
+    index: usize,
+    bell: Socket,
+    listeners: Vec<Socket>,
+    report: &mpsc::Sender<Result<(), Error>>,
+) -> Result<(), Error> {
+    struct StopOthers(Arc<Shared>);
+    impl Drop for StopOthers {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    let _stop = StopOthers(Arc::clone(&shared));
+    let driver = match shared.store.driver() {
+        Ok(driver) => driver,
+        Err(error) => {
+            // Nobody listens only if another thread's failure was reported first.
+            let _ = report.send(Err(error.into()));
+            return Ok(());
+        }
+    };
+    let _ = report.send(Ok(()));
+    let result = Worker::new(shared, index, driver, bell, listeners).run();
+    result.map_err(|error| Error::System { what: "do I/O through the ring", error })
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these locks guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

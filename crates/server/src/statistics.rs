@@ -1,0 +1,76 @@
+//! The answers of `stats`.
+
+use stratakv_base::Wall;
+use stratakv_protocol::memcache::{Statistics, reply};
+
+use crate::counters::Counters;
+use crate::server::Shared;
+
+/// What clients are told.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The whole answer, its end included.
+pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
+    let mut out = Vec::new();
+    match which {
+        Statistics::General => general(shared, wall, &mut out),
+        Statistics::Settings => settings(shared, &mut out),
+        // There are no slab classes in memcached's sense; clients read this as none.
+        Statistics::Items => {}
+        Statistics::Slabs => {
+            reply::stat(&mut out, "active_slabs", 0);
+            reply::stat(&mut out, "total_malloced", 0);
+        }
+        Statistics::Sizes => reply::stat(&mut out, "sizes_status", "disabled"),
+        Statistics::Reset => {
+            shared.counters.iter().for_each(Counters::reset);
+            return reply::RESET.to_vec();
+        }
+    }
+    out.extend_from_slice(reply::END);
+    out
+}
+
+fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
+    reply::stat(out, "pid", std::process::id());
+    reply::stat(out, "uptime", shared.started.elapsed().as_secs());
+    reply::stat(out, "time", wall.0);
+    reply::stat(out, "version", VERSION);
+    reply::stat(out, "pointer_size", usize::BITS);
+    reply::stat(out, "max_connections", shared.connections_max);
+    reply::stat(out, "curr_connections", shared.connections());
+    for (name, value) in Counters::sum(&shared.counters) {
+        reply::stat(out, name, value);
+    }
+    reply::stat(out, "accepting_conns", 1);
+    reply::stat(out, "threads", shared.counters.len());
+    let engine = shared.store.stats();
+    let known = |names: &[&str]| {
+        engine.iter().find(|statistic| names.contains(&statistic.name)).map_or(0, |statistic| statistic.value)
+    };
+    reply::stat(out, "limit_maxbytes", known(&["limit_bytes", "capacity_bytes", "memory_bytes"]));
+    reply::stat(out, "curr_items", known(&["items", "records", "keys"]));
+    reply::stat(out, "bytes", known(&["live_bytes", "used_bytes"]));
+    reply::stat(out, "evictions", 0);
+    for statistic in &engine {
+        reply::stat(out, statistic.name, statistic.value);
+    }
+}
+
+fn settings(shared: &Shared, out: &mut Vec<u8>) {
+    reply::stat(out, "maxconns", shared.connections_max);
+    if let Some(address) = shared.addresses.first() {
+        reply::stat(out, "tcpport", address.port());
+        reply::stat(out, "udpport", 0);
+        reply::stat(out, "inter", address.ip());
+    }
+    reply::stat(out, "verbosity", 0);
+    reply::stat(out, "evictions", "off");
+    reply::stat(out, "num_threads", shared.counters.len());
+    reply::stat(out, "cas_enabled", "yes");
+    reply::stat(out, "binding_protocol", "ascii");
+    reply::stat(out, "auth_enabled_sasl", "no");
+    reply::stat(out, "item_size_max", shared.item_bytes_max);
+    reply::stat(out, "flush_enabled", "yes");
+    reply::stat(out, "durability", shared.level.name());
+}

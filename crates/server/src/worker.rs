@@ -1,0 +1,417 @@
+//! One thread of the server: a ring, its connections, and the turns they cause.
+
+use std::cell::Cell;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use stratakv::{Driver, Event};
+use stratakv_base::{Mono, Wall};
+use stratakv_device::{NetOutcome, NetRequest, Socket, Wait};
+use stratakv_engine::{Operation, Reply};
+use stratakv_protocol::memcache::{Statistics, reply};
+
+use crate::connection::{Connection, Context, Submission, Surroundings, Target, delete_everything};
+use crate::counters::Counters;
+use crate::server::{Shared, lock};
+use crate::statistics;
+
+/// How long commands in progress are waited for when the server stops.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How long to leave a listener alone after accepting failed (too many open files).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Tags of socket requests: connections count from 0, these from the top.
+const TAG_BELL: u64 = u64::MAX;
+const TAG_LISTENER: u64 = 1 << 63;
+/// Tag of operations nobody waits for.
+const TAG_BACKGROUND: u64 = u64::MAX;
+
+/// A connection and what is in flight for it.
+struct Entry {
+    socket: Socket,
+    connection: Connection,
+    operations: usize,
+    receiving: bool,
+    sending: bool,
+    /// Its requests have been told to end.
+    shut: bool,
+    /// Listed in `touched`.
+    touched: bool,
+}
+
+/// See the module.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    index: usize,
+    driver: Driver,
+    bell: Socket,
+    /// What the first thread accepts from; empty for others.
+    listeners: Vec<Listener>,
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    /// Connections to which something happened in this turn.
+    touched: Vec<u32>,
+    submissions: Vec<Submission>,
+    /// A `flush_all` to come that was asked for on this thread.
+    flush_at: Cell<Option<Wall>>,
+    /// When draining ends by force.
+    drain_until: Option<Mono>,
+}
+
+struct Listener {
+    socket: Socket,
+    accepting: bool,
+    pause_until: Option<Mono>,
+}
+
+struct Here<'a> {
+    shared: &'a Shared,
+    flush_at: &'a Cell<Option<Wall>>,
+}
+
+impl Surroundings for Here<'_> {
+    fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
+        statistics::text(self.shared, which, wall)
+    }
+
+    fn flush_later(&self, at: Option<Wall>) {
+        self.shared.flush_at.store(at.map_or(0, |at| at.0), Ordering::Release);
+        self.flush_at.set(at);
+    }
+
+    fn version(&self) -> &str {
+        statistics::VERSION
+    }
+}
+
+impl Worker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        index: usize,
+        driver: Driver,
+        bell: Socket,
+        listeners: Vec<Socket>,
+    ) -> Worker {
+        let listener = |socket| Listener { socket, accepting: false, pause_until: None };
+        Worker {
+            shared,
+            index,
+            driver,
+            bell,
+            listeners: listeners.into_iter().map(listener).collect(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            touched: Vec::new(),
+            submissions: Vec::new(),
+            flush_at: Cell::new(None),
+            drain_until: None,
+        }
+    }
+
+    /// Serves until told to stop and drained.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        self.driver.net(TAG_BELL, NetRequest::Recv { socket: self.bell.clone(), buffer: Vec::with_capacity(64) });
+        let mut events = Vec::new();
+        loop {
+            self.accept_more();
+            let wait = Wait::For { completions: 1, timeout: self.timeout() };
+            self.driver.turn(wait, &mut events)?;
+            for event in events.drain(..) {
+                self.handle(event);
+            }
+            self.timers();
+            while let Some(number) = self.touched.pop() {
+                self.pump(number);
+            }
+            if self.drain_until.is_some() && self.is_idle() {
+                self.driver.shutdown(&self.bell);
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.entries.len() == self.free.len() && self.listeners.iter().all(|listener| !listener.accepting)
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters[self.index]
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Reply { tag: TAG_BACKGROUND, reply } => {
+                if let Reply::Failed(error) = reply {
+                    tracing::error!(%error, "a delayed flush_all failed");
+                }
+            }
+            Event::Reply { tag, reply } => self.replied((tag >> 32) as u32, tag as u32, reply),
+            Event::Net { tag: TAG_BELL, outcome } => self.rung(outcome),
+            Event::Net { tag, outcome: NetOutcome::Accept(accepted) } => self.accepted(tag, accepted),
+            Event::Net { tag, outcome: NetOutcome::Recv(buffer, result) } => self.received(tag as u32, buffer, result),
+            Event::Net { tag, outcome: NetOutcome::Send(result) } => self.sent(tag as u32, result),
+        }
+    }
+
+    /// The connection `number`, marked to be looked at.
+    fn touch(&mut self, number: u32) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(number as usize)?.as_mut()?;
+        if !entry.touched {
+            entry.touched = true;
+            self.touched.push(number);
+        }
+        Some(entry)
+    }
+
+    fn replied(&mut self, number: u32, sequence: u32, reply: Reply) {
+        let Some(entry) = self.touch(number) else { return };
+        entry.operations -= usize::from(!matches!(reply, Reply::Part(_)));
+        entry.connection.replied(sequence, reply);
+    }
+
+    fn received(&mut self, number: u32, buffer: Vec<u8>, result: io::Result<usize>) {
+        let bytes = *result.as_ref().unwrap_or(&0);
+        self.counters().bytes_read.add(bytes as u64);
+        let Some(entry) = self.touch(number) else { return };
+        entry.receiving = false;
+        entry.connection.received(buffer, bytes);
+        if let Err(error) = result {
+            tracing::debug!(%error, "receiving failed");
+            entry.connection.abort();
+        }
+    }
+
+    fn sent(&mut self, number: u32, result: io::Result<()>) {
+        let Some(entry) = self.touch(number) else { return };
+        entry.sending = false;
+        entry.connection.sent(result.is_ok());
+    }
+
+    /// Lets a connection do what it can, and carries out what it wants.
+    fn pump(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        entry.touched = false;
+        let here = Here { shared: &self.shared, flush_at: &self.flush_at };
+        let mut context = Context {
+            wall: self.driver.now().wall,
+            level: self.shared.level,
+            shards: self.shared.store.shards(),
+            counters: &self.shared.counters[self.index],
+            server: &here,
+            submissions: &mut self.submissions,
+        };
+        // What a connection does wrong ends the connection, not its neighbours.
+        let advanced = catch_unwind(AssertUnwindSafe(|| entry.connection.advance(&mut context)));
+        if advanced.is_err() {
+            tracing::error!(number, "a defect ended a connection");
+            entry.connection.abort();
+        }
+        for Submission { sequence, target, operation } in self.submissions.drain(..) {
+            let tag = u64::from(number) << 32 | u64::from(sequence);
+            entry.operations += submit(&mut self.driver, &self.shared, tag, target, operation);
+        }
+        if let Some(buffer) = entry.connection.next_recv() {
+            entry.receiving = true;
+            self.driver.net(u64::from(number), NetRequest::Recv { socket: entry.socket.clone(), buffer });
+        }
+        if let Some((chunks, bytes)) = entry.connection.next_send() {
+            entry.sending = true;
+            self.shared.counters[self.index].bytes_written.add(bytes);
+            self.driver.net(u64::from(number), NetRequest::Send { socket: entry.socket.clone(), chunks });
+        }
+        if entry.connection.is_finished() {
+            self.close(number);
+        }
+    }
+
+    /// Ends what is in flight on the socket, and lets go once everything has come back.
+    fn close(&mut self, number: u32) {
+        let Some(slot) = self.entries.get_mut(number as usize) else { return };
+        let Some(entry) = slot else { return };
+        if (entry.receiving || entry.sending) && !entry.shut {
+            entry.shut = true;
+            self.driver.shutdown(&entry.socket);
+        }
+        if !entry.receiving && !entry.sending && entry.operations == 0 {
+            *slot = None;
+            self.free.push(number);
+            self.shared.seats[self.index].connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn accept_more(&mut self) {
+        if self.drain_until.is_some() {
+            return;
+        }
+        let now = self.driver.now().mono;
+        for (number, listener) in self.listeners.iter_mut().enumerate() {
+            if !listener.accepting && listener.pause_until.is_none_or(|until| until <= now) {
+                listener.accepting = true;
+                listener.pause_until = None;
+                let request = NetRequest::Accept { listener: listener.socket.clone() };
+                self.driver.net(TAG_LISTENER | number as u64, request);
+            }
+        }
+    }
+
+    fn accepted(&mut self, tag: u64, accepted: io::Result<(Socket, Option<std::net::SocketAddr>)>) {
+        let now = self.driver.now().mono;
+        let stopping = self.drain_until.is_some();
+        let Some(listener) = self.listeners.get_mut((tag & !TAG_LISTENER) as usize) else { return };
+        listener.accepting = false;
+        match accepted {
+            Ok((socket, peer)) => {
+                tracing::debug!(?peer, "accepted");
+                self.seat(socket);
+            }
+            Err(_) if stopping => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection; trying again in a moment");
+                listener.pause_until = Some(after(now, ACCEPT_PAUSE));
+            }
+        }
+    }
+
+    /// Gives a new connection to the thread with the fewest.
+    fn seat(&mut self, socket: Socket) {
+        if self.shared.connections() >= self.shared.connections_max {
+            self.counters().rejected_connections.add(1);
+            // One attempt: a client that does not even take this is closed all the same.
+            let _ = rustix::net::send(&*socket, reply::TOO_MANY_CONNECTIONS, rustix::net::SendFlags::DONTWAIT);
+            return;
+        }
+        self.counters().total_connections.add(1);
+        let seats = self.shared.seats.iter().enumerate();
+        let Some((index, seat)) = seats.min_by_key(|(_, seat)| seat.connections.load(Ordering::Relaxed)) else {
+            return;
+        };
+        seat.connections.fetch_add(1, Ordering::Relaxed);
+        if index == self.index {
+            self.adopt(socket);
+        } else {
+            lock(&seat.handover).push(socket);
+            seat.ring();
+        }
+    }
+
+    fn adopt(&mut self, socket: Socket) {
+        let connection = Connection::new(self.shared.item_bytes_max);
+        let entry =
+            Entry { socket, connection, operations: 0, receiving: false, sending: false, shut: false, touched: false };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.entries[number as usize] = Some(entry);
+                number
+            }
+            None => {
+                self.entries.push(Some(entry));
+                (self.entries.len() - 1) as u32
+            }
+        };
+        if self.drain_until.is_some() {
+            self.end(number);
+        }
+        self.touch(number);
+    }
+
+    /// Another thread left something: connections, or the order to stop.
+    fn rung(&mut self, outcome: NetOutcome) {
+        let arrived = std::mem::take(&mut *lock(&self.shared.seats[self.index].handover));
+        arrived.into_iter().for_each(|socket| self.adopt(socket));
+        if self.shared.stopping.load(Ordering::Acquire) && self.drain_until.is_none() {
+            self.drain();
+        }
+        if let NetOutcome::Recv(mut buffer, Ok(1..)) = outcome {
+            buffer.clear();
+            self.driver.net(TAG_BELL, NetRequest::Recv { socket: self.bell.clone(), buffer });
+        }
+    }
+
+    /// Accepts and receives no more; what was received is answered.
+    fn drain(&mut self) {
+        self.drain_until = Some(after(self.driver.now().mono, DRAIN));
+        for listener in self.listeners.iter().filter(|listener| listener.accepting) {
+            self.driver.shutdown(&listener.socket);
+        }
+        (0..self.entries.len() as u32).for_each(|number| self.end(number));
+    }
+
+    /// Ends a connection's receiving in order: what has arrived is still read.
+    fn end(&mut self, number: u32) {
+        let Some(entry) = self.touch(number) else { return };
+        if rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Read).is_err() {
+            entry.connection.abort();
+        }
+        entry.connection.end();
+    }
+
+    /// How long to sleep if nothing happens.
+    fn timeout(&self) -> Option<Duration> {
+        let now = self.driver.now();
+        let pauses = self.listeners.iter().filter_map(|listener| listener.pause_until);
+        let instants = pauses.chain(self.drain_until);
+        let nearest = instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min();
+        let flush = self.flush_at.get().map(|at| Duration::from_secs(at.0.saturating_sub(now.wall.0).into()));
+        // The wall clock has seconds only: look again soon rather than sleep past one.
+        let flush = flush.map(|left| left.max(Duration::from_millis(50)));
+        match (nearest, flush) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn timers(&mut self) {
+        let now = self.driver.now();
+        if let Some(at) = self.flush_at.get().filter(|at| at.0 <= now.wall.0) {
+            self.flush_at.set(None);
+            // Unless another flush_all has taken its place.
+            if self.shared.flush_at.compare_exchange(at.0, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                let operation = delete_everything(self.shared.level);
+                submit(&mut self.driver, &self.shared, TAG_BACKGROUND, Target::Every, operation);
+            }
+        }
+        if self.drain_until.is_some_and(|until| until <= now.mono) {
+            let open = self.entries.iter().flatten().count();
+            if open > 0 {
+                tracing::warn!(open, "connections are cut off after waiting for their commands");
+            }
+            self.drain_until = Some(after(now.mono, DRAIN));
+            for number in 0..self.entries.len() as u32 {
+                if let Some(entry) = self.touch(number) {
+                    entry.connection.abort();
+                }
+            }
+        }
+    }
+}
+
+/// Hands an operation to its shard or shards; returns how many replies will come.
+fn submit(driver: &mut Driver, shared: &Shared, tag: u64, target: Target, operation: Operation) -> usize {
+    let shards = shared.store.shards();
+    match (target, key_of(&operation)) {
+        (Target::Key, Some(key)) => {
+            let shard = shared.store.shard_of(key);
+            driver.submit(shard, tag, operation);
+            1
+        }
+        _ => {
+            (0..shards).for_each(|shard| driver.submit(shard, tag, operation.clone()));
+            shards
+        }
+    }
+}
+
+fn key_of(operation: &Operation) -> Option<&stratakv_base::Key> {
+    match operation {
+        Operation::Get { key, .. } | Operation::Update { key, .. } => Some(key),
+        Operation::Write { changes, .. } => changes.first().map(|change| &change.key),
+        _ => None,
+    }
+}
+
+fn after(now: Mono, duration: Duration) -> Mono {
+    Mono(now.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+}

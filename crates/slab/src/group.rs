@@ -1,0 +1,446 @@
+//! Durability groups (NOTES rule 6): dirty pages are sealed, written to free pages, flushed if asked, then become the durable state.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Key, Level};
+use stratakv_device::{Block, IoFault, Part};
+use stratakv_engine::{Effects, Error, Reply};
+use stratakv_index::Entry;
+
+use crate::page::{self, PageHeader};
+use crate::place::Place;
+use crate::run_write::ReadyRun;
+use crate::slab::{Purpose, Slab, StaleCopy};
+use crate::space::Extent;
+use crate::table::NOWHERE;
+use crate::write::{Change, Changed};
+
+/// Most groups in flight.
+const GROUPS_MAX: usize = 2;
+/// Most pages in one group.
+const PAGES_MAX: usize = 256;
+/// Most pages in one write.
+const WRITE_PAGES_MAX: usize = 64;
+/// Pages in limbo at which a flush is made for their sake.
+const LIMBO_PAGES: u32 = 256;
+
+/// A run whose first page says from now on that it is cleared.
+#[derive(Debug)]
+pub(crate) struct Kill {
+    pub(crate) block: Block,
+    pub(crate) change: Change,
+    pub(crate) level: Level,
+}
+
+/// What a group makes durable.
+#[derive(Debug)]
+enum Member {
+    Page { logical: u32, place: u32, sequence: u64, changes: Vec<Change> },
+    Run { change: Change },
+    Kill { change: Change },
+}
+
+#[derive(Debug)]
+struct Group {
+    number: u64,
+    last_sequence: u64,
+    writes_left: u32,
+    /// Not acknowledged before a flush covers it.
+    needs_flush: bool,
+    /// Durable as soon as it is written.
+    writes_through: bool,
+    members: Vec<Member>,
+}
+
+/// The groups of a shard, and what waits for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// Logical pages with a dirty image and none being written.
+    queue: VecDeque<u32>,
+    runs: VecDeque<ReadyRun>,
+    kills: VecDeque<Kill>,
+    in_flight: VecDeque<Group>,
+    /// Numbers: the last one sealed, applied, durable.
+    sealed: u64,
+    applied: u64,
+    durable: u64,
+    applied_sequence: u64,
+    pub(crate) durable_sequence: u64,
+    /// The flush in flight covers groups up to this number, whose last sequence is this.
+    flushing: Option<(u64, u64)>,
+    /// Groups up to this number have been flushed.
+    flushed: u64,
+    /// Somebody waits for this group to be durable.
+    wanted: u64,
+}
+
+impl Groups {
+    pub(crate) fn queue(&mut self, logical: u32) {
+        self.queue.push_back(logical);
+    }
+    pub(crate) fn add_run(&mut self, run: ReadyRun) {
+        self.runs.push_back(run);
+    }
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable
+    }
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied
+    }
+    /// Asks for a flush that makes `group` durable.
+    pub(crate) fn want(&mut self, group: u64) {
+        self.wanted = self.wanted.max(group);
+    }
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+            && self.queue.is_empty()
+            && self.runs.is_empty()
+            && self.kills.is_empty()
+            && self.flushing.is_none()
+    }
+    fn has_work(&self) -> bool {
+        !(self.queue.is_empty() && self.runs.is_empty() && self.kills.is_empty())
+    }
+    /// The last group such that it and all before it are written.
+    fn written(&self) -> (u64, u64) {
+        let written = self.in_flight.iter().take_while(|group| group.writes_left == 0).last();
+        written.map_or((self.applied, self.applied_sequence), |group| (group.number, group.last_sequence))
+    }
+}
+
+/// Writes of a group under construction: neighbouring pages go out together.
+#[derive(Default)]
+struct Batch {
+    writes: Vec<(u32, Vec<Part>)>,
+    next: u32,
+}
+
+impl Batch {
+    fn page(&mut self, place: u32, part: Part) {
+        match self.writes.last_mut() {
+            Some((_, parts)) if place == self.next && parts.len() < WRITE_PAGES_MAX => parts.push(part),
+            _ => self.writes.push((place, vec![part])),
+        }
+        self.next = place + 1;
+    }
+
+    fn alone(&mut self, place: u32, parts: Vec<Part>) {
+        self.writes.push((place, parts));
+        self.next = NOWHERE;
+    }
+}
+
+impl Slab {
+    /// Queues the clearing of a run.
+    pub(crate) fn kill_run(&mut self, block: Block, change: Change, level: Level) {
+        self.groups.kills.push_back(Kill { block, change, level });
+    }
+
+    /// Seals what is dirty into a group, if fewer than two are in flight.
+    pub(crate) fn seal(&mut self, effects: &mut Effects) {
+        while self.groups.in_flight.len() < GROUPS_MAX && self.groups.has_work() {
+            let mut batch = Batch::default();
+            let mut members = Vec::new();
+            let mut level = Level::ProcessCrash;
+            self.seal_pages(&mut batch, &mut members, &mut level);
+            self.seal_runs(&mut batch, &mut members, &mut level);
+            if members.is_empty() {
+                // No free page to write to: wait for limbo to be released.
+                self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
+                return;
+            }
+            self.groups.sealed += 1;
+            self.counters.groups += 1;
+            let number = self.groups.sealed;
+            let volatile = self.config.geometry.volatile_cache;
+            let needs_flush = volatile && level == Level::PowerLoss;
+            let through = needs_flush && batch.writes.len() == 1;
+            self.groups.in_flight.push_back(Group {
+                number,
+                last_sequence: self.counter,
+                writes_left: batch.writes.len() as u32,
+                needs_flush: needs_flush && !through,
+                writes_through: through || !volatile,
+                members,
+            });
+            for (place, parts) in batch.writes {
+                self.counters.page_writes += 1;
+                self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+                let io = self.io.start(Purpose::Group { number });
+                effects.write(io, Self::offset(place), parts, through);
+            }
+        }
+    }
+
+    fn seal_pages(&mut self, batch: &mut Batch, members: &mut Vec<Member>, level: &mut Level) {
+        while batch.writes.len() < self.config.depth.max(1) as usize && members.len() < PAGES_MAX {
+            let Some(logical) = self.groups.queue.pop_front() else { return };
+            let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.take()) else { continue };
+            let Some(place) = self.space.take_page() else {
+                if let Some(image) = self.images.get_mut(&logical) {
+                    image.dirty = Some(dirty);
+                }
+                return self.groups.queue.push_front(logical);
+            };
+            let sequence = self.next_number();
+            let mut block = dirty.block;
+            let class = page::class_of(&block);
+            let header = PageHeader { class, logical, sequence, durable: self.groups.durable_sequence };
+            page::seal(&mut block, &self.config.uuid, place, &header);
+            let block = Arc::new(block);
+            if let Some(image) = self.images.get_mut(&logical) {
+                image.writing = Some(Arc::clone(&block));
+            }
+            if self.table.get(logical).is_some_and(|page| page.place == NOWHERE) {
+                self.promised_pages -= 1;
+            }
+            *level = (*level).max(dirty.level);
+            batch.page(place, Part::whole(block));
+            members.push(Member::Page { logical, place, sequence, changes: dirty.changes });
+        }
+    }
+
+    fn seal_runs(&mut self, batch: &mut Batch, members: &mut Vec<Member>, level: &mut Level) {
+        let depth = self.config.depth.max(1) as usize;
+        while batch.writes.len() < depth
+            && let Some(run) = self.groups.runs.pop_front()
+        {
+            *level = (*level).max(run.level);
+            let sequence = self.next_number();
+            let first = run.first;
+            let (parts, change) = run.seal(&self.config.uuid, (sequence, self.groups.durable_sequence));
+            batch.alone(first, parts);
+            members.push(Member::Run { change });
+        }
+        while batch.writes.len() < depth
+            && let Some(kill) = self.groups.kills.pop_front()
+        {
+            let Place::Run { first, .. } = kill.change.place else { continue };
+            *level = (*level).max(kill.level);
+            let mut block = kill.block;
+            crate::run::kill(&self.config.uuid, first, &mut block);
+            let part = Part { block: Arc::new(block), start: 0, len: PAGE_BYTES as u32 };
+            batch.alone(first, vec![part]);
+            members.push(Member::Kill { change: kill.change });
+        }
+    }
+
+    /// A write of a group is done.
+    pub(crate) fn group_written(&mut self, number: u64, result: Result<(), IoFault>, effects: &mut Effects) {
+        if let Err(fault) = result {
+            return self.poison(fault, "a page could not be written", effects);
+        }
+        if let Some(group) = self.groups.in_flight.iter_mut().find(|group| group.number == number) {
+            group.writes_left -= 1;
+        }
+        self.apply_groups(effects);
+        self.pump_flush(effects);
+    }
+
+    /// Submits a flush if a written group, limbo, a Sync or a clearing waits for one.
+    pub(crate) fn pump_flush(&mut self, effects: &mut Effects) {
+        if self.groups.flushing.is_some() || self.poisoned.is_some() {
+            return;
+        }
+        if let Some(target) = self.syncs.iter().map(|(_, target)| *target).max() {
+            self.groups.want(target);
+        }
+        if self.space.limbo_pages() >= LIMBO_PAGES || (self.space.limbo_pages() > 0 && !self.space_waiters.is_empty()) {
+            self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
+        }
+        let (covers, sequence) = self.groups.written();
+        let waiting = self.groups.in_flight.iter().take_while(|group| group.writes_left == 0);
+        let needed = waiting.into_iter().any(|group| group.needs_flush && group.number > self.groups.flushed);
+        let wanted = self.groups.wanted > self.groups.durable && covers > self.groups.durable;
+        if needed || wanted {
+            self.groups.flushing = Some((covers, sequence));
+            self.counters.flushes += 1;
+            let io = self.io.start(Purpose::Flush { covers });
+            effects.flush(io);
+        }
+    }
+
+    /// A flush is done.
+    pub(crate) fn flushed(&mut self, covers: u64, result: Result<(), IoFault>, effects: &mut Effects) {
+        let sequence = self.groups.flushing.take().map_or(0, |(_, sequence)| sequence);
+        if let Err(fault) = result {
+            return self.poison(fault, "a flush failed", effects);
+        }
+        if self.poisoned.is_some() {
+            return;
+        }
+        self.groups.flushed = self.groups.flushed.max(covers);
+        self.apply_groups(effects);
+        if covers > self.groups.durable {
+            self.groups.durable = covers;
+            self.groups.durable_sequence = sequence;
+        }
+        self.release_limbo(effects);
+        self.pump_flush(effects);
+    }
+
+    /// Shows the groups that are durable at their level, in order.
+    fn apply_groups(&mut self, effects: &mut Effects) {
+        let durable = self.groups.durable;
+        while let Some(group) = self.groups.in_flight.front() {
+            let ready = group.writes_left == 0 && (!group.needs_flush || group.number <= self.groups.flushed);
+            if !ready {
+                break;
+            }
+            let Some(group) = self.groups.in_flight.pop_front() else { break };
+            self.apply(group, effects);
+        }
+        if self.groups.durable != durable {
+            self.release_limbo(effects);
+        }
+    }
+
+    fn apply(&mut self, group: Group, effects: &mut Effects) {
+        self.groups.applied = group.number;
+        self.groups.applied_sequence = group.last_sequence;
+        if group.writes_through && self.groups.durable + 1 == group.number {
+            self.groups.durable = group.number;
+            self.groups.durable_sequence = group.last_sequence;
+        }
+        let mut drained: Vec<Key> = Vec::new();
+        for member in group.members {
+            match member {
+                Member::Page { logical, place, sequence, changes } => {
+                    self.page_durable(logical, place, sequence, group.number);
+                    for change in changes {
+                        self.apply_change(change, group.number, &mut drained, effects);
+                    }
+                }
+                Member::Run { change } | Member::Kill { change } => {
+                    self.apply_change(change, group.number, &mut drained, effects);
+                }
+            }
+        }
+        for key in drained {
+            self.wake(&key, effects);
+        }
+    }
+
+    fn page_durable(&mut self, logical: u32, place: u32, sequence: u64, group: u64) {
+        let old = self.table.place(logical, place, sequence);
+        if old != NOWHERE {
+            self.space.release_after(group, Extent::page(old));
+        }
+        let Some(image) = self.images.get_mut(&logical) else { return };
+        if let Some(block) = image.writing.take() {
+            self.cache.0.insert(u64::from(logical), block);
+        }
+        if image.dirty.is_some() {
+            self.groups.queue(logical);
+        } else {
+            self.images.remove(&logical);
+        }
+    }
+
+    fn apply_change(&mut self, change: Change, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
+        let key = change.key;
+        match change.kind {
+            Changed::Put => {
+                let entry = Entry { place: change.place.to_bits(), expiry: change.expiry };
+                let old = self.index.0.insert(key.encoded(), entry);
+                self.expiring += u64::from(entry.expiry != 0);
+                if let Some(old) = old {
+                    self.expiring -= u64::from(old.expiry != 0);
+                    if old.place != entry.place {
+                        self.add_stale(&key, Place::from_bits(old.place), group);
+                    }
+                }
+                if let Place::Run { pages, .. } = change.place {
+                    self.run_pages += u64::from(pages);
+                }
+            }
+            Changed::Delete => {
+                if let Some(old) = self.index.0.remove(key.encoded()) {
+                    self.expiring -= u64::from(old.expiry != 0);
+                }
+                self.run_cleared(change.place, group);
+            }
+            Changed::Clear => {
+                self.run_cleared(change.place, group);
+                self.stale_cleared(&key, change.place, drained);
+                return;
+            }
+        }
+        if let Some(ack) = change.ack {
+            self.answer(ack.origin, ack.reply, effects);
+        }
+        if let Some(pending) = self.pending.get_mut(&key) {
+            pending.outstanding -= 1;
+            if pending.outstanding == 0 && matches!(pending.wait, None | Some(crate::write::Wait::Drain)) {
+                drained.push(key);
+            }
+        }
+    }
+
+    /// Notes an older copy of `key`, to be cleared once `group` is durable.
+    fn add_stale(&mut self, key: &Key, place: Place, group: u64) {
+        let copy = StaleCopy { place, requested: false, after: group };
+        self.stale.entry(key.clone()).or_default().push(copy);
+        self.stale_queue.push_back((key.clone(), place));
+    }
+
+    fn run_cleared(&mut self, place: Place, group: u64) {
+        if let Place::Run { first, pages } = place {
+            self.run_pages -= u64::from(pages);
+            self.space.release_after(group, Extent { first, pages });
+        }
+    }
+
+    /// Frees what waited for durability; whoever waits for space tries again.
+    pub(crate) fn release_limbo(&mut self, effects: &mut Effects) {
+        let (reads, runs) = (&self.reads, &self.run_reads);
+        let before = self.space.free_pages();
+        self.space.release_durable(self.groups.durable, |extent| reads.pins(extent) || runs.pins(extent));
+        if self.space.free_pages() != before {
+            self.wake_space_waiters(effects);
+        }
+    }
+
+    /// A write or flush failed: what is on the medium is not known any more. Everything under way is answered, nothing is
+    /// written again until the volume is reopened; reads go on from the durable state.
+    pub(crate) fn poison(&mut self, fault: IoFault, what: &'static str, effects: &mut Effects) {
+        if self.poisoned.is_some() {
+            return;
+        }
+        tracing::error!(%fault, shard = self.config.shard, "{what}: the volume takes no more writes");
+        self.poisoned = Some(fault);
+        let mut unknown: Vec<Change> = Vec::new();
+        for group in std::mem::take(&mut self.groups.in_flight) {
+            for member in group.members {
+                match member {
+                    Member::Page { changes, .. } => unknown.extend(changes),
+                    Member::Run { change } | Member::Kill { change } => unknown.push(change),
+                }
+            }
+        }
+        let mut unwritten: Vec<Change> = Vec::new();
+        for (_, image) in self.images.drain() {
+            unwritten.extend(image.dirty.into_iter().flat_map(|dirty| dirty.changes));
+        }
+        unwritten.extend(std::mem::take(&mut self.groups.runs).into_iter().map(|run| run.change));
+        unwritten.extend(std::mem::take(&mut self.groups.kills).into_iter().map(|kill| kill.change));
+        unwritten.extend(self.abandon_run_writes());
+        self.groups.queue.clear();
+        let refused = || Reply::Failed(Error::Poisoned(fault));
+        let acks = unknown.into_iter().map(|change| (change.ack, Reply::Failed(Error::Unknown(what))));
+        for (ack, reply) in acks.chain(unwritten.into_iter().map(|change| (change.ack, refused()))) {
+            if let Some(ack) = ack {
+                self.answer(ack.origin, reply, effects);
+            }
+        }
+        let waiting: Vec<_> = self.pending.drain().flat_map(|(_, pending)| pending.queue).collect();
+        for work in waiting {
+            self.answer(work.origin, refused(), effects);
+        }
+        (self.space_waiters.clear(), self.block_waiters.clear(), self.stale_queue.clear());
+        self.fail_ranges(&Error::Poisoned(fault), effects);
+        self.answer_syncs(effects);
+    }
+}

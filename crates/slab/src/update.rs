@@ -1,0 +1,81 @@
+//! Read-modify-write: the new value of a record from its old one. Pure functions.
+
+use bytes::Bytes;
+use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_engine::{Error, Update};
+
+/// What an update makes of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) value: Bytes,
+    pub(crate) expiry: u32,
+    /// The new number, for increment and decrement.
+    pub(crate) number: Option<u64>,
+}
+
+/// Why an update cannot be applied.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    NotANumber,
+    TooLarge(Error),
+}
+
+/// Applies `update` to a record.
+pub(crate) fn apply(update: &Update, old: &Bytes, expiry: u32) -> Result<Outcome, Refusal> {
+    let joined = |front: &[u8], back: &[u8]| {
+        let len = front.len() + back.len();
+        if len > VALUE_BYTES_MAX {
+            let error = Error::ValueTooLarge { len_bytes: len as u64, max_bytes: VALUE_BYTES_MAX as u64 };
+            return Err(Refusal::TooLarge(error));
+        }
+        Ok(Outcome { value: [front, back].concat().into(), expiry, number: None })
+    };
+    match update {
+        Update::Append(bytes) => joined(old, bytes),
+        Update::Prepend(bytes) => joined(bytes, old),
+        Update::Touch(expiry) => Ok(Outcome { value: old.clone(), expiry: expiry.0, number: None }),
+        Update::Increment(by) => number(old, expiry, |number| number.wrapping_add(*by)),
+        Update::Decrement(by) => number(old, expiry, |number| number.saturating_sub(*by)),
+    }
+}
+
+/// memcached's rule: decimal digits, perhaps padded with spaces; a shorter result is padded to the old length.
+fn number(old: &[u8], expiry: u32, change: impl Fn(u64) -> u64) -> Result<Outcome, Refusal> {
+    let digits = old.trim_ascii_end();
+    let text = std::str::from_utf8(digits).map_err(|_| Refusal::NotANumber)?;
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Refusal::NotANumber);
+    }
+    let new = change(text.parse().map_err(|_| Refusal::NotANumber)?);
+    let mut value = new.to_string();
+    while value.len() < old.len() {
+        value.push(' ');
+    }
+    Ok(Outcome { value: value.into(), expiry, number: Some(new) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value_of(update: Update, old: &str) -> Result<String, Refusal> {
+        apply(&update, &Bytes::copy_from_slice(old.as_bytes()), 0)
+            .map(|outcome| String::from_utf8_lossy(&outcome.value).into_owned())
+    }
+
+    #[test]
+    fn follows_the_rules_of_memcached() {
+        assert_eq!(value_of(Update::Increment(1), "99"), Ok("100".into()));
+        assert_eq!(value_of(Update::Decrement(1), "100"), Ok("99 ".into()));
+        assert_eq!(value_of(Update::Decrement(5), "3"), Ok("0".into()));
+        assert_eq!(value_of(Update::Increment(1), "99 "), Ok("100".into()));
+        assert_eq!(value_of(Update::Increment(2), &u64::MAX.to_string()), Ok(format!("{:<20}", 1)));
+        for bad in ["", "x", "-1", "+1", "1 1", "99999999999999999999999"] {
+            assert_eq!(value_of(Update::Increment(1), bad), Err(Refusal::NotANumber), "{bad}");
+        }
+        assert_eq!(value_of(Update::Append(Bytes::from_static(b"b")), "a"), Ok("ab".into()));
+        assert_eq!(value_of(Update::Prepend(Bytes::from_static(b"b")), "a"), Ok("ba".into()));
+        let long = Bytes::from(vec![0; VALUE_BYTES_MAX]);
+        assert!(matches!(apply(&Update::Append(Bytes::from_static(b"b")), &long, 0), Err(Refusal::TooLarge(_))));
+    }
+}
