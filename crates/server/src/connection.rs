@@ -27,6 +27,8 @@ const VALUE_BYTES_GUESS: u64 = 16 << 10;
 /// Room for one receive: grows while receives fill it.
 const RECV_BYTES_MIN: usize = 2 << 10;
 const RECV_BYTES_MAX: usize = 64 << 10;
+/// Bytes thrown away while a peer does not notice that it was hung up on.
+const UNHEARD_BYTES_MAX: usize = 4 << 20;
 /// Bodies with less than this missing are received with the lines around them.
 const LEND_BYTES_MIN: usize = 4 << 10;
 
@@ -166,6 +168,10 @@ pub(crate) struct Connection {
     ended: bool,
     /// Nothing more will be parsed.
     closing: bool,
+    /// Our side of the connection is closed.
+    hung_up: bool,
+    /// Bytes received since.
+    unheard_bytes: usize,
     /// The peer is gone: nothing can be sent.
     broken: bool,
 }
@@ -193,8 +199,18 @@ impl Connection {
             hungry: true,
             ended: false,
             closing: false,
+            hung_up: false,
+            unheard_bytes: 0,
             broken: false,
         }
+    }
+
+    /// Whether to end sending now, so that the peer learns it is over: all answers are out. What the peer still sends is
+    /// read and thrown away until it hangs up too; closing with bytes unread would take back answers on their way.
+    pub(crate) fn hang_up(&mut self) -> bool {
+        let now = self.is_drained() && !self.ended && !self.broken && !self.hung_up;
+        self.hung_up |= now;
+        now
     }
 
     /// A receive ended: the buffer from [`Connection::next_recv`], and how many bytes it got; 0 or an error is the end.
@@ -214,6 +230,10 @@ impl Connection {
         }
         self.ended |= bytes == 0;
         self.hungry = false;
+        if self.hung_up {
+            self.received.clear();
+            self.unheard_bytes += bytes;
+        }
     }
 
     /// An operation was answered.
@@ -273,6 +293,10 @@ impl Connection {
 
     /// A buffer to receive into, if something should be received now.
     pub(crate) fn next_recv(&mut self) -> Option<Vec<u8>> {
+        if self.hung_up && self.receiving.is_none() && !self.ended {
+            self.receiving = Some(Receiving::Lines);
+            return Some(Vec::with_capacity(RECV_BYTES_MIN));
+        }
         if self.receiving.is_some() || !self.hungry || self.ended || self.closing {
             return None;
         }
@@ -304,9 +328,14 @@ impl Connection {
         Some((chunks, bytes))
     }
 
-    /// Whether the connection can be closed: all that will be answered has been sent.
+    /// Whether the connection can be closed.
     pub(crate) fn is_finished(&self) -> bool {
-        self.broken || (self.closing && self.pending.is_empty() && self.output.is_empty() && self.sending_bytes == 0)
+        self.broken || (self.is_drained() && (self.ended || self.unheard_bytes > UNHEARD_BYTES_MAX))
+    }
+
+    /// All that will be answered has been sent.
+    fn is_drained(&self) -> bool {
+        self.closing && self.pending.is_empty() && self.output.is_empty() && self.sending_bytes == 0
     }
 
     /// Answers that are complete and next in order.

@@ -93,6 +93,7 @@ impl Bench {
         let (mut receiving, mut sending) = (None, None);
         for _ in 0..1_000_000 {
             self.advance();
+            self.connection.hang_up();
             if self.connection.is_finished() && self.model.waiting() == 0 {
                 return self;
             }

@@ -213,6 +213,9 @@ impl Worker {
             let tag = u64::from(number) << 32 | u64::from(sequence);
             entry.operations += submit(&mut self.driver, &self.shared, tag, target, operation);
         }
+        if entry.connection.hang_up() && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
+            entry.connection.abort();
+        }
         if let Some(buffer) = entry.connection.next_recv() {
             entry.receiving = true;
             self.driver.net(u64::from(number), NetRequest::Recv { socket: entry.socket.clone(), buffer });

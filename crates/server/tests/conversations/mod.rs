@@ -75,7 +75,7 @@ pub const CONVERSATIONS: &[Conversation] = &[
     ),
     same(
         "noreply is silent, errors too",
-        "set a 0 0 1 noreply\r\n1\r\nadd a 0 0 1 noreply\r\n2\r\ncas a 0 0 1 1 noreply\r\n3\r\nincr a 1 noreply\r\nincr a x noreply\r\ntouch a 0 noreply\r\nverbosity 1 noreply\r\ndelete b noreply\r\nset a 0 0 1 noreply\r\n99\r\nget a\r\n",
+        "set a 0 0 1 noreply\r\n1\r\nadd a 0 0 1 noreply\r\n2\r\ncas a 0 0 1 18446744073709551615 noreply\r\n3\r\nincr a 1 noreply\r\nincr a x noreply\r\ntouch a 0 noreply\r\nverbosity 1 noreply\r\ndelete b noreply\r\nset a 0 0 1 noreply\r\n99\r\nget a\r\n",
         "ERROR\r\nVALUE a 0 1\r\n2\r\nEND\r\n",
     ),
     same(

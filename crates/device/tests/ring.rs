@@ -1,0 +1,237 @@
+//! One list of cases, run on every ring: what a loop may rely on.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stratakv_device::volume::OpenMode;
+use stratakv_device::{
+    Block, Chunk, Class, Completion, DiskOutcome, DiskRequest, IoFault, NetOutcome, NetRequest, Part, Pool, Ring, RingKind,
+    Socket, Volume, Wait, open_ring,
+};
+
+const FOR_EVER: Wait = Wait::For { completions: 1, timeout: None };
+
+struct Bench {
+    ring: Box<dyn Ring + Send>,
+    volume: Arc<Volume>,
+    pool: Pool,
+    _directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(kind: RingKind) -> Bench {
+        let directory = tempfile::tempdir().unwrap();
+        let mode = OpenMode { create: true, read_only: false };
+        let volume = Arc::new(Volume::open(&directory.path().join("v"), mode).unwrap());
+        Bench { ring: open_ring(kind, 32).unwrap(), volume, pool: Pool::new(8 << 20), _directory: directory }
+    }
+
+    fn page(&self, fill: u8) -> Block {
+        let mut block = self.pool.take(Class::Page).unwrap();
+        block.fill(fill);
+        block
+    }
+
+    fn write(&mut self, tag: u64, page: u64, fill: u8, durable: bool) {
+        let parts = vec![Part::whole(Arc::new(self.page(fill)))];
+        self.ring.disk(tag, &self.volume, DiskRequest::Write { offset: page * 4096, parts, durable });
+    }
+
+    fn read(&mut self, tag: u64, page: u64) {
+        let block = self.page(0);
+        self.ring.disk(tag, &self.volume, DiskRequest::Read { offset: page * 4096, block, len: 4096 });
+    }
+
+    /// Submits and waits until `count` requests have completed.
+    fn complete(&mut self, count: usize) -> Vec<Completion> {
+        let mut done = Vec::new();
+        while done.len() < count {
+            self.ring.submit(FOR_EVER).unwrap();
+            self.ring.reap(&mut done);
+        }
+        assert_eq!(done.len(), count);
+        done
+    }
+}
+
+fn disk_requests_do_what_they_say(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    (0..100).for_each(|page| bench.write(page, page, page as u8 + 1, page % 2 == 0));
+    for completion in bench.complete(100) {
+        assert!(matches!(completion, Completion::Disk { outcome: DiskOutcome::Write(Ok(())), .. }), "{completion:?}");
+    }
+    bench.ring.disk(7, &bench.volume, DiskRequest::Flush);
+    assert!(matches!(bench.complete(1)[0], Completion::Disk { tag: 7, outcome: DiskOutcome::Flush(Ok(())) }));
+    (0..100).for_each(|page| bench.read(page, page));
+    for completion in bench.complete(100) {
+        let Completion::Disk { tag, outcome: DiskOutcome::Read(block, Ok(())) } = completion else {
+            panic!("{completion:?}")
+        };
+        assert!(block.iter().all(|byte| *byte == tag as u8 + 1), "page {tag}");
+    }
+    assert_eq!(bench.ring.in_flight(), 0);
+}
+
+fn several_parts_are_laid_back_to_back(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let mut slice = bench.pool.take(Class::Slice).unwrap();
+    slice.fill(9);
+    let slice = Arc::new(slice);
+    let page = Part::whole(Arc::new(bench.page(3)));
+    let half = Part { block: Arc::clone(&slice), start: 4096, len: 8192 };
+    let parts = vec![page.clone(), Part::whole(slice), half, page];
+    bench.ring.disk(0, &bench.volume, DiskRequest::Write { offset: 4096, parts, durable: false });
+    bench.complete(1);
+    for (page, fill) in [(1, 3), (2, 9), (17, 9), (18, 9), (19, 9), (20, 3)] {
+        bench.read(page, page);
+        let done = bench.complete(1);
+        let Completion::Disk { outcome: DiskOutcome::Read(block, Ok(())), .. } = &done[0] else { panic!("{done:?}") };
+        assert!(block.iter().all(|byte| *byte == fill), "page {page}");
+    }
+}
+
+fn a_read_past_the_end_is_short(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    bench.write(0, 0, 1, false);
+    bench.complete(1);
+    bench.read(1, 5);
+    let done = bench.complete(1);
+    let Completion::Disk { outcome: DiskOutcome::Read(_, Err(IoFault::Short)), .. } = done[0] else { panic!("{done:?}") };
+}
+
+fn a_wait_ends_with_its_time(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let before = Instant::now();
+    bench.ring.submit(Wait::For { completions: 1, timeout: Some(Duration::from_millis(20)) }).unwrap();
+    assert!(before.elapsed() >= Duration::from_millis(19));
+    let mut done = Vec::new();
+    bench.ring.reap(&mut done);
+    assert!(done.is_empty());
+}
+
+fn a_waker_ends_a_wait(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    for _ in 0..20 {
+        let waker = bench.ring.waker();
+        waker.announce_sleep();
+        let other = thread::spawn(move || waker.wake());
+        bench.ring.submit(FOR_EVER).unwrap();
+        other.join().unwrap();
+    }
+}
+
+fn pair(bench: &mut Bench) -> (TcpStream, Socket) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let listener: Socket = Arc::new(OwnedFd::from(listener));
+    bench.ring.net(1, NetRequest::Accept { listener });
+    bench.ring.submit(Wait::None).unwrap();
+    let client = TcpStream::connect(address).unwrap();
+    match bench.complete(1).pop() {
+        Some(Completion::Net { tag: 1, outcome: NetOutcome::Accept(Ok((socket, Some(peer)))) }) => {
+            assert_eq!(peer, client.local_addr().unwrap());
+            (client, socket)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bytes_go_both_ways(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let (mut client, socket) = pair(&mut bench);
+    bench.ring.net(2, NetRequest::Recv { socket: Arc::clone(&socket), buffer: b"kept ".to_vec() });
+    bench.ring.submit(Wait::None).unwrap();
+    client.write_all(b"hello").unwrap();
+    match bench.complete(1).pop() {
+        Some(Completion::Net { outcome: NetOutcome::Recv(buffer, Ok(5)), .. }) => assert_eq!(buffer, b"kept hello"),
+        other => panic!("{other:?}"),
+    }
+    // Larger than any socket buffer, to a reader that starts late: sent in pieces.
+    let block = Arc::new(bench.page(5));
+    let mut chunks = vec![Chunk::Bytes(vec![4; 8 << 20])];
+    chunks.extend((0..2000).map(|_| Chunk::Block { block: Arc::clone(&block), start: 6, len: 4000 }));
+    bench.ring.net(3, NetRequest::Send { socket: Arc::clone(&socket), chunks });
+    bench.ring.submit(Wait::None).unwrap();
+    let reader = thread::spawn(move || {
+        let mut all = vec![0; (8 << 20) + 2000 * 4000];
+        client.read_exact(&mut all).unwrap();
+        (client, all)
+    });
+    let done = bench.complete(1);
+    assert!(matches!(done[0], Completion::Net { tag: 3, outcome: NetOutcome::Send(Ok(())) }), "{done:?}");
+    let (client, all) = reader.join().unwrap();
+    assert!(all[..8 << 20].iter().all(|byte| *byte == 4) && all[8 << 20..].iter().all(|byte| *byte == 5));
+    bench.ring.net(4, NetRequest::Recv { socket, buffer: Vec::with_capacity(10) });
+    client.shutdown(Shutdown::Both).unwrap();
+    let done = bench.complete(1);
+    assert!(matches!(done[0], Completion::Net { outcome: NetOutcome::Recv(_, Ok(0)), .. }), "{done:?}");
+}
+
+fn a_shutdown_ends_what_waits(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let (_client, socket) = pair(&mut bench);
+    let listener: Socket = Arc::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()));
+    bench.ring.net(5, NetRequest::Recv { socket: Arc::clone(&socket), buffer: Vec::with_capacity(16) });
+    bench.ring.net(6, NetRequest::Accept { listener: Arc::clone(&listener) });
+    bench.ring.submit(Wait::None).unwrap();
+    bench.ring.shutdown(&socket);
+    bench.ring.shutdown(&listener);
+    let done = bench.complete(2);
+    for completion in done {
+        match completion {
+            Completion::Net { tag: 5, outcome: NetOutcome::Recv(_, Ok(0) | Err(_)) } => {}
+            Completion::Net { tag: 6, outcome: NetOutcome::Accept(Err(_)) } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn a_dropped_ring_leaves_nothing_behind(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let (client, socket) = pair(&mut bench);
+    bench.ring.net(5, NetRequest::Recv { socket, buffer: Vec::with_capacity(16) });
+    (0..20).for_each(|page| bench.write(page, page, 1, true));
+    bench.ring.submit(Wait::None).unwrap();
+    let Bench { ring, pool, .. } = bench;
+    drop(ring);
+    assert_eq!(pool.used_bytes(), 0, "every block came back");
+    drop(client);
+}
+
+/// Each case on each ring, as its own test.
+macro_rules! on_every_ring {
+    ($($case:ident),* $(,)?) => {
+        mod io_uring {
+            $(#[test] fn $case() { super::$case(super::RingKind::IoUring); })*
+        }
+        mod blocking {
+            $(#[test] fn $case() { super::$case(super::RingKind::Blocking); })*
+        }
+    };
+}
+
+on_every_ring!(
+    disk_requests_do_what_they_say,
+    several_parts_are_laid_back_to_back,
+    a_read_past_the_end_is_short,
+    a_wait_ends_with_its_time,
+    a_waker_ends_a_wait,
+    bytes_go_both_ways,
+    a_shutdown_ends_what_waits,
+    a_dropped_ring_leaves_nothing_behind,
+);
+
+#[test]
+fn the_second_opener_of_a_volume_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("v");
+    let first = Volume::open(&path, OpenMode { create: true, read_only: false }).unwrap();
+    let second = Volume::open(&path, OpenMode::default()).unwrap_err();
+    assert_eq!(second.kind(), std::io::ErrorKind::WouldBlock);
+    drop(first);
+    Volume::open(&path, OpenMode::default()).unwrap();
+}

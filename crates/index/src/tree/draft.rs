@@ -1,0 +1,327 @@
+//! Changing nodes: a draft of the new contents is put together in working space, then stored.
+
+use std::ops::Range;
+
+use super::Entry;
+use super::node::{GROUP_MAX, Node, Spot, View, common_bytes, least_keys, place_bytes, write_key};
+
+/// Keys between restarts when a node is written anew: room for some more before a group splits.
+const GROUP_FRESH: usize = 12;
+/// Working space above this is given back after a change.
+const KEPT_BYTES: usize = 16 << 10;
+
+/// What a node is to hold, encoded piece by piece. See [`Node`] for the meaning of each.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub prefix: Vec<u8>,
+    pub restarts: Vec<(u32, u8)>,
+    pub places: Vec<u8>,
+    pub expiries: Vec<u8>,
+    pub keys: Vec<u8>,
+}
+
+/// Keys with their entries, decoded, in order.
+#[derive(Default)]
+pub(super) struct Run {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    entries: Vec<Entry>,
+}
+
+/// Working space of a tree, so that a change allocates nothing but its node.
+#[derive(Default)]
+pub(super) struct Scratch {
+    draft: Draft,
+    run: Run,
+    key: Vec<u8>,
+}
+
+/// A change to one node.
+#[derive(Clone, Copy)]
+pub(super) enum Change<'a> {
+    Insert(&'a [u8], Entry),
+    Remove,
+}
+
+/// A node made by a split, with the least key that may lie in it.
+pub(super) struct Piece {
+    pub separator: Vec<u8>,
+    pub node: Node,
+}
+
+impl Run {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.entries.clear();
+    }
+
+    pub fn push(&mut self, key: &[u8], entry: Entry) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+        self.entries.push(entry);
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn key(&self, rank: usize) -> &[u8] {
+        let start = if rank == 0 { 0 } else { self.ends[rank - 1] };
+        &self.bytes[start..self.ends[rank]]
+    }
+
+    pub fn entry(&self, rank: usize) -> Entry {
+        self.entries[rank]
+    }
+
+    /// Adds all keys of `node`.
+    pub fn extend(&mut self, view: View<'_>, key: &mut Vec<u8>) {
+        for group in 0..view.groups {
+            view.each_in_group(group, key, |rank, key| {
+                self.push(key, view.entry(rank));
+                true
+            });
+        }
+    }
+}
+
+impl Draft {
+    fn clear(&mut self) {
+        self.prefix.clear();
+        self.restarts.clear();
+        self.places.clear();
+        self.expiries.clear();
+        self.keys.clear();
+    }
+
+    /// Drafts a node of the keys `ranks` of `run`.
+    pub fn encode(&mut self, run: &Run, ranks: Range<usize>, group: usize) {
+        self.clear();
+        if let (Some(first), Some(last)) = (ranks.clone().next(), ranks.clone().next_back()) {
+            let (first, last) = (run.key(first), run.key(last));
+            self.prefix.extend_from_slice(&first[..common_bytes(first, last)]);
+        }
+        let start = ranks.start;
+        for first in ranks.clone().step_by(group) {
+            let end = ranks.end.min(first + group);
+            let keys = (first..end).map(|rank| &run.key(rank)[self.prefix.len()..]);
+            push_group(&mut self.restarts, &mut self.keys, first - start, keys);
+        }
+        self.places.extend(run.entries[ranks.clone()].iter().flat_map(|entry| place_bytes(*entry)));
+        if run.entries[ranks.clone()].iter().any(|entry| entry.expiry != 0) {
+            self.expiries.extend(run.entries[ranks].iter().flat_map(|entry| entry.expiry.to_le_bytes()));
+        }
+    }
+
+    /// Drafts `view` with one change at `spot`; only the group concerned is encoded again.
+    fn splice(&mut self, view: View<'_>, spot: Spot, change: Change<'_>, run: &mut Run, key: &mut Vec<u8>) {
+        self.clear();
+        run.clear();
+        let prefix = view.prefix.len();
+        let mut copy = |rank: usize, key: &[u8]| {
+            if rank == spot.rank {
+                match change {
+                    Change::Insert(new, entry) => run.push(new, entry),
+                    Change::Remove => return true,
+                }
+            }
+            run.push(key, view.entry(rank));
+            true
+        };
+        view.each_in_group(spot.group, key, &mut copy);
+        let ranks = view.ranks(spot.group);
+        if let Change::Insert(new, entry) = change
+            && spot.rank == ranks.end
+        {
+            run.push(new, entry);
+        }
+        self.prefix.extend_from_slice(view.prefix);
+        let extent = view.extent(spot.group);
+        self.keys.extend_from_slice(&view.keys[..extent.start]);
+        self.restarts.extend((0..spot.group).map(|group| view.restart_pair(group)));
+        let size = if run.len() > GROUP_MAX { run.len().div_ceil(2) } else { GROUP_MAX };
+        for first in (0..run.len()).step_by(size) {
+            let end = run.len().min(first + size);
+            let keys = (first..end).map(|rank| &run.key(rank)[prefix..]);
+            push_group(&mut self.restarts, &mut self.keys, ranks.start + first, keys);
+        }
+        let (more_bytes, more_ranks) = (self.keys.len(), ranks.start + run.len());
+        self.restarts.extend((spot.group + 1..view.groups).map(|group| {
+            let (offset, first) = view.restart_pair(group);
+            let (offset, first) = (offset as usize - extent.end, usize::from(first) - ranks.end);
+            ((more_bytes + offset) as u32, (more_ranks + first) as u8)
+        }));
+        self.keys.extend_from_slice(&view.keys[extent.end..]);
+        self.splice_entries(view, spot.rank, change);
+    }
+
+    fn splice_entries(&mut self, view: View<'_>, rank: usize, change: Change<'_>) {
+        let (new, skip) = match change {
+            Change::Insert(_, entry) => (Some(entry), 0),
+            Change::Remove => (None, 1),
+        };
+        let has_expiries = new.is_some_and(|entry| entry.expiry != 0) || view.expiries.iter().any(|byte| *byte != 0);
+        self.places.extend_from_slice(&view.places[..rank * 6]);
+        self.places.extend(new.into_iter().flat_map(place_bytes));
+        self.places.extend_from_slice(&view.places[(rank + skip) * 6..]);
+        if !has_expiries {
+            return;
+        }
+        let old = |from: usize, to: usize| (from..to).map(|rank| view.entry(rank).expiry);
+        let expiries = old(0, rank).chain(new.map(|entry| entry.expiry)).chain(old(rank + skip, view.count));
+        self.expiries.extend(expiries.flat_map(u32::to_le_bytes));
+        if self.expiries.iter().all(|byte| *byte == 0) {
+            self.expiries.clear();
+        }
+    }
+}
+
+impl Scratch {
+    /// Makes one change to `node` at `spot`.
+    pub fn change(&mut self, node: &mut Node, spot: Spot, change: Change<'_>) {
+        let Scratch { draft, run, key } = self;
+        let view = node.view();
+        let fits = match change {
+            Change::Insert(new, _) => view.groups > 0 && new.starts_with(view.prefix),
+            // Removals thin the groups out; write them anew before restarts outweigh what sharing saves.
+            Change::Remove => view.groups == 1 || view.count > view.groups * 4,
+        };
+        if fits {
+            draft.splice(view, spot, change, run, key);
+        } else {
+            run.clear();
+            for group in 0..view.groups {
+                view.each_in_group(group, key, |rank, key| {
+                    match change {
+                        Change::Insert(new, entry) if rank == spot.rank => run.push(new, entry),
+                        Change::Remove if rank == spot.rank => return true,
+                        _ => {}
+                    }
+                    run.push(key, view.entry(rank));
+                    true
+                });
+            }
+            if let Change::Insert(new, entry) = change
+                && spot.rank == view.count
+            {
+                run.push(new, entry);
+            }
+            draft.encode(run, 0..run.len(), GROUP_FRESH);
+        }
+        node.store(draft);
+    }
+
+    /// Gives the key at `rank` an entry with an expiry, in a node that held none.
+    pub fn add_expiry(&mut self, node: &mut Node, rank: usize, entry: Entry) {
+        self.run.clear();
+        self.run.extend(node.view(), &mut self.key);
+        self.run.entries[rank] = entry;
+        self.draft.encode(&self.run, 0..self.run.len(), GROUP_FRESH);
+        node.store(&self.draft);
+    }
+
+    /// Replaces the first key of an inner node by `key`, which is not greater.
+    pub fn lower_first(&mut self, node: &mut Node, key: &[u8]) {
+        let first = node.view().entry(0);
+        let spot = node.view().spot(0);
+        self.change(node, spot, Change::Remove);
+        let spot = node.view().search(key);
+        self.change(node, spot, Change::Insert(key, first));
+    }
+
+    /// Both nodes' keys in one node, unless that would be too large.
+    pub fn merge(&mut self, left: &Node, right: &Node) -> Option<Node> {
+        self.run.clear();
+        self.run.extend(left.view(), &mut self.key);
+        self.run.extend(right.view(), &mut self.key);
+        self.draft.encode(&self.run, 0..self.run.len(), GROUP_FRESH);
+        Some(Node::new(left.level(), &self.draft)).filter(|node| !node.is_over())
+    }
+
+    /// Cuts a node that is too large. `ascending`: the last change was at its end, so probably the next ones are too.
+    pub fn split(&mut self, node: &Node, ascending: bool) -> Vec<Piece> {
+        self.run.clear();
+        self.run.extend(node.view(), &mut self.key);
+        let mut pieces = Vec::new();
+        let left = if ascending { 15 } else { 8 };
+        cut(&self.run, 0..self.run.len(), node.level(), left, GROUP_FRESH, &mut self.draft, &mut pieces);
+        pieces
+    }
+
+    /// Gives back working space that one large key made large.
+    pub fn trim(&mut self) {
+        if self.footprint_bytes() > KEPT_BYTES {
+            *self = Scratch::default();
+        }
+    }
+
+    /// Bytes of working space.
+    pub fn footprint_bytes(&self) -> usize {
+        let (run, draft) = (&self.run, &self.draft);
+        let run_bytes = run.bytes.capacity() + run.ends.capacity() * 8 + run.entries.capacity() * size_of::<Entry>();
+        let bytes = draft.prefix.capacity() + draft.places.capacity() + draft.expiries.capacity() + draft.keys.capacity();
+        run_bytes + bytes + draft.restarts.capacity() * 8 + self.key.capacity()
+    }
+}
+
+/// Makes nodes of `ranks`, as many as the limits need; `left` sixteenths of the bytes go to the first of two.
+pub(super) fn cut(
+    run: &Run,
+    ranks: Range<usize>,
+    level: u8,
+    left: usize,
+    group: usize,
+    draft: &mut Draft,
+    pieces: &mut Vec<Piece>,
+) {
+    draft.encode(run, ranks.clone(), group);
+    let node = Node::new(level, draft);
+    if !node.is_over() {
+        pieces.push(Piece { separator: separator(run, ranks.start, level), node });
+        return;
+    }
+    let middle = split_rank(run, ranks.clone(), level, left);
+    cut(run, ranks.start..middle, level, left, group, draft, pieces);
+    cut(run, middle..ranks.end, level, left, group, draft, pieces);
+}
+
+/// The shortest key that is greater than the key before `rank` and not greater than the one there.
+fn separator(run: &Run, rank: usize, level: u8) -> Vec<u8> {
+    let key = run.key(rank);
+    if level > 0 || rank == 0 {
+        return key.to_vec();
+    }
+    key[..common_bytes(run.key(rank - 1), key) + 1].to_vec()
+}
+
+fn split_rank(run: &Run, ranks: Range<usize>, level: u8, left: usize) -> usize {
+    let prefix = common_bytes(run.key(ranks.start), run.key(ranks.end - 1));
+    let weight = |rank: usize| {
+        let key = run.key(rank);
+        8 + key.len() - if rank == ranks.start { prefix } else { common_bytes(run.key(rank - 1), key) }
+    };
+    let total: usize = ranks.clone().map(weight).sum();
+    let mut sum = 0;
+    let middle = ranks.clone().find(|rank| {
+        sum += weight(*rank);
+        sum * 16 >= total * left
+    });
+    let least = least_keys(level);
+    middle.unwrap_or(ranks.start).clamp(ranks.start + least, ranks.end - least)
+}
+
+fn push_group<'a>(
+    restarts: &mut Vec<(u32, u8)>,
+    out: &mut Vec<u8>,
+    first: usize,
+    keys: impl Iterator<Item = &'a [u8]>,
+) {
+    restarts.push((out.len() as u32, first as u8));
+    let mut before: Option<&[u8]> = None;
+    for key in keys {
+        let shared = before.map_or(0, |before| common_bytes(before, key));
+        write_key(out, shared, &key[shared..]);
+        before = Some(key);
+    }
+}

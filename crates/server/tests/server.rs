@@ -1,0 +1,309 @@
+//! A server and its clients over loopback sockets.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use stratakv::{IoBackend, Level, Options, Store};
+use stratakv_server::{Error, Server, ServerOptions};
+
+mod conversations;
+use conversations::{CONVERSATIONS, matches};
+
+/// A server on any free port, and what it stands on.
+struct Bench {
+    server: Server,
+    store: Store,
+    _directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::with(IoBackend::Auto, |_| {})
+    }
+
+    fn with(io: IoBackend, change: impl FnOnce(&mut ServerOptions)) -> Bench {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new().shards(2).memory_bytes(64 << 20).level(Level::ProcessCrash).io(io);
+        let store = options.open(directory.path().join("data")).unwrap();
+        let mut options = options_on(SocketAddr::from(([127, 0, 0, 1], 0)));
+        change(&mut options);
+        let server = Server::start(store.clone(), options).unwrap();
+        Bench { server, store, _directory: directory }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.server.addresses()[0]
+    }
+
+    fn connect(&self) -> TcpStream {
+        connect(self.address())
+    }
+}
+
+fn options_on(address: SocketAddr) -> ServerOptions {
+    ServerOptions { memcache: vec![address], threads: 2, ..ServerOptions::default() }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    // A test that would hang fails instead.
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// Sends everything, says that it is all, and reads to the end.
+fn converse(address: SocketAddr, sent: &[u8]) -> Vec<u8> {
+    let mut stream = connect(address);
+    let mut writer = stream.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // The server may hang up before it has heard everything.
+            let _ = writer.write_all(sent);
+            let _ = writer.shutdown(Shutdown::Write);
+        });
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    })
+}
+
+/// Sends a command on an open connection and reads an answer of known length.
+fn ask(stream: &mut TcpStream, command: &str, expected: &str) {
+    stream.write_all(command.as_bytes()).unwrap();
+    let mut answer = vec![0; expected.len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer.escape_ascii().to_string(), expected.as_bytes().escape_ascii().to_string(), "{command}");
+}
+
+fn run_conversations(address: SocketAddr, ours_too: bool) {
+    for conversation in CONVERSATIONS.iter().filter(|conversation| ours_too || !conversation.ours_alone) {
+        assert_eq!(converse(address, b"flush_all\r\n"), b"OK\r\n");
+        let answer = converse(address, conversation.sent.as_bytes());
+        assert!(matches(&answer, conversation.expected), "{}:\n{}", conversation.name, answer.escape_ascii());
+    }
+}
+
+#[test]
+fn conversations_go_as_written() {
+    run_conversations(Bench::new().address(), true);
+}
+
+#[test]
+fn conversations_go_as_written_without_io_uring() {
+    run_conversations(Bench::with(IoBackend::Blocking, |_| {}).address(), true);
+}
+
+/// A memcached, stopped when dropped.
+struct Memcached(Child);
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The tables say what memcached says: else we would be compatible with ourselves only.
+#[test]
+fn memcached_itself_talks_like_the_tables() {
+    const MEMCACHED: &str = "/usr/bin/memcached";
+    if !std::path::Path::new(MEMCACHED).exists() {
+        return;
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let arguments = ["-u", "root", "-l", "127.0.0.1", "-U", "0", "-p", &port];
+    let _memcached = Memcached(Command::new(MEMCACHED).args(arguments).spawn().unwrap());
+    let address: SocketAddr = format!("127.0.0.1:{port}").parse().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < deadline, "memcached did not start");
+        std::thread::yield_now();
+    }
+    run_conversations(address, false);
+}
+
+#[test]
+fn values_of_a_megabyte_and_pages_in_between() {
+    let bench = Bench::new();
+    let mut stream = bench.connect();
+    for length in [0, 1, 4095, 4096, 4097, 65_536, 100_000, 1 << 20] {
+        let value: String = (0..length).map(|at| char::from(b'a' + (at * 7 + at / 26) as u8 % 26)).collect();
+        ask(&mut stream, &format!("set k{length} 1 0 {length}\r\n{value}\r\n"), "STORED\r\n");
+        let answer = format!("VALUE k{length} 1 {length}\r\n{value}\r\nEND\r\n");
+        ask(&mut stream, &format!("get k{length}\r\n"), &answer);
+    }
+    ask(&mut stream, "set big 0 0 1048577\r\n", "SERVER_ERROR object too large for cache\r\n");
+    stream.write_all(&vec![b'x'; 1_048_577]).unwrap();
+    ask(&mut stream, "\r\nget big\r\n", "END\r\n");
+}
+
+#[test]
+fn ten_thousand_gets_in_one_go() {
+    let bench = Bench::new();
+    let sets: String = (0..1000).map(|number| format!("set k{number} 0 0 5\r\n{number:05}\r\n")).collect();
+    assert!(converse(bench.address(), sets.as_bytes()) == b"STORED\r\n".repeat(1000));
+    let gets: String = (0..10_000).map(|number| format!("get k{}\r\n", number % 1000)).collect();
+    let value = |number: usize| format!("VALUE k{number} 0 5\r\n{number:05}\r\n");
+    let expected: String = (0..10_000).map(|number| value(number % 1000) + "END\r\n").collect();
+    assert!(converse(bench.address(), gets.as_bytes()) == expected.as_bytes());
+    // And as one line.
+    let keys: String = (0..10_000).map(|number| format!(" k{}", number % 1000)).collect();
+    let expected: String = (0..10_000).map(|number| value(number % 1000)).collect::<String>() + "END\r\n";
+    assert!(converse(bench.address(), format!("get{keys}\r\n").as_bytes()) == expected.as_bytes());
+}
+
+#[test]
+fn a_peer_that_does_not_read_harms_nobody() {
+    let bench = Bench::with(IoBackend::Auto, |options| options.threads = 1);
+    let mut stream = bench.connect();
+    let value = "v".repeat(500_000);
+    ask(&mut stream, &format!("set big 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+    let mut deaf = bench.connect();
+    deaf.set_nonblocking(true).unwrap();
+    // As many as the kernel and the server take: then the server must have stopped reading.
+    let gets = b"get big\r\n".repeat(1000);
+    let mut taken = 0;
+    while let Ok(bytes) = deaf.write(&gets) {
+        taken += bytes;
+        assert!(taken < 1 << 30, "the server reads without end");
+        ask(&mut stream, "version\r\n", &format!("VERSION {}\r\n", env!("CARGO_PKG_VERSION")));
+    }
+    ask(&mut stream, "get nothing\r\n", "END\r\n");
+    drop(deaf);
+    ask(&mut stream, "delete big\r\n", "DELETED\r\n");
+}
+
+#[test]
+fn garbage_and_half_commands_harm_nobody() {
+    let bench = Bench::new();
+    let mut random = stratakv_base::random::Random::new(11211);
+    let mut stream = bench.connect();
+    for round in 0..50 {
+        let mut garbage = vec![0; random.below(20_000) as usize];
+        random.fill(&mut garbage);
+        if round % 2 == 0 {
+            garbage.splice(0..0, *b"set a 0 0 100000000\r\n");
+        }
+        converse(bench.address(), &garbage);
+        ask(&mut stream, "get nothing\r\n", "END\r\n");
+    }
+    assert_eq!(converse(bench.address(), b"set half 0 0 100\r\nabc"), b"");
+    assert_eq!(
+        converse(bench.address(), b"set a 0 0 1000000000\r\nabc"),
+        b"SERVER_ERROR object too large for cache\r\n"
+    );
+    let long = vec![b'x'; 100_000];
+    assert_eq!(converse(bench.address(), &long), b"CLIENT_ERROR line too long\r\n");
+    ask(&mut stream, "get half\r\n", "END\r\n");
+}
+
+#[test]
+fn a_busy_port_is_told_with_the_way_out() {
+    let bench = Bench::new();
+    let error = Server::start(bench.store.clone(), options_on(bench.address())).err().expect("the port is taken");
+    assert!(matches!(error, Error::Listen { .. }));
+    let text = error.to_string();
+    assert!(text.contains(&bench.address().to_string()) && text.contains("choose another port"), "{text}");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let bench = Bench::new();
+    let changes: [fn(&mut ServerOptions); 5] = [
+        |options| options.memcache.clear(),
+        |options| options.threads = 0,
+        |options| options.connections_max = 0,
+        |options| options.item_bytes_max = 0,
+        |options| options.item_bytes_max = (64 << 20) + 1,
+    ];
+    for change in changes {
+        let mut options = options_on(SocketAddr::from(([127, 0, 0, 1], 0)));
+        change(&mut options);
+        assert!(matches!(Server::start(bench.store.clone(), options), Err(Error::Option(_))));
+    }
+}
+
+#[test]
+fn too_many_connections_are_told_so() {
+    let bench = Bench::with(IoBackend::Auto, |options| options.connections_max = 2);
+    let (mut first, mut second) = (bench.connect(), bench.connect());
+    ask(&mut first, "get a\r\n", "END\r\n");
+    ask(&mut second, "get a\r\n", "END\r\n");
+    let mut answer = Vec::new();
+    bench.connect().read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"ERROR Too many open connections\r\n");
+    ask(&mut first, "get a\r\n", "END\r\n");
+}
+
+#[test]
+fn shutting_down_answers_what_was_received_and_keeps_it() {
+    for io in [IoBackend::Auto, IoBackend::Blocking] {
+        let bench = Bench::with(io, |_| {});
+        let mut idle = bench.connect();
+        ask(&mut idle, "get a\r\n", "END\r\n");
+        let mut stream = bench.connect();
+        ask(&mut stream, "set a 0 0 1\r\n1\r\n", "STORED\r\n");
+        stream.write_all(b"set a 0 0 1\r\n2\r\nget a\r\nset b 0 0 5\r\n").unwrap();
+        bench.server.shutdown();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        // Whether the last bytes had arrived is a matter of chance; what was answered was done, in order.
+        assert!(b"STORED\r\nVALUE a 0 1\r\n2\r\nEND\r\n".starts_with(&answer), "{}", answer.escape_ascii());
+        bench.server.join().unwrap();
+        assert_eq!(idle.read(&mut [0]).unwrap(), 0);
+        assert!(TcpStream::connect(bench.address()).is_err());
+        let kept = bench.store.get(b"a").unwrap().unwrap().to_bytes();
+        assert!(kept == "2" || answer.is_empty(), "{kept:?}");
+    }
+}
+
+#[test]
+fn the_library_sees_what_clients_wrote_and_the_other_way_round() {
+    let bench = Bench::new();
+    let mut stream = bench.connect();
+    ask(&mut stream, "set a 7 0 2\r\nab\r\n", "STORED\r\n");
+    assert_eq!(bench.store.get(b"a").unwrap().unwrap().to_bytes(), "ab");
+    bench.store.put(b"b", b"cd").unwrap();
+    ask(&mut stream, "get b\r\n", "VALUE b 0 2\r\ncd\r\nEND\r\n");
+}
+
+#[test]
+fn a_compare_and_swap_with_the_version_that_gets_told() {
+    let bench = Bench::new();
+    let mut stream = bench.connect();
+    ask(&mut stream, "set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    let answer = String::from_utf8(converse(bench.address(), b"gets a\r\n")).unwrap();
+    let version = answer.lines().next().unwrap().rsplit(' ').next().unwrap();
+    ask(&mut stream, &format!("cas a 0 0 1 {version}\r\n2\r\n"), "STORED\r\n");
+    ask(&mut stream, &format!("cas a 0 0 1 {version}\r\n3\r\n"), "EXISTS\r\n");
+    ask(&mut stream, "get a\r\n", "VALUE a 0 1\r\n2\r\nEND\r\n");
+}
+
+#[test]
+fn statistics_are_counted() {
+    let bench = Bench::new();
+    converse(bench.address(), b"set a 0 0 1\r\n1\r\nget a b\r\ndelete a\r\n");
+    let text = String::from_utf8(converse(bench.address(), b"stats\r\n")).unwrap();
+    for expected in
+        ["cmd_get 2", "cmd_set 1", "get_hits 1", "get_misses 1", "delete_hits 1", "threads 2", "total_connections 2"]
+    {
+        assert!(text.contains(&format!("STAT {expected}\r\n")), "{expected}:\n{text}");
+    }
+    assert!(text.ends_with("END\r\n"));
+    let settings = String::from_utf8(converse(bench.address(), b"stats settings\r\n")).unwrap();
+    assert!(settings.contains("STAT item_size_max 1048576\r\n"), "{settings}");
+}
+
+#[test]
+fn many_clients_count_together() {
+    let bench = Bench::new();
+    converse(bench.address(), b"set n 0 0 1\r\n0\r\n");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| converse(bench.address(), &b"incr n 1\r\n".repeat(50)));
+        }
+    });
+    assert_eq!(converse(bench.address(), b"incr n 0\r\n"), b"400\r\n");
+}
