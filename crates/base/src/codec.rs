@@ -135,10 +135,7 @@ mod tests {
     fn a_huge_length_is_an_error_not_a_panic() {
         let mut reader = Reader::new(b"abc");
         reader.u8().unwrap();
-        assert_eq!(
-            reader.bytes(usize::MAX),
-            Err(Truncated { at: 1, wanted: usize::MAX, left: 2 })
-        );
+        assert_eq!(reader.bytes(usize::MAX), Err(Truncated { at: 1, wanted: usize::MAX, left: 2 }));
         assert_eq!(reader.left(), 2, "a failed read consumes nothing");
     }
 }

@@ -105,10 +105,7 @@ mod tests {
     fn limits_are_kept() {
         assert_eq!(Key::new(CollectionId(0), b""), Err(KeyError::Empty));
         assert!(Key::new(CollectionId(0), &vec![0; KEY_BYTES_MAX]).is_ok());
-        assert_eq!(
-            Key::new(CollectionId(0), &vec![0; KEY_BYTES_MAX + 1]),
-            Err(KeyError::TooLong(KEY_BYTES_MAX + 1))
-        );
+        assert_eq!(Key::new(CollectionId(0), &vec![0; KEY_BYTES_MAX + 1]), Err(KeyError::TooLong(KEY_BYTES_MAX + 1)));
         assert!(Key::from_encoded(b"\x00").is_none());
         assert!(Key::from_encoded(b"").is_none());
         assert!(Key::from_encoded(b"\xff\x00\x00\x00\x01k").is_none(), "not the shortest form");

@@ -46,9 +46,7 @@ impl std::str::FromStr for Level {
             "memory" => Ok(Level::Memory),
             "process_crash" | "process-crash" => Ok(Level::ProcessCrash),
             "power_loss" | "power-loss" => Ok(Level::PowerLoss),
-            other => Err(format!(
-                "unknown durability level `{other}`: use power_loss, process_crash or memory"
-            )),
+            other => Err(format!("unknown durability level `{other}`: use power_loss, process_crash or memory")),
         }
     }
 }

@@ -20,9 +20,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(1 << shift).ok_or_else(out_of_range);
     }
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("`{text}` is not a number of bytes: write for example 512M or 4G"))?;
+    let number: f64 =
+        number.parse().map_err(|_| format!("`{text}` is not a number of bytes: write for example 512M or 4G"))?;
     let bytes = number * (1u64 << shift) as f64;
     if bytes >= u64::MAX as f64 { Err(out_of_range()) } else { Ok(bytes as u64) }
 }

@@ -1,1 +1,19 @@
-//! StrataKV's benchmarks: YCSB workloads, load generation, reports
+//! Benchmarks: the YCSB core workloads and a production mix, driven against the library in each of its ways in, or over memcache.
+//!
+//! Workloads follow the YCSB core package (Cooper et al., SoCC 2010); the production mix is KVell's (SOSP 2019, section 6.5).
+#![forbid(unsafe_code)]
+
+pub mod distribution;
+pub mod load;
+pub mod paths;
+pub mod report;
+pub mod run;
+pub mod target;
+pub mod value;
+pub mod workload;
+
+pub use distribution::Distribution;
+pub use report::{OperationReport, Report};
+pub use run::{RunOptions, run};
+pub use target::{BenchError, Kind as TargetKind, Target};
+pub use workload::Workload;

@@ -153,10 +153,8 @@ impl Blocking {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(());
             }
-            let left = left.map(|left| rustix::time::Timespec {
-                tv_sec: left.as_secs() as _,
-                tv_nsec: left.subsec_nanos() as _,
-            });
+            let left = left
+                .map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ });
             let mut events = Vec::with_capacity(256);
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), left.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}

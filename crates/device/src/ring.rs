@@ -145,10 +145,8 @@ pub(crate) struct WakerState {
 
 impl Waker {
     pub(crate) fn new() -> io::Result<Waker> {
-        let event = rustix::event::eventfd(
-            0,
-            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
-        )?;
+        let event =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
         Ok(Waker(Arc::new(WakerState { asleep: false.into(), event })))
     }
 

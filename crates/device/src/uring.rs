@@ -1,5 +1,8 @@
 //! [`Uring`]: disk and sockets on one io_uring.
-#![expect(unsafe_code, reason = "submission entries hold raw pointers; each request owns what they point to until its completion")]
+#![expect(
+    unsafe_code,
+    reason = "submission entries hold raw pointers; each request owns what they point to until its completion"
+)]
 
 use std::collections::VecDeque;
 use std::io;
@@ -302,9 +305,10 @@ impl Drop for Uring {
             self.waker.wake();
             if self.enter(1, None).is_err() {
                 // Cannot reap: leak what the kernel may still write to rather than free it.
-                self.slots.drain(..).for_each(|slot| drop(slot.work.map(Box::leak)));
-                let woken = std::mem::replace(&mut self.woken, Box::new(0));
-                Box::leak(woken);
+                for work in self.slots.drain(..).filter_map(|slot| slot.work) {
+                    Box::leak(work);
+                }
+                Box::leak(std::mem::replace(&mut self.woken, Box::new(0)));
                 return;
             }
             self.drain();

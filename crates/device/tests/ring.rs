@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{
-    Block, Chunk, Class, Completion, DiskOutcome, DiskRequest, IoFault, NetOutcome, NetRequest, Part, Pool, Ring, RingKind,
-    Socket, Volume, Wait, open_ring,
+    Block, Chunk, Class, Completion, DiskOutcome, DiskRequest, IoFault, NetOutcome, NetRequest, Part, Pool, Ring,
+    RingKind, Socket, Volume, Wait, open_ring,
 };
 
 const FOR_EVER: Wait = Wait::For { completions: 1, timeout: None };
@@ -100,7 +100,9 @@ fn a_read_past_the_end_is_short(kind: RingKind) {
     bench.complete(1);
     bench.read(1, 5);
     let done = bench.complete(1);
-    let Completion::Disk { outcome: DiskOutcome::Read(_, Err(IoFault::Short)), .. } = done[0] else { panic!("{done:?}") };
+    let Completion::Disk { outcome: DiskOutcome::Read(_, Err(IoFault::Short)), .. } = done[0] else {
+        panic!("{done:?}")
+    };
 }
 
 fn a_wait_ends_with_its_time(kind: RingKind) {

@@ -7,6 +7,8 @@
 pub mod crash;
 pub mod memcache;
 pub mod packages;
+pub mod place;
 pub mod program;
+pub mod realdata;
 pub mod requirement;
 pub mod value;

@@ -195,7 +195,8 @@ impl<S: Shard> Driver<S> {
         while let Some(shard) = self.busy.pop() {
             let queue = &mut self.queues[shard as usize];
             queue.listed = false;
-            let (mut completions, mut operations) = (mem::take(&mut queue.completions), mem::take(&mut queue.operations));
+            let (mut completions, mut operations) =
+                (mem::take(&mut queue.completions), mem::take(&mut queue.operations));
             let cell = &self.runtime.cells[shard as usize];
             cell.turn(self.now, Some(&self.inbox), &mut completions, &mut operations, &mut self.out);
             let queue = &mut self.queues[shard as usize];

@@ -1,7 +1,7 @@
 //! The loop: turns of shards, rings of threads, and the ways callers reach them.
 //!
 //! Two ownerships make it up (docs/decisions/0001):
-//! * a **turn** belongs to whoever holds a shard's lock ([`cell::Cell`]): completions, operations, end of turn, effects out.
+//! * a **turn** belongs to whoever holds a shard's lock (a `Cell`): completions, operations, end of turn, effects out.
 //!   The lock is never held across a system call;
 //! * a **ring** belongs to one thread ([`Driver`]): it executes what came out of the turns that thread ran.
 //!
@@ -10,13 +10,13 @@
 //! This crate is the only one that waits. It does not know the engines.
 #![forbid(unsafe_code)]
 
-pub mod cell;
+mod cell;
 mod clock;
-pub mod driver;
-pub mod open;
+mod driver;
+mod open;
 mod reactor;
-pub mod runtime;
-pub mod slot;
+mod runtime;
+mod slot;
 mod tokens;
 
 pub use driver::{Driver, Event};

@@ -61,14 +61,10 @@ impl<S: Shard + 'static> Runtime<S> {
     /// No ring or no thread could be made.
     pub fn start(members: Vec<Member<S>>, options: RuntimeOptions) -> io::Result<Arc<Runtime<S>>> {
         let count = options.reactors.clamp(1, members.len().max(1));
-        let rings = (0..count)
-            .map(|_| open_ring(options.ring, options.ring_entries))
-            .collect::<io::Result<Vec<_>>>()?;
-        let doors = rings.iter().map(|ring| ReactorDoor {
-            left: Mutex::default(),
-            filled: false.into(),
-            waker: ring.waker(),
-        });
+        let rings =
+            (0..count).map(|_| open_ring(options.ring, options.ring_entries)).collect::<io::Result<Vec<_>>>()?;
+        let doors =
+            rings.iter().map(|ring| ReactorDoor { left: Mutex::default(), filled: false.into(), waker: ring.waker() });
         let runtime = Arc::new(Runtime {
             reactors: doors.collect(),
             cells: members.into_iter().map(|m| Cell::new(m.shard, m.volume, m.pool)).collect(),

@@ -13,8 +13,8 @@ use stratakv_device::ring::RingKind;
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{Class, Part, Pool, Volume, Wait};
 use stratakv_engine::{
-    Budget, Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, Message, Operation, Outcome, Record, RecordPart,
-    Reply, Room, Shard, ShardId, Statistic, Token, Value,
+    Budget, Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, Message, Operation, Outcome, Record,
+    RecordPart, Reply, Room, Shard, ShardId, Statistic, Token, Value,
 };
 use stratakv_runtime::{Event, Member, Runtime, RuntimeOptions};
 

@@ -112,6 +112,7 @@ impl Access {
 
 /// A command that is parsed and not yet begun.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each connection, and nearly always an operation")]
 enum Held {
     Operation { operation: Operation, answer: Answer, noreply: bool, access: Access, writing_bytes: u64 },
     Flush { delay: i64, noreply: bool },

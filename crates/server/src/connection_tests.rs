@@ -131,8 +131,9 @@ fn every_conversation_goes_as_written_whatever_the_order_of_events() {
             let bench = Bench::new(conversation.sent.as_bytes()).run(&mut random, bytes_max);
             assert!(
                 matches(&bench.answer, conversation.expected),
-                "{}, seed {seed}:\n{}",
+                "{} (ours alone: {}), seed {seed}:\n{}",
                 conversation.name,
+                conversation.ours_alone,
                 bench.answer.escape_ascii()
             );
         }

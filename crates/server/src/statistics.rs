@@ -6,8 +6,9 @@ use stratakv_protocol::memcache::{Statistics, reply};
 use crate::counters::Counters;
 use crate::server::Shared;
 
-/// What clients are told.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What clients are told. Clients (libmemcached among them) decide by the leading number what a server understands, so it is that of
+/// the memcached whose protocol this is; ours follows.
+pub(crate) const VERSION: &str = concat!("1.6.18-stratakv-", env!("CARGO_PKG_VERSION"));
 
 /// The whole answer, its end included.
 pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {

@@ -168,7 +168,7 @@ fn a_peer_that_does_not_read_harms_nobody() {
     while let Ok(bytes) = deaf.write(&gets) {
         taken += bytes;
         assert!(taken < 1 << 30, "the server reads without end");
-        ask(&mut stream, "version\r\n", &format!("VERSION {}\r\n", env!("CARGO_PKG_VERSION")));
+        ask(&mut stream, "version\r\n", &format!("VERSION 1.6.18-stratakv-{}\r\n", env!("CARGO_PKG_VERSION")));
     }
     ask(&mut stream, "get nothing\r\n", "END\r\n");
     drop(deaf);
@@ -306,4 +306,31 @@ fn many_clients_count_together() {
         }
     });
     assert_eq!(converse(bench.address(), b"incr n 0\r\n"), b"400\r\n");
+}
+
+#[test]
+fn a_delayed_flush_all_comes_true() {
+    let bench = Bench::new();
+    let mut stream = bench.connect();
+    ask(&mut stream, "set a 0 0 1\r\n1\r\nflush_all 1\r\n", "STORED\r\nOK\r\n");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while bench.store.get(b"a").unwrap().is_some() {
+        assert!(Instant::now() < deadline, "nothing was flushed");
+        std::thread::yield_now();
+    }
+    ask(&mut stream, "set a 0 0 1\r\n1\r\nget a\r\n", "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
+}
+
+/// libmemcached's own judgement, where it is installed (Debian: libmemcached-tools).
+#[test]
+fn memccapable_passes_whole() {
+    const MEMCCAPABLE: &str = "/usr/bin/memccapable";
+    if !std::path::Path::new(MEMCCAPABLE).exists() {
+        return;
+    }
+    let bench = Bench::new();
+    let port = bench.address().port().to_string();
+    let output = Command::new(MEMCCAPABLE).args(["-h", "127.0.0.1", "-p", &port, "-a"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("All tests passed"), "{text}");
 }

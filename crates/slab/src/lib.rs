@@ -1,8 +1,36 @@
 //! StrataKV's slab engine: KVell's design, items unsorted on disk under an ordered index in memory.
+//!
+//! Source: Lepers, Balmau, Gupta, Zwaenepoel, "KVell: the Design and Implementation of a Fast Persistent Key-Value Store",
+//! SOSP 2019. Items are updated in place (section 5.3), except that a modified page is written to a free physical page, so that no
+//! atomic page writes are needed. The volume's format and the argument for crash safety are in docs/format-slab.md.
+//!
+//! [`SlabOpener`] creates or recovers a [`Slab`]; both are state machines driven through `stratakv_engine`'s traits.
 #![forbid(unsafe_code)]
 
+mod check;
+mod class;
 pub mod config;
+mod group;
+mod grow;
+mod io;
+pub mod opener;
+mod page;
+mod place;
+mod range;
+mod read;
+mod recovery;
+mod run;
+mod run_read;
+mod run_write;
+mod scan;
 mod slab;
+mod space;
+mod stale;
+mod superblock;
+mod table;
+mod update;
+mod write;
 
 pub use config::{CheckReport, RecoveryReport, SlabConfig};
-pub use slab::{Slab, SlabOpener};
+pub use opener::SlabOpener;
+pub use slab::Slab;

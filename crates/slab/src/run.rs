@@ -145,6 +145,11 @@ pub(crate) fn decode_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option
     })
 }
 
+/// Whether bytes that are no head by their checksum carry a head's magic number.
+pub(crate) fn looks_like_head(bytes: &[u8]) -> bool {
+    Reader::new(bytes).u32().is_ok_and(|magic| magic == MAGIC)
+}
+
 /// Whether the head (`shape.head_bytes()` of it) checks.
 pub(crate) fn head_checks(uuid: &[u8; 16], place: u32, header: &RunHeader, head: &[u8]) -> bool {
     head.len() == header.shape.head_bytes()

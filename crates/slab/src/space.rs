@@ -36,6 +36,8 @@ pub(crate) struct Space {
     /// Freed pages and the durability group they wait for.
     limbo: VecDeque<(u64, Extent)>,
     limbo_pages: u32,
+    /// Extents that a read in flight kept in limbo at the last look.
+    pinned: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -204,9 +206,12 @@ impl Space {
 
     /// Frees what waited for groups up to `durable`, but for extents `pinned` by reads in flight: those wait on.
     pub(crate) fn release_durable(&mut self, durable: u64, pinned: impl Fn(&Extent) -> bool) {
+        self.pinned = 0;
         for _ in 0..self.limbo.len() {
             let Some((group, extent)) = self.limbo.pop_front() else { return };
-            if group <= durable && !pinned(&extent) {
+            let held = group <= durable && pinned(&extent);
+            self.pinned += u32::from(held);
+            if group <= durable && !held {
                 self.limbo_pages -= extent.pages;
                 self.release(extent);
             } else {
@@ -215,7 +220,12 @@ impl Space {
         }
     }
 
-    /// The oldest group something waits for.
+    /// Whether something durable was kept in limbo by reads in flight.
+    pub(crate) fn has_pinned(&self) -> bool {
+        self.pinned > 0
+    }
+
+    /// The newest group something waits for.
     pub(crate) fn limbo_waits_for(&self) -> Option<u64> {
         self.limbo.iter().map(|(group, _)| *group).max()
     }

@@ -134,6 +134,14 @@ impl PageTable {
         }
     }
 
+    /// The page cannot be read: nothing new goes there.
+    pub(crate) fn shun(&mut self, logical: u32) {
+        if let Some(entry) = self.entries.get_mut(logical as usize) {
+            self.free_slots[entry.class.index()] -= u64::from(entry.free);
+            entry.free = 0;
+        }
+    }
+
     /// Makes `logical` the page that the next items of its class go to.
     pub(crate) fn open(&mut self, logical: u32) {
         let class = self.entries[logical as usize].class.index();

@@ -38,7 +38,10 @@ impl CheckReport {
 ///
 /// # Errors
 /// The store cannot be opened at all; damage within it is reported, not an error.
-pub fn check(path: impl AsRef<Path>, progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>) -> Result<CheckReport, Error> {
+pub fn check(
+    path: impl AsRef<Path>,
+    progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
+) -> Result<CheckReport, Error> {
     let path = path.as_ref();
     let mut options = Options::new().create(false).read_only(true).memory_bytes(u64::MAX >> 8);
     options.progress = progress;
@@ -58,7 +61,10 @@ pub fn check(path: impl AsRef<Path>, progress: Option<Arc<dyn Fn(OpenProgress) +
         sum.damage.extend(books.corrupt.iter().map(ToString::to_string));
         sum.mistakes.extend(books.mistakes.iter().map(|mistake| format!("shard {number}: {mistake}")));
         if recovery.superblock_repaired {
-            sum.damage.push(format!("{}: one copy of the superblock is damaged; opening the store repairs it", shard.volume.path().display()));
+            sum.damage.push(format!(
+                "{}: one copy of the superblock is damaged; opening the store repairs it",
+                shard.volume.path().display()
+            ));
         }
     }
     Ok(sum)

@@ -100,8 +100,7 @@ impl Directory {
         let body = toml::to_string(manifest).map_err(|error| Error::Option(error.to_string()))?;
         let text = format!("# What this StrataKV store is. Fixed at its creation: do not edit.\n{body}");
         let write = || -> io::Result<()> {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
@@ -160,8 +159,7 @@ fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Er
         }
         Err(error) => return Err(io_error("open", &path)(error)),
     };
-    let kind =
-        if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    let kind = if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
     if let Err(errno) = flock(&file, kind) {
         if errno == rustix::io::Errno::WOULDBLOCK {
             let mut holder = String::new();

@@ -33,8 +33,8 @@ mod store;
 
 pub use stratakv_base::{CollectionId, Expiry, Key, Level, Now, Place, Wall, limits};
 pub use stratakv_engine::{
-    Capability, Change, ChangeKind, Error as EngineError, Expect, Operation, PageRequest, Record as EngineRecord, RecordPart,
-    Reply, Statistic, Unmet, Update, Value,
+    Capability, Change, ChangeKind, Error as EngineError, Expect, Operation, PageRequest, Record as EngineRecord,
+    RecordPart, Reply, Statistic, Unmet, Update, Value,
 };
 pub use stratakv_runtime::{Event, Pending};
 

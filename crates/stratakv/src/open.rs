@@ -64,14 +64,16 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         ring_entries: 256,
         reactors: options.reactors.unwrap_or(cores).clamp(1, members.len().max(1)),
     };
-    let runtime = Runtime::start(members, runtime_options).map_err(io_error("start the reactors of", &directory.path))?;
+    let runtime =
+        Runtime::start(members, runtime_options).map_err(io_error("start the reactors of", &directory.path))?;
     Ok(Opened { runtime, recovery, directory })
 }
 
 fn new_manifest(options: &Options) -> Result<Manifest, Error> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut uuid = [0; 16];
-    getrandom::fill(&mut uuid).map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
+    getrandom::fill(&mut uuid)
+        .map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
     let uuid = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let shards = options.shards.unwrap_or(cores.min(64)) as u32;
     Ok(Manifest { format: FORMAT, engine: "slab".into(), shards, uuid, complete: false })
@@ -176,7 +178,10 @@ fn summarise(shards: &[OpenedShard], created: bool) -> RecoverySummary {
         sum.corrupt.extend(report.corrupt.iter().map(ToString::to_string));
     }
     if sum.superblocks_repaired > 0 {
-        tracing::warn!(count = sum.superblocks_repaired, "one copy of a superblock was damaged; repaired from the other");
+        tracing::warn!(
+            count = sum.superblocks_repaired,
+            "one copy of a superblock was damaged; repaired from the other"
+        );
     }
     for damage in &sum.corrupt {
         tracing::error!(%damage, "damaged data; reading it fails, everything else is served");

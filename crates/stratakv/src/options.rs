@@ -154,7 +154,9 @@ impl Options {
             return refuse(format!("{shards} shards: a store has 1 to {SHARDS_MAX}"));
         }
         if self.level == Level::Memory {
-            return refuse("durability `memory` is not offered by the slab engine: use power_loss or process_crash".into());
+            return refuse(
+                "durability `memory` is not offered by the slab engine: use power_loss or process_crash".into(),
+            );
         }
         if !(1..=4096).contains(&self.depth) {
             return refuse(format!("depth {}: 1 to 4096 requests may be in flight", self.depth));

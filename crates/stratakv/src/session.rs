@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use stratakv_base::Key;
-use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, Record, RecordPart, Reply};
 use stratakv_device::Wait;
+use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, Record, RecordPart, Reply};
 use stratakv_runtime::Event;
 
 use crate::Driver;
@@ -35,9 +35,14 @@ pub struct Session {
 enum Entry {
     Free,
     /// One operation on one shard.
-    Single { ticket: u64 },
+    Single {
+        ticket: u64,
+    },
     /// One shard's part of a `Whole`; its number there.
-    Share { whole: u32, index: u32 },
+    Share {
+        whole: u32,
+        index: u32,
+    },
     /// An operation on several shards.
     Whole(Box<Whole>),
 }
@@ -50,9 +55,16 @@ struct Whole {
 
 enum Step {
     /// Keys-only pages of every shard.
-    Keys { request: PageRequest, pages: Vec<(Vec<Item>, Option<Bound<Key>>)> },
+    Keys {
+        request: PageRequest,
+        pages: Vec<(Vec<Item>, Option<Bound<Key>>)>,
+    },
     /// The records of the merged keys.
-    Records { keys: Vec<Key>, records: Vec<Option<Record>>, next: Option<Bound<Key>> },
+    Records {
+        keys: Vec<Key>,
+        records: Vec<Option<Record>>,
+        next: Option<Bound<Key>>,
+    },
     /// Answers that are added up.
     Sum(u64),
     Failed(EngineError),

@@ -310,10 +310,7 @@ impl Store {
     }
 
     /// One page of keys, merged over the shards: no I/O.
-    pub(crate) fn page_of_keys(
-        &self,
-        request: &PageRequest,
-    ) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
+    pub(crate) fn page_of_keys(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
         let shards = 0..self.shards();
         let pages = self.0.runtime.execute_many(shards.map(|s| (s, Operation::Page(request.clone()))).collect());
         let pages = pages.into_iter().map(|reply| match reply {
@@ -397,11 +394,8 @@ impl Store {
         if value.len() > VALUE_BYTES_MAX {
             return Err(EngineError::ValueTooLarge { len_bytes, max_bytes: VALUE_BYTES_MAX as u64 }.into());
         }
-        let kind = ChangeKind::Put {
-            value: Bytes::copy_from_slice(value),
-            flags: options.flags,
-            expiry: options.expiry,
-        };
+        let kind =
+            ChangeKind::Put { value: Bytes::copy_from_slice(value), flags: options.flags, expiry: options.expiry };
         let level = options.level.unwrap_or(self.0.level);
         Ok(Operation::Write { changes: vec![Change { key, expect: options.expect, kind }], level, txn: None })
     }

@@ -57,6 +57,33 @@ impl Oracle {
         Oracle { records: BTreeMap::new(), version: 0, wall }
     }
 
+    /// For a shard that is an oracle with a log.
+    #[cfg(test)]
+    pub(super) fn set_wall(&mut self, wall: Wall) {
+        self.wall = wall;
+    }
+
+    #[cfg(test)]
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    #[cfg(test)]
+    pub(super) fn restore(&mut self, key: Key, record: Option<Record>) {
+        let Some(record) = record else {
+            self.records.remove(&key);
+            return;
+        };
+        self.version = self.version.max(record.version);
+        let stored = Stored {
+            value: record.value.to_bytes(),
+            flags: record.flags,
+            expiry: record.expiry,
+            version: record.version,
+        };
+        self.records.insert(key, stored);
+    }
+
     fn live(&self, key: &Key) -> Option<&Stored> {
         self.records.get(key).filter(|stored| !stored.expiry.is_past(self.wall))
     }

@@ -1,8 +1,12 @@
 //! The suite under test: the oracle passes; an oracle with one defect does not.
 
+mod log_shard;
+
 use std::ops::Bound;
 
 use stratakv_base::{Expiry, Wall};
+
+use log_shard::{Defect, LogOpener, LogShard};
 
 use super::*;
 use crate::error::Unmet;
@@ -16,9 +20,29 @@ macro_rules! tests {
             use super::*;
             $(#[test] fn $name() { $module::$name(&mut Oracle::at(START)); })*
         }
+        mod a_log_passes_without_power {
+            use super::*;
+            $(#[test] fn $name() { $module::$name(&mut log(Defect::None, Ending::PowerCut)); })*
+        }
     };
 }
 conformance_cases!(tests);
+
+fn log(defect: Defect, ending: Ending) -> ShardSubject<LogShard, impl FnMut(Opening) -> LogOpener> {
+    ShardSubject::new(1 << 30, 256 << 20, ending, 5, move |opening| LogOpener::new(opening, defect))
+}
+
+#[test]
+fn a_missing_flush_shows_at_a_power_cut_only() {
+    let caught = |defect, ending| {
+        let make: &mut dyn FnMut() -> Box<dyn Subject> = &mut || Box::new(log(defect, ending));
+        failure(records::deleted_keys_stay_deleted, make).is_some()
+    };
+    assert!(caught(Defect::NoFlush, Ending::PowerCut));
+    assert!(!caught(Defect::NoFlush, Ending::Kill), "what was handed to the disk survives the process");
+    assert!(caught(Defect::Early, Ending::Kill), "a write that is answered before it is handed over");
+    assert!(!caught(Defect::Early, Ending::Orderly));
+}
 
 /// An oracle whose operations and replies pass through a defect.
 struct Mutant {

@@ -131,7 +131,8 @@ impl Arena {
     pub fn footprint_bytes(&self) -> usize {
         let chunk_bytes = allocation_bytes(CHUNK_SLOTS * size_of::<Node>()) + allocation_bytes(CHUNK_SLOTS * 2);
         let chunks = self.chunks.iter().flatten().count() * chunk_bytes;
-        let lists = self.chunks.capacity() * size_of::<Option<Chunk>>() + (self.open.capacity() + self.vacant.capacity()) * 4;
+        let lists =
+            self.chunks.capacity() * size_of::<Option<Chunk>>() + (self.open.capacity() + self.vacant.capacity()) * 4;
         self.node_bytes + chunks + allocation_bytes(lists)
     }
 }

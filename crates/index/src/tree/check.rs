@@ -75,7 +75,8 @@ impl Walk<'_> {
 fn keys(node: &Node) -> Result<Vec<Vec<u8>>, String> {
     let (view, mut keys, mut key) = (node.view(), Vec::new(), Vec::new());
     for group in 0..view.groups {
-        if view.ranks(group).is_empty() || view.ranks(group).len() > GROUP_MAX || view.ranks(group).start != keys.len() {
+        if view.ranks(group).is_empty() || view.ranks(group).len() > GROUP_MAX || view.ranks(group).start != keys.len()
+        {
             return Err(format!("group {group} holds ranks {:?}", view.ranks(group)));
         }
         view.each_in_group(group, &mut key, |_, key| {
@@ -83,5 +84,9 @@ fn keys(node: &Node) -> Result<Vec<Vec<u8>>, String> {
             true
         });
     }
-    if keys.len() != view.count { Err(format!("{} keys of {} are in groups", keys.len(), view.count)) } else { Ok(keys) }
+    if keys.len() != view.count {
+        Err(format!("{} keys of {} are in groups", keys.len(), view.count))
+    } else {
+        Ok(keys)
+    }
 }

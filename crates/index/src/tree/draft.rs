@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Entry;
-use super::node::{GROUP_MAX, Node, Spot, View, common_bytes, least_keys, place_bytes, write_key};
+use super::node::{GROUP_MAX, Node, Restart, Spot, View, common_bytes, head, least_keys, place_bytes, write_key};
 
 /// Keys between restarts when a node is written anew: room for some more before a group splits.
 const GROUP_FRESH: usize = 12;
@@ -14,7 +14,7 @@ const KEPT_BYTES: usize = 16 << 10;
 #[derive(Default)]
 pub(super) struct Draft {
     pub prefix: Vec<u8>,
-    pub restarts: Vec<(u32, u8)>,
+    pub restarts: Vec<Restart>,
     pub places: Vec<u8>,
     pub expiries: Vec<u8>,
     pub keys: Vec<u8>,
@@ -139,7 +139,7 @@ impl Draft {
         self.prefix.extend_from_slice(view.prefix);
         let extent = view.extent(spot.group);
         self.keys.extend_from_slice(&view.keys[..extent.start]);
-        self.restarts.extend((0..spot.group).map(|group| view.restart_pair(group)));
+        self.restarts.extend((0..spot.group).map(|group| view.restart(group)));
         let size = if run.len() > GROUP_MAX { run.len().div_ceil(2) } else { GROUP_MAX };
         for first in (0..run.len()).step_by(size) {
             let end = run.len().min(first + size);
@@ -148,9 +148,9 @@ impl Draft {
         }
         let (more_bytes, more_ranks) = (self.keys.len(), ranks.start + run.len());
         self.restarts.extend((spot.group + 1..view.groups).map(|group| {
-            let (offset, first) = view.restart_pair(group);
-            let (offset, first) = (offset as usize - extent.end, usize::from(first) - ranks.end);
-            ((more_bytes + offset) as u32, (more_ranks + first) as u8)
+            let old = view.restart(group);
+            let first = (more_ranks + usize::from(old.first) - ranks.end) as u8;
+            Restart { head: old.head, first, offset: (more_bytes + old.offset as usize - extent.end) as u32 }
         }));
         self.keys.extend_from_slice(&view.keys[extent.end..]);
         self.splice_entries(view, spot.rank, change);
@@ -260,8 +260,9 @@ impl Scratch {
     pub fn footprint_bytes(&self) -> usize {
         let (run, draft) = (&self.run, &self.draft);
         let run_bytes = run.bytes.capacity() + run.ends.capacity() * 8 + run.entries.capacity() * size_of::<Entry>();
-        let bytes = draft.prefix.capacity() + draft.places.capacity() + draft.expiries.capacity() + draft.keys.capacity();
-        run_bytes + bytes + draft.restarts.capacity() * 8 + self.key.capacity()
+        let bytes =
+            draft.prefix.capacity() + draft.places.capacity() + draft.expiries.capacity() + draft.keys.capacity();
+        run_bytes + bytes + draft.restarts.capacity() * size_of::<Restart>() + self.key.capacity()
     }
 }
 
@@ -311,15 +312,12 @@ fn split_rank(run: &Run, ranks: Range<usize>, level: u8, left: usize) -> usize {
     middle.unwrap_or(ranks.start).clamp(ranks.start + least, ranks.end - least)
 }
 
-fn push_group<'a>(
-    restarts: &mut Vec<(u32, u8)>,
-    out: &mut Vec<u8>,
-    first: usize,
-    keys: impl Iterator<Item = &'a [u8]>,
-) {
-    restarts.push((out.len() as u32, first as u8));
-    let mut before: Option<&[u8]> = None;
+fn push_group<'a>(restarts: &mut Vec<Restart>, out: &mut Vec<u8>, first: usize, keys: impl Iterator<Item = &'a [u8]>) {
+    let (offset, mut before) = (out.len() as u32, None::<&[u8]>);
     for key in keys {
+        if before.is_none() {
+            restarts.push(Restart { head: head(key), first: first as u8, offset });
+        }
         let shared = before.map_or(0, |before| common_bytes(before, key));
         write_key(out, shared, &key[shared..]);
         before = Some(key);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! header   count u16, groups u8, flags u8 (expiry, wide, level << 2), prefix length u32, key bytes u32
-//! restarts groups x { offset of the group in the key bytes: u16, or u32 in a wide node; rank of its first key: u8 }
+//! restarts groups x { first 4 bytes of its first key (after the prefix, zero-filled), big-endian, to search without leaving this line;
+//!          rank of its first key: u8; offset of the group in the key bytes: u16, or u32 in a wide node }
 //! places   count x 6 bytes
 //! expiries count x 4 bytes, only in a node that holds any expiry
 //! prefix   what all keys of the node begin with
@@ -44,6 +45,17 @@ pub(super) struct Spot {
     pub rank: usize,
     /// The group it is in or would join.
     pub group: usize,
+}
+
+/// Where a group begins.
+#[derive(Clone, Copy)]
+pub(super) struct Restart {
+    /// The start of its first key.
+    pub head: [u8; 4],
+    /// The rank of its first key.
+    pub first: u8,
+    /// Its offset in the node's key bytes.
+    pub offset: u32,
 }
 
 /// The parts of a node.
@@ -88,9 +100,10 @@ impl Node {
         put(&mut rest, &[draft.restarts.len() as u8, flags]);
         put(&mut rest, &(draft.prefix.len() as u32).to_le_bytes());
         put(&mut rest, &(draft.keys.len() as u32).to_le_bytes());
-        for (offset, first) in &draft.restarts {
-            put(&mut rest, &offset.to_le_bytes()[..if wide { 4 } else { 2 }]);
-            put(&mut rest, &[*first]);
+        for restart in &draft.restarts {
+            put(&mut rest, &restart.head);
+            put(&mut rest, &[restart.first]);
+            put(&mut rest, &restart.offset.to_le_bytes()[..if wide { 4 } else { 2 }]);
         }
         put(&mut rest, &draft.places);
         put(&mut rest, &draft.expiries);
@@ -136,13 +149,15 @@ impl Node {
 
     /// Whether this node and `other` would probably fill a node to three quarters or less.
     pub fn may_merge(&self, other: &Node) -> bool {
-        (self.count() + other.count()) * 4 <= COUNT_MAX * 3 && (self.body_bytes() + other.body_bytes()) * 4 <= BYTES_MAX * 3
+        (self.count() + other.count()) * 4 <= COUNT_MAX * 3
+            && (self.body_bytes() + other.body_bytes()) * 4 <= BYTES_MAX * 3
     }
 
     /// The node's parts.
     pub fn view(&self) -> View<'_> {
         let (header, rest) = self.0.split_at(HEADER_BYTES);
-        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as usize;
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as usize;
         let count = usize::from(u16::from_le_bytes([header[0], header[1]]));
         let (groups, flags) = (usize::from(header[2]), header[3]);
         let wide = flags & FLAG_WIDE != 0;
@@ -179,32 +194,36 @@ impl Node {
 }
 
 impl<'a> View<'a> {
-    /// Offset and first rank of a group.
-    fn restart(&self, group: usize) -> (usize, usize) {
-        let bytes = &self.restarts[group * restart_bytes(self.wide)..];
-        if self.wide {
-            (u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize, usize::from(bytes[4]))
-        } else {
-            (usize::from(u16::from_le_bytes([bytes[0], bytes[1]])), usize::from(bytes[2]))
+    /// Where a group begins.
+    pub fn restart(&self, group: usize) -> Restart {
+        let size = restart_bytes(self.wide);
+        let bytes = &self.restarts[group * size..][..size];
+        let high = if self.wide { [bytes[7], bytes[8]] } else { [0, 0] };
+        Restart {
+            head: [bytes[0], bytes[1], bytes[2], bytes[3]],
+            first: bytes[4],
+            offset: u32::from_le_bytes([bytes[5], bytes[6], high[0], high[1]]),
         }
+    }
+
+    fn offset(&self, group: usize) -> usize {
+        self.restart(group).offset as usize
+    }
+
+    fn first(&self, group: usize) -> usize {
+        usize::from(self.restart(group).first)
     }
 
     /// The group's ranks.
     pub fn ranks(&self, group: usize) -> Range<usize> {
-        let end = if group + 1 < self.groups { self.restart(group + 1).1 } else { self.count };
-        self.restart(group).1..end
+        let end = if group + 1 < self.groups { self.first(group + 1) } else { self.count };
+        self.first(group)..end
     }
 
     /// The group's bytes within [`View::keys`].
     pub fn extent(&self, group: usize) -> Range<usize> {
-        let end = if group + 1 < self.groups { self.restart(group + 1).0 } else { self.keys.len() };
-        self.restart(group).0..end
-    }
-
-    /// The group's offset and first rank as a draft wants them.
-    pub fn restart_pair(&self, group: usize) -> (u32, u8) {
-        let (offset, first) = self.restart(group);
-        (offset as u32, first as u8)
+        let end = if group + 1 < self.groups { self.offset(group + 1) } else { self.keys.len() };
+        self.offset(group)..end
     }
 
     /// The entry at `rank`.
@@ -231,12 +250,18 @@ impl<'a> View<'a> {
                 _ => Spot { found: false, rank: self.count, group: self.groups.saturating_sub(1) },
             };
         };
-        // The last group whose first key is not greater.
+        // The last group whose first key is not greater. Four bytes tell in all but a few cases.
+        let wanted = u32::from_be_bytes(head(rest));
         let (mut low, mut high) = (0, self.groups);
         while low < high {
             let middle = low.midpoint(high);
-            let (_, first, _) = read_key(self.keys, self.restart(middle).0);
-            if is_at_most(first, rest) { low = middle + 1 } else { high = middle }
+            let restart = self.restart(middle);
+            let is_at_most = match u32::from_be_bytes(restart.head).cmp(&wanted) {
+                Ordering::Less => true,
+                Ordering::Equal => read_key(self.keys, restart.offset as usize).1 <= rest,
+                Ordering::Greater => false,
+            };
+            if is_at_most { low = middle + 1 } else { high = middle }
         }
         if low == 0 {
             return Spot { found: false, rank: 0, group: 0 };
@@ -246,7 +271,7 @@ impl<'a> View<'a> {
 
     fn search_group(&self, group: usize, rest: &[u8]) -> Spot {
         let Range { start, end } = self.ranks(group);
-        let mut at = self.restart(group).0;
+        let mut at = self.offset(group);
         // How many bytes of `rest` the key before agrees with; that key is less than `rest`.
         let mut agreed = 0;
         for rank in start..end {
@@ -274,7 +299,7 @@ impl<'a> View<'a> {
 
     /// The spot of the key at `rank`.
     pub fn spot(&self, rank: usize) -> Spot {
-        let group = (0..self.groups).rev().find(|group| self.restart(*group).1 <= rank).unwrap_or(0);
+        let group = (0..self.groups).rev().find(|group| self.first(*group) <= rank).unwrap_or(0);
         Spot { found: true, rank, group }
     }
 
@@ -282,7 +307,7 @@ impl<'a> View<'a> {
     pub fn each_in_group(&self, group: usize, key: &mut Vec<u8>, mut visit: impl FnMut(usize, &[u8]) -> bool) -> bool {
         key.clear();
         key.extend_from_slice(self.prefix);
-        let mut at = self.restart(group).0;
+        let mut at = self.offset(group);
         for rank in self.ranks(group) {
             let (shared, suffix, next) = read_key(self.keys, at);
             at = next;
@@ -317,17 +342,29 @@ pub(super) fn place_bytes(entry: Entry) -> [u8; PLACE_BYTES] {
     [a, b, c, d, e, f]
 }
 
+/// The first bytes of `key`, zero-filled: in the same order as the keys, apart from equal ones.
+pub(super) fn head(key: &[u8]) -> [u8; 4] {
+    match key.first_chunk() {
+        Some(head) => *head,
+        None => std::array::from_fn(|at| key.get(at).copied().unwrap_or(0)),
+    }
+}
+
 /// Number of bytes in which `a` and `b` agree from the start.
+#[inline]
 pub(super) fn common_bytes(a: &[u8], b: &[u8]) -> usize {
-    let words = a.chunks_exact(8).zip(b.chunks_exact(8));
-    let mut same = 0;
-    for (x, y) in words {
-        if x != y {
-            break;
+    let (mut same, least) = (0, a.len().min(b.len()));
+    while let (Some(x), Some(y)) = (a[same..].first_chunk::<8>(), b[same..].first_chunk::<8>()) {
+        let difference = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if difference != 0 {
+            return same + difference.trailing_zeros() as usize / 8;
         }
         same += 8;
     }
-    same + a[same..].iter().zip(&b[same..]).take_while(|(x, y)| x == y).count()
+    while same < least && a[same] == b[same] {
+        same += 1;
+    }
+    same
 }
 
 /// Appends one front-coded key: `shared` bytes of the key before, then `suffix`.
@@ -348,6 +385,7 @@ pub(super) fn write_key(out: &mut Vec<u8>, shared: usize, suffix: &[u8]) {
 }
 
 /// Reads one front-coded key: bytes shared, suffix, offset of the next.
+#[inline]
 fn read_key(keys: &[u8], at: usize) -> (usize, &[u8], usize) {
     let (mut shared, mut len) = (usize::from(keys[at] >> 4), usize::from(keys[at] & 15));
     let mut start = at + 1;
@@ -360,6 +398,7 @@ fn read_key(keys: &[u8], at: usize) -> (usize, &[u8], usize) {
     (shared, &keys[start..start + len], start + len)
 }
 
+#[cold]
 fn read_more(keys: &[u8], at: &mut usize) -> usize {
     let (mut value, mut shift) = (0, 0);
     loop {
@@ -373,17 +412,6 @@ fn read_more(keys: &[u8], at: &mut usize) -> usize {
     }
 }
 
-fn is_at_most(a: &[u8], b: &[u8]) -> bool {
-    // Most comparisons are decided by eight bytes, without a call.
-    if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>()) {
-        let (x, y) = (u64::from_be_bytes(*x), u64::from_be_bytes(*y));
-        if x != y {
-            return x < y;
-        }
-    }
-    a <= b
-}
-
 fn put(rest: &mut &mut [u8], bytes: &[u8]) {
     let (here, after) = std::mem::take(rest).split_at_mut(bytes.len());
     here.copy_from_slice(bytes);
@@ -391,7 +419,7 @@ fn put(rest: &mut &mut [u8], bytes: &[u8]) {
 }
 
 fn restart_bytes(wide: bool) -> usize {
-    if wide { 5 } else { 3 }
+    if wide { 9 } else { 7 }
 }
 
 fn is_wide(draft: &Draft) -> bool {

@@ -1,0 +1,84 @@
+//! The load phase: writes every record once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stratakv::{Level, Store};
+use stratakv_base::random::Random;
+
+use crate::target::{BenchError, Kind, Request};
+use crate::value::{ValueSize, Values, key};
+
+/// What to load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// How many records.
+    pub records: u64,
+    /// How long their values are.
+    pub value: ValueSize,
+    /// Through which way in.
+    pub target: Kind,
+    /// When each is acknowledged.
+    pub level: Level,
+    /// Threads.
+    pub threads: usize,
+    /// Requests in flight, over all threads.
+    pub clients: usize,
+    /// Seed of the values.
+    pub seed: u64,
+}
+
+/// Writes records `0..records`; returns how long it took. `watch` is told now and then how many are done.
+///
+/// # Errors
+/// A write failed.
+pub fn load(store: Option<&Store>, options: &LoadOptions, watch: &(dyn Fn(u64) + Sync)) -> Result<Duration, BenchError> {
+    let (threads, depth) = options.target.spread(options.clients, options.threads);
+    let values = Values::new(options.value.max());
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (values, next, done) = (&values, &next, &done);
+                scope.spawn(move || load_share(store, options, (thread, depth), values, (next, done), watch))
+            })
+            .collect();
+        let gone = || Err(BenchError::Wrong("a loading thread ended by a panic".into()));
+        handles.into_iter().try_for_each(|handle| handle.join().unwrap_or_else(|_| gone()))
+    })?;
+    Ok(start.elapsed())
+}
+
+fn load_share(
+    store: Option<&Store>,
+    options: &LoadOptions,
+    (thread, depth): (usize, usize),
+    values: &Values,
+    (next, done): (&AtomicU64, &AtomicU64),
+    watch: &(dyn Fn(u64) + Sync),
+) -> Result<(), BenchError> {
+    let mut target = options.target.open(store, options.level)?;
+    let mut random = Random::new(options.seed ^ (thread as u64) << 32);
+    let (mut value, mut outcomes, mut in_flight) = (Vec::new(), Vec::new(), 0);
+    loop {
+        while in_flight < depth {
+            let record = next.fetch_add(1, Ordering::Relaxed);
+            if record >= options.records {
+                break;
+            }
+            values.make(record, options.value.next(&mut random), &mut random, &mut value);
+            target.submit(record, Request::Write(&key(record), &value))?;
+            in_flight += 1;
+        }
+        if in_flight == 0 {
+            return Ok(());
+        }
+        target.poll((in_flight / 4).max(1), &mut outcomes)?;
+        in_flight -= outcomes.len();
+        let before = done.fetch_add(outcomes.len() as u64, Ordering::Relaxed);
+        watch(before + outcomes.len() as u64);
+        outcomes.clear();
+    }
+}

@@ -1,0 +1,182 @@
+//! What a run measured, for people and as JSON.
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::run::RunOptions;
+use crate::value::ValueSize;
+use crate::workload::Kind;
+
+/// Latencies of one kind of operation, in microseconds from submission to answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperationReport {
+    /// Which.
+    pub kind: Kind,
+    /// How many.
+    pub count: u64,
+    /// Mean.
+    pub latency_us_mean: f64,
+    /// Half were faster.
+    pub latency_us_p50: f64,
+    /// Nine in ten were faster.
+    pub latency_us_p90: f64,
+    /// 99 %.
+    pub latency_us_p99: f64,
+    /// 99.9 %.
+    pub latency_us_p99_9: f64,
+    /// 99.99 %.
+    pub latency_us_p99_99: f64,
+    /// The slowest.
+    pub latency_us_max: f64,
+}
+
+impl OperationReport {
+    /// From a histogram in nanoseconds.
+    pub fn new(kind: Kind, histogram: &Histogram<u64>) -> OperationReport {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        OperationReport {
+            kind,
+            count: histogram.len(),
+            latency_us_mean: histogram.mean() / 1e3,
+            latency_us_p50: at(0.5),
+            latency_us_p90: at(0.9),
+            latency_us_p99: at(0.99),
+            latency_us_p99_9: at(0.999),
+            latency_us_p99_99: at(0.9999),
+            latency_us_max: histogram.max() as f64 / 1e3,
+        }
+    }
+}
+
+/// A run: what was asked, where it ran, what came out.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Version of this JSON's shape.
+    pub schema: u32,
+    /// `a` to `f`, or `production`.
+    pub workload: String,
+    /// `uniform`, `zipfian` or `latest`.
+    pub distribution: String,
+    /// Through which way in.
+    pub target: String,
+    /// Durability level of writes.
+    pub durability: String,
+    /// Records loaded.
+    pub records: u64,
+    /// Length of values, in bytes, or `production`.
+    pub value_size: String,
+    /// Threads.
+    pub threads: usize,
+    /// Requests in flight.
+    pub clients: usize,
+    /// Seconds that count.
+    pub seconds: u64,
+    /// Seed.
+    pub seed: u64,
+    /// CPU model.
+    pub cpu: String,
+    /// Cores.
+    pub cores: usize,
+    /// Kernel.
+    pub kernel: String,
+    /// Version of this program.
+    pub version: String,
+    /// Operations answered in a second, on average.
+    pub operations_per_s: f64,
+    /// In the slowest second.
+    pub operations_per_s_min: u64,
+    /// In each second.
+    pub operations_per_s_each: Vec<u64>,
+    /// Latencies.
+    pub operations: Vec<OperationReport>,
+    /// Reads that found no record.
+    pub missing: u64,
+    /// Records that scans returned.
+    pub records_scanned: u64,
+}
+
+impl Report {
+    /// Everything but the results.
+    pub fn describe(options: &RunOptions) -> Report {
+        let (threads, depth) = options.target.spread(options.clients, options.threads);
+        let lower = |value: &dyn fmt::Debug| format!("{value:?}").to_ascii_lowercase();
+        Report {
+            schema: 1,
+            workload: lower(&options.workload),
+            distribution: lower(&options.distribution),
+            target: options.target.name(),
+            durability: options.level.name().into(),
+            records: options.records,
+            value_size: match options.value {
+                ValueSize::Fixed(bytes) => bytes.to_string(),
+                ValueSize::Production => "production".into(),
+            },
+            threads,
+            clients: threads * depth,
+            seconds: options.duration.as_secs(),
+            seed: options.seed,
+            cpu: cpu_model(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            kernel: read_line("/proc/sys/kernel/osrelease"),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..Report::default()
+        }
+    }
+}
+
+fn read_line(path: &str) -> String {
+    std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+fn cpu_model() -> String {
+    let text = read_line("/proc/cpuinfo");
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).to_owned()).unwrap_or_default()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "workload {} {} over {}, {} records of {} B, {} in flight from {} threads, {}",
+            self.workload,
+            self.distribution,
+            self.target,
+            self.records,
+            self.value_size,
+            self.clients,
+            self.threads,
+            self.durability
+        )?;
+        writeln!(
+            f,
+            "{:.0} operations/s over {} s, slowest second {}",
+            self.operations_per_s, self.seconds, self.operations_per_s_min
+        )?;
+        writeln!(
+            f,
+            "{:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+            "latency in µs", "count", "mean", "p50", "p99", "p99.9", "p99.99", "max"
+        )?;
+        for one in &self.operations {
+            writeln!(
+                f,
+                "{:<18}{:>10}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>10.0}",
+                one.kind.name(),
+                one.count,
+                one.latency_us_mean,
+                one.latency_us_p50,
+                one.latency_us_p99,
+                one.latency_us_p99_9,
+                one.latency_us_p99_99,
+                one.latency_us_max
+            )?;
+        }
+        if self.missing > 0 {
+            writeln!(f, "{} reads found no record", self.missing)?;
+        }
+        Ok(())
+    }
+}

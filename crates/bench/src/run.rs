@@ -1,0 +1,248 @@
+//! The run phase: a closed loop with a fixed number of requests in flight, timed from submission.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use stratakv::{Level, Store};
+use stratakv_base::random::Random;
+
+use crate::distribution::Distribution;
+use crate::report::{OperationReport, Report};
+use crate::target::{BenchError, Kind as TargetKind, Outcome, Request, Target};
+use crate::value::{ValueSize, Values, key};
+use crate::workload::{Action, Generator, Kind, Workload};
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Which operations.
+    pub workload: Workload,
+    /// On which records.
+    pub distribution: Distribution,
+    /// Records loaded.
+    pub records: u64,
+    /// Length of values written.
+    pub value: ValueSize,
+    /// Through which way in.
+    pub target: TargetKind,
+    /// When writes are acknowledged.
+    pub level: Level,
+    /// Threads.
+    pub threads: usize,
+    /// Requests in flight, over all threads.
+    pub clients: usize,
+    /// How long it counts.
+    pub duration: Duration,
+    /// How long it runs before it counts.
+    pub warm_up: Duration,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// Histograms of one thread, by kind, in nanoseconds; operations completed in each second.
+struct Tally {
+    latencies: Vec<Histogram<u64>>,
+    seconds: Vec<u64>,
+    missing: u64,
+    scanned: u64,
+}
+
+impl Tally {
+    fn new(duration: Duration) -> Tally {
+        // Three significant digits up to two minutes.
+        let histogram = || Histogram::new_with_bounds(1, 120_000_000_000, 3).unwrap_or_else(|_| Histogram::new(3).expect("3 digits are legal"));
+        Tally {
+            latencies: Kind::ALL.iter().map(|_| histogram()).collect(),
+            seconds: vec![0; duration.as_secs() as usize + 1],
+            missing: 0,
+            scanned: 0,
+        }
+    }
+
+    fn add(&mut self, other: &Tally) {
+        for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
+            // Equal bounds: cannot fail.
+            let _ = mine.add(theirs);
+        }
+        for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
+            *mine += theirs;
+        }
+        self.missing += other.missing;
+        self.scanned += other.scanned;
+    }
+}
+
+/// Runs a workload.
+///
+/// # Errors
+/// An operation failed, or a value did not belong to its key.
+pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchError> {
+    let (threads, depth) = options.target.spread(options.clients, options.threads);
+    let in_flight = (threads * depth) as u64;
+    let generator = Generator::new(options.workload, options.distribution, options.records, in_flight);
+    let values = Values::new(options.value.max());
+    let barrier = Barrier::new(threads);
+    let tallies: Result<Vec<Tally>, BenchError> = thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (generator, values, barrier) = (&generator, &values, &barrier);
+                scope.spawn(move || {
+                    let target = options.target.open(store, options.level);
+                    barrier.wait();
+                    Client::new(target?, options, generator, values, (thread, depth)).run()
+                })
+            })
+            .collect();
+        let gone = || Err(BenchError::Wrong("a client thread ended by a panic".into()));
+        handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| gone())).collect()
+    });
+    let mut sum = Tally::new(options.duration);
+    tallies?.iter().for_each(|tally| sum.add(tally));
+    Ok(report(options, &sum))
+}
+
+fn report(options: &RunOptions, sum: &Tally) -> Report {
+    // The last, partial second is not a second.
+    let seconds = sum.seconds[..options.duration.as_secs().max(1) as usize].to_vec();
+    let operations: Vec<OperationReport> = Kind::ALL
+        .iter()
+        .zip(&sum.latencies)
+        .filter(|(_, histogram)| !histogram.is_empty())
+        .map(|(kind, histogram)| OperationReport::new(*kind, histogram))
+        .collect();
+    let total: u64 = seconds.iter().sum();
+    Report {
+        operations_per_s: total as f64 / seconds.len() as f64,
+        operations_per_s_min: seconds.iter().copied().min().unwrap_or_default(),
+        operations_per_s_each: seconds,
+        operations,
+        missing: sum.missing,
+        records_scanned: sum.scanned,
+        ..Report::describe(options)
+    }
+}
+
+/// One thread's closed loop.
+struct Client<'a> {
+    target: Box<dyn Target>,
+    options: &'a RunOptions,
+    generator: &'a Generator,
+    values: &'a Values,
+    random: Random,
+    depth: usize,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    tally: Tally,
+    value: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    action: Action,
+    begun: Instant,
+    /// Read-modify-write: the read is done, the write under way.
+    writing: bool,
+}
+
+impl<'a> Client<'a> {
+    fn new(
+        target: Box<dyn Target>,
+        options: &'a RunOptions,
+        generator: &'a Generator,
+        values: &'a Values,
+        (thread, depth): (usize, usize),
+    ) -> Client<'a> {
+        Client {
+            target,
+            options,
+            generator,
+            values,
+            random: Random::new(options.seed.wrapping_add(1 + thread as u64)),
+            depth,
+            slots: Vec::new(),
+            free: Vec::new(),
+            tally: Tally::new(options.duration),
+            value: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Result<Tally, BenchError> {
+        let start = Instant::now();
+        let (counted_from, end) = (start + self.options.warm_up, start + self.options.warm_up + self.options.duration);
+        let mut done = Vec::new();
+        let mut now = start;
+        loop {
+            while now < end && self.in_flight() < self.depth {
+                self.begin()?;
+            }
+            if self.in_flight() == 0 {
+                return Ok(self.tally);
+            }
+            self.target.poll((self.in_flight() / 4).max(1), &mut done)?;
+            now = Instant::now();
+            for (tag, outcome) in done.drain(..) {
+                self.finish(tag as u32, outcome, now, counted_from)?;
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn begin(&mut self) -> Result<(), BenchError> {
+        let action = self.generator.next(&mut self.random);
+        let slot = Slot { action, begun: Instant::now(), writing: matches!(action.kind, Kind::Update | Kind::Insert) };
+        let tag = match self.free.pop() {
+            Some(tag) => {
+                self.slots[tag as usize] = slot;
+                tag
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.submit(tag)
+    }
+
+    fn submit(&mut self, tag: u32) -> Result<(), BenchError> {
+        let Slot { action, writing, .. } = self.slots[tag as usize];
+        let key = key(action.record);
+        if writing {
+            let bytes = self.options.value.next(&mut self.random);
+            self.values.make(action.record, bytes, &mut self.random, &mut self.value);
+            return self.target.submit(u64::from(tag), Request::Write(&key, &self.value));
+        }
+        let request = if action.kind == Kind::Scan { Request::Scan(&key, action.len) } else { Request::Read(&key) };
+        self.target.submit(u64::from(tag), request)
+    }
+
+    fn finish(&mut self, tag: u32, outcome: Outcome, now: Instant, counted_from: Instant) -> Result<(), BenchError> {
+        let slot = self.slots[tag as usize];
+        let Action { kind, record, .. } = slot.action;
+        if !slot.writing && kind != Kind::Scan {
+            if outcome.records == 0 {
+                self.tally.missing += 1;
+            } else if !Values::belongs(record, &outcome.front) {
+                return Err(BenchError::Wrong(format!("record {record} was answered with the value of another")));
+            }
+        }
+        if kind == Kind::ReadModifyWrite && !slot.writing {
+            self.slots[tag as usize].writing = true;
+            return self.submit(tag);
+        }
+        self.free.push(tag);
+        self.tally.scanned += u64::from(if kind == Kind::Scan { outcome.records } else { 0 });
+        let Some(at) = now.checked_duration_since(counted_from) else { return Ok(()) };
+        if let Some(second) = self.tally.seconds.get_mut(at.as_secs() as usize) {
+            *second += 1;
+        }
+        let place = Kind::ALL.iter().position(|other| *other == kind).unwrap_or_default();
+        let latency = u64::try_from(now.duration_since(slot.begun).as_nanos()).unwrap_or(u64::MAX);
+        self.tally.latencies[place].saturating_record(latency);
+        Ok(())
+    }
+}

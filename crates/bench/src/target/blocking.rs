@@ -1,0 +1,86 @@
+//! The library through blocking calls.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use stratakv::{
+    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, RecordPart, Reply, Store, Value,
+};
+
+use super::{BenchError, Outcome, Request, Target};
+
+pub(super) struct BlockingTarget {
+    store: Store,
+    level: Level,
+    done: Vec<(u64, Outcome)>,
+}
+
+impl BlockingTarget {
+    pub(super) fn new(store: Store, level: Level) -> BlockingTarget {
+        BlockingTarget { store, level, done: Vec::new() }
+    }
+}
+
+impl Target for BlockingTarget {
+    fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
+        let operation = match request {
+            Request::Read(key) => get(key)?,
+            Request::Write(key, value) => put(key, Bytes::copy_from_slice(value), self.level)?,
+            Request::Scan(key, len) => scan(key, len),
+        };
+        let reply = self.store.execute(operation);
+        if let Reply::Failed(error) = reply {
+            return Err(stratakv::Error::from(error).into());
+        }
+        self.done.push((tag, outcome(&reply)?));
+        Ok(())
+    }
+
+    fn poll(&mut self, _: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+        done.append(&mut self.done);
+        Ok(())
+    }
+}
+
+pub(super) fn get(key: &[u8]) -> Result<Operation, BenchError> {
+    Ok(Operation::Get { key: encoded(key)?, part: RecordPart::Whole })
+}
+
+pub(super) fn put(key: &[u8], value: Bytes, level: Level) -> Result<Operation, BenchError> {
+    let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
+    let change = Change { key: encoded(key)?, expect: Expect::Any, kind };
+    Ok(Operation::Write { changes: vec![change], level, txn: None })
+}
+
+pub(super) fn scan(key: &[u8], len: u32) -> Operation {
+    Operation::Page(PageRequest {
+        from: Bound::Included(Key::bound(CollectionId(0), key)),
+        to: Bound::Unbounded,
+        reverse: false,
+        keys_only: false,
+        items_max: len,
+        bytes_max: 64 << 20,
+        at: None,
+    })
+}
+
+fn encoded(key: &[u8]) -> Result<Key, BenchError> {
+    Ok(Key::new(CollectionId(0), key).map_err(stratakv::Error::from)?)
+}
+
+pub(super) fn outcome(reply: &Reply) -> Result<Outcome, BenchError> {
+    match reply {
+        Reply::Record(None) | Reply::Done { .. } => Ok(Outcome::default()),
+        Reply::Record(Some(record)) => Ok(Outcome { records: 1, front: front(&record.value) }),
+        Reply::Page { items, .. } => Ok(Outcome { records: items.len() as u32, ..Outcome::default() }),
+        other => Err(BenchError::Wrong(format!("an unexpected answer: {other:?}"))),
+    }
+}
+
+fn front(value: &Value) -> [u8; 8] {
+    let mut front = [0; 8];
+    for (place, byte) in front.iter_mut().zip(value.slices().flatten()) {
+        *place = *byte;
+    }
+    front
+}

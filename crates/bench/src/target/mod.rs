@@ -1,0 +1,128 @@
+//! What is measured: the library in each of its ways in, or a server.
+
+mod blocking;
+mod futures;
+mod memcache;
+mod session;
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use stratakv::{Level, Store};
+
+/// Why a benchmark stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] stratakv::Error),
+    /// The connection.
+    #[error("the connection to the server failed: {0}")]
+    Connection(#[from] std::io::Error),
+    /// A wrong answer.
+    #[error("{0}")]
+    Wrong(String),
+    /// The target lacks an operation of the workload.
+    #[error("{0} has no scans: choose another workload")]
+    NoScans(&'static str),
+}
+
+/// One request of a benchmark.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// Reads a record.
+    Read(&'a [u8]),
+    /// Writes a record.
+    Write(&'a [u8], &'a [u8]),
+    /// Reads up to so many records from a key on.
+    Scan(&'a [u8], u32),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Records found: 0 or 1 for reads.
+    pub records: u32,
+    /// The first bytes of the value read, to tell whose it is.
+    pub front: [u8; 8],
+}
+
+/// One thread's way to a store: submit, then poll.
+pub trait Target {
+    /// Begins a request. `tag` comes back with its outcome.
+    ///
+    /// # Errors
+    /// The target is broken, or lacks the operation.
+    fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError>;
+
+    /// Waits for at least `min` outcomes (fewer if fewer are in flight) and appends them.
+    ///
+    /// # Errors
+    /// The target is broken, or a request failed.
+    fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError>;
+}
+
+/// Which way in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `Session`: submit and poll, many in flight from each thread.
+    Embedded,
+    /// Blocking calls: a thread for each request in flight.
+    Blocking,
+    /// Futures: many in flight from each thread, the store's reactors do the I/O.
+    Async,
+    /// A memcached-compatible server: pipelined, a connection for each thread.
+    Memcache(SocketAddr),
+}
+
+impl FromStr for Kind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "embedded" => Ok(Kind::Embedded),
+            "blocking" => Ok(Kind::Blocking),
+            "async" => Ok(Kind::Async),
+            other => match other.strip_prefix("memcache://") {
+                Some(address) => address.parse().map(Kind::Memcache).map_err(|error| format!("`{address}`: {error}")),
+                None => Err(format!("unknown target `{other}`: use embedded, blocking, async or memcache://HOST:PORT")),
+            },
+        }
+    }
+}
+
+impl Kind {
+    /// As printed.
+    pub fn name(self) -> String {
+        match self {
+            Kind::Embedded => "embedded".into(),
+            Kind::Blocking => "blocking".into(),
+            Kind::Async => "async".into(),
+            Kind::Memcache(address) => format!("memcache://{address}"),
+        }
+    }
+
+    /// How `clients` requests in flight are spread: threads, and requests in flight of each.
+    pub fn spread(self, clients: usize, threads: usize) -> (usize, usize) {
+        match self {
+            Kind::Blocking => (clients.max(1), 1),
+            _ => {
+                let threads = threads.clamp(1, clients.max(1));
+                (threads, clients.div_ceil(threads).max(1))
+            }
+        }
+    }
+
+    /// One thread's target. `store` is needed by all but servers.
+    ///
+    /// # Errors
+    /// No ring, no connection.
+    pub fn open(self, store: Option<&Store>, level: Level) -> Result<Box<dyn Target>, BenchError> {
+        let store = || store.cloned().ok_or_else(|| BenchError::Wrong("this target needs a store".into()));
+        Ok(match self {
+            Kind::Embedded => Box::new(session::SessionTarget::new(&store()?, level)?),
+            Kind::Blocking => Box::new(blocking::BlockingTarget::new(store()?, level)),
+            Kind::Async => Box::new(futures::FuturesTarget::new(store()?, level)),
+            Kind::Memcache(address) => Box::new(memcache::MemcacheTarget::connect(address)?),
+        })
+    }
+}

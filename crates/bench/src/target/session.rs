@@ -1,0 +1,45 @@
+//! The library through a `Session`.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use stratakv::{Level, Reply, Session, Store};
+
+use super::{BenchError, Outcome, Request, Target};
+use crate::target::blocking::{get, outcome, put, scan};
+
+pub(super) struct SessionTarget {
+    session: Session,
+    level: Level,
+    tags: HashMap<u64, u64>,
+}
+
+impl SessionTarget {
+    pub(super) fn new(store: &Store, level: Level) -> Result<SessionTarget, BenchError> {
+        Ok(SessionTarget { session: store.session()?, level, tags: HashMap::new() })
+    }
+}
+
+impl Target for SessionTarget {
+    fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
+        let operation = match request {
+            Request::Read(key) => get(key)?,
+            Request::Write(key, value) => put(key, Bytes::copy_from_slice(value), self.level)?,
+            Request::Scan(key, len) => scan(key, len),
+        };
+        let ticket = self.session.submit(operation);
+        self.tags.insert(ticket, tag);
+        Ok(())
+    }
+
+    fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError> {
+        for (ticket, reply) in self.session.poll(min)? {
+            let tag = self.tags.remove(&ticket).unwrap_or_default();
+            if let Reply::Failed(error) = reply {
+                return Err(stratakv::Error::from(error).into());
+            }
+            done.push((tag, outcome(&reply)?));
+        }
+        Ok(())
+    }
+}

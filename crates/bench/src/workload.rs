@@ -1,0 +1,180 @@
+//! The workloads: how often which operation.
+
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+use stratakv_base::random::Random;
+
+use crate::distribution::{Chooser, Distribution};
+
+/// A workload of the YCSB core package, or KVell's production mix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// 50 % read, 50 % update.
+    A,
+    /// 95 % read, 5 % update.
+    B,
+    /// Read only.
+    C,
+    /// 95 % read, 5 % insert; the latest are read most.
+    D,
+    /// 95 % scan of 1 to 100 records, 5 % insert.
+    E,
+    /// 50 % read, 50 % read-modify-write.
+    F,
+    /// 57 % write, 41 % read, 2 % scan.
+    Production,
+}
+
+impl FromStr for Workload {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text.to_ascii_lowercase().as_str() {
+            "a" => Workload::A,
+            "b" => Workload::B,
+            "c" => Workload::C,
+            "d" => Workload::D,
+            "e" => Workload::E,
+            "f" => Workload::F,
+            "production" => Workload::Production,
+            other => return Err(format!("unknown workload `{other}`: use a, b, c, d, e, f or production")),
+        })
+    }
+}
+
+/// Kind of an operation, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Get.
+    Read,
+    /// Put of an existing record.
+    Update,
+    /// Put of a new record.
+    Insert,
+    /// Ordered scan.
+    Scan,
+    /// Get, then put of the same record; timed as one.
+    ReadModifyWrite,
+}
+
+impl Kind {
+    /// All, in the order of reports.
+    pub const ALL: [Kind; 5] = [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::ReadModifyWrite];
+
+    /// As printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Update => "update",
+            Kind::Insert => "insert",
+            Kind::Scan => "scan",
+            Kind::ReadModifyWrite => "read-modify-write",
+        }
+    }
+}
+
+/// One operation to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// What.
+    pub kind: Kind,
+    /// On which record.
+    pub record: u64,
+    /// Scans: how many records.
+    pub len: u32,
+}
+
+impl Workload {
+    /// The distribution YCSB names for it.
+    pub fn distribution(self) -> Distribution {
+        match self {
+            Workload::D => Distribution::Latest,
+            _ => Distribution::Zipfian,
+        }
+    }
+
+    /// Percent of read, update, insert, scan, read-modify-write.
+    fn mix(self) -> [u32; 5] {
+        match self {
+            Workload::A => [50, 50, 0, 0, 0],
+            Workload::B => [95, 5, 0, 0, 0],
+            Workload::C => [100, 0, 0, 0, 0],
+            Workload::D => [95, 0, 5, 0, 0],
+            Workload::E => [0, 0, 5, 95, 0],
+            Workload::F => [50, 0, 0, 0, 50],
+            Workload::Production => [41, 57, 0, 2, 0],
+        }
+    }
+}
+
+/// Draws actions; shared by threads, each with its own random numbers.
+#[derive(Debug)]
+pub struct Generator {
+    mix: [u32; 5],
+    chooser: Chooser,
+    /// Number of the next record to be inserted.
+    next_insert: AtomicU64,
+    /// Inserts that may be in flight: records this young are not asked for.
+    margin: u64,
+}
+
+impl Generator {
+    /// For a store loaded with `records`, and at most `in_flight` operations at once.
+    pub fn new(workload: Workload, distribution: Distribution, records: u64, in_flight: u64) -> Generator {
+        let inserts = workload.mix()[2] > 0;
+        Generator {
+            mix: workload.mix(),
+            chooser: Chooser::new(distribution, records),
+            next_insert: records.into(),
+            margin: if inserts { in_flight } else { 0 },
+        }
+    }
+
+    /// The next action.
+    pub fn next(&self, random: &mut Random) -> Action {
+        let mut draw = random.below(100) as u32;
+        let mut kind = Kind::Read;
+        for (candidate, percent) in Kind::ALL.into_iter().zip(self.mix) {
+            if draw < percent {
+                kind = candidate;
+                break;
+            }
+            draw -= percent;
+        }
+        let len = if kind == Kind::Scan { 1 + random.below(100) as u32 } else { 0 };
+        let record = match kind {
+            Kind::Insert => self.next_insert.fetch_add(1, Ordering::Relaxed),
+            _ => {
+                let known = self.next_insert.load(Ordering::Relaxed).saturating_sub(self.margin).max(1);
+                self.chooser.next(known, random)
+            }
+        };
+        Action { kind, record, len }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mix_is_what_the_workload_says() {
+        for workload in [Workload::A, Workload::B, Workload::D, Workload::E, Workload::F, Workload::Production] {
+            assert_eq!(workload.mix().iter().sum::<u32>(), 100);
+            let generator = Generator::new(workload, Distribution::Uniform, 1000, 64);
+            let mut random = Random::new(9);
+            let mut counts = [0u32; 5];
+            for _ in 0..20_000 {
+                let action = generator.next(&mut random);
+                counts[Kind::ALL.iter().position(|kind| *kind == action.kind).unwrap()] += 1;
+                assert_eq!(action.kind == Kind::Scan, (1..=100).contains(&action.len));
+            }
+            for (count, percent) in counts.into_iter().zip(workload.mix()) {
+                assert!((f64::from(count) / 200.0 - f64::from(percent)).abs() < 1.5, "{workload:?} {counts:?}");
+            }
+        }
+    }
+}

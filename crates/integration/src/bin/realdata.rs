@@ -1,0 +1,41 @@
+//! `cargo xtask realdata`: every package that apt knows, through the command line and through memcache.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use stratakv_integration::{packages, place, realdata};
+
+const USAGE: &str = "\
+usage: realdata [--io auto|io_uring|blocking] [--level LEVEL]
+
+Needs `apt-cache` with its lists (apt-get update). Every stanza of `apt-cache dumpavail` becomes a record.
+";
+
+fn main() -> ExitCode {
+    let options: Vec<String> = std::env::args().skip(1).collect();
+    if options.iter().any(|option| option == "--help") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("realdata: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &[String]) -> Result<(), String> {
+    let started = Instant::now();
+    let packages = packages::read(Path::new("apt-cache"))?;
+    let bytes: usize = packages.values().map(Vec::len).sum();
+    println!("{} packages, {bytes} bytes of values", packages.len());
+    let place = place::directory();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    realdata::run(place.path(), &packages, &options, &mut |step| {
+        println!("{:>8.1} s  {step}", started.elapsed().as_secs_f64())
+    })
+}

@@ -1,0 +1,12 @@
+//! StrataKV from outside: one binary, so that it links once.
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod clients;
+mod conformance;
+mod crash;
+mod damage;
+mod full;
+mod library;
+mod places;
+mod realdata;

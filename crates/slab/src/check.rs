@@ -1,0 +1,192 @@
+//! Putting a shard together, and checking that everything in it adds up.
+
+use std::ops::{Bound, ControlFlow};
+
+use foldhash::HashSet;
+use stratakv_base::Key;
+use stratakv_index::PageCache;
+
+use crate::config::{CheckReport, SlabConfig};
+use crate::group::Groups;
+use crate::io::IoTable;
+use crate::place::Place;
+use crate::recovery::Found;
+use crate::slab::{Closing, Counters, DebugCache, Slab, new_map};
+use crate::space::FIRST_PAGE;
+use crate::superblock::Superblock;
+use crate::table::NOWHERE;
+
+/// A sum over all pages and runs, independent of order: an orderly close records it, the next recovery compares it, so that lost
+/// or outdated pages are noticed even where nothing else tells of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Digest(u64);
+
+impl Digest {
+    pub(crate) fn page(&mut self, logical: u32, sequence: u32) {
+        self.add(u64::from(logical) << 32 | u64::from(sequence));
+    }
+    pub(crate) fn run(&mut self, first: u32) {
+        self.add(1 << 63 | u64::from(first));
+    }
+    fn add(&mut self, item: u64) {
+        self.0 = self.0.wrapping_add(stratakv_base::random::Random::new(item).next_u64());
+    }
+    pub(crate) fn sum(self) -> u64 {
+        self.0
+    }
+}
+
+impl Slab {
+    /// A shard from what was found.
+    pub(crate) fn build(config: SlabConfig, superblock: Superblock, found: Found) -> Slab {
+        let stale_queue = found
+            .stale
+            .iter()
+            .flat_map(|(key, copies)| copies.iter().map(|copy| (key.clone(), copy.place)))
+            .collect::<Vec<(Key, Place)>>();
+        let mut stale_queue = stale_queue;
+        stale_queue.sort_unstable();
+        let corruptions = found.report.corrupt.clone();
+        let groups = Groups { durable_sequence: superblock.durable, ..Groups::default() };
+        Slab {
+            counter: superblock.incarnation << 40,
+            superblock,
+            report: found.report,
+            index: found.index,
+            table: found.table,
+            space: found.space,
+            cache: DebugCache(PageCache::new()),
+            io: IoTable::new(),
+            pending: new_map(),
+            images: new_map(),
+            groups,
+            reads: Default::default(),
+            run_reads: Default::default(),
+            run_writes: Default::default(),
+            scans: Default::default(),
+            ranges: Default::default(),
+            growth: Default::default(),
+            stale: found.stale,
+            stale_queue: stale_queue.into(),
+            space_waiters: Vec::new(),
+            block_waiters: Vec::new(),
+            promised_pages: 0,
+            run_pages: found.run_pages,
+            expiring: found.expiring,
+            sweep_from: None,
+            syncs: Vec::new(),
+            poisoned: None,
+            closing: Closing::Open,
+            counters: Counters::default(),
+            corruptions,
+            zeroes: None,
+            turns: 0,
+            next_budget_at: 0,
+            config,
+        }
+    }
+
+    /// The digest of the durable state.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut digest = Digest::default();
+        self.table.iter().filter(|(_, page)| page.place != NOWHERE).for_each(|(logical, page)| {
+            digest.page(logical, page.sequence);
+        });
+        self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |_, entry| {
+            if let Place::Run { first, .. } = Place::from_bits(entry.place) {
+                digest.run(first);
+            }
+            ControlFlow::Continue(())
+        });
+        digest.sum()
+    }
+
+    /// Compares index, page table and space maps with each other: every physical page must be a superblock, an image, part of a
+    /// run, free, or in limbo, and every index entry must name a place of its own. Exact when nothing is in flight. O(records).
+    pub fn check(&self) -> CheckReport {
+        let mut report = CheckReport {
+            records: self.index.0.len() as u64,
+            free_pages: u64::from(self.space.free_pages()),
+            limbo_pages: u64::from(self.space.limbo_pages()),
+            total_pages: u64::from(self.space.total()),
+            run_pages: self.run_pages,
+            stale: self.stale.values().map(|copies| copies.len() as u64).sum(),
+            corrupt: self.corruptions.clone(),
+            ..CheckReport::default()
+        };
+        let mut mistakes = Vec::new();
+        if let Err(why) = self.index.0.check() {
+            mistakes.push(format!("the index is not in order: {why}"));
+        }
+        if self.space.count_free() != self.space.free_pages() {
+            mistakes.push(format!("{} pages are marked free, {} counted", self.space.count_free(), report.free_pages));
+        }
+        let mut used = self.check_table(&mut report, &mut mistakes);
+        self.check_index(&mut used, &mut report, &mut mistakes);
+        let sum = u64::from(FIRST_PAGE) + used + report.free_pages + report.limbo_pages;
+        let in_flight = self.images.values().filter(|image| image.writing.is_some()).count();
+        if self.is_quiet() && sum != report.total_pages {
+            mistakes.push(format!(
+                "{used} pages in use, {} free, {} in limbo, {FIRST_PAGE} superblocks do not make {} ({in_flight} being written)",
+                report.free_pages, report.limbo_pages, report.total_pages
+            ));
+        }
+        report.mistakes = mistakes;
+        report
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.images.is_empty() && self.groups.is_idle() && self.run_writes.is_idle() && self.poisoned.is_none()
+    }
+
+    fn check_table(&self, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {
+        let mut places = HashSet::default();
+        for (logical, page) in self.table.iter().filter(|(_, page)| page.place != NOWHERE) {
+            report.pages += 1;
+            if self.space.is_free(page.place) {
+                mistakes.push(format!("page {logical} lies at {}, which is marked free", page.place));
+            }
+            if !places.insert(page.place) {
+                mistakes.push(format!("two pages lie at {}", page.place));
+            }
+        }
+        places.len() as u64
+    }
+
+    fn check_index(&self, used: &mut u64, report: &mut CheckReport, mistakes: &mut Vec<String>) {
+        let mut places = HashSet::default();
+        let mut run_pages = 0;
+        let mut visit = |place: Place, key: &[u8]| {
+            if !places.insert(place) {
+                mistakes.push(format!("{place:?} belongs to two keys, one is {}", key.escape_ascii()));
+            }
+            match place {
+                Place::Run { first, pages } => {
+                    report.runs += 1;
+                    run_pages += u64::from(pages);
+                    if (first..first + pages).any(|page| self.space.is_free(page)) {
+                        mistakes.push(format!("pages of the run at {first} are marked free"));
+                    }
+                }
+                Place::Slot { logical, slot } => {
+                    let page = self.table.get(logical).filter(|page| page.place != NOWHERE && slot < page.class.slots());
+                    if page.is_none() {
+                        mistakes.push(format!("{} lies in page {logical}, which does not exist", key.escape_ascii()));
+                    }
+                }
+            }
+        };
+        self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
+            visit(Place::from_bits(entry.place), key);
+            ControlFlow::Continue(())
+        });
+        for (key, copies) in &self.stale {
+            copies.iter().for_each(|copy| visit(copy.place, key.encoded()));
+        }
+        // Runs whose key is lost keep their pages.
+        if run_pages > self.run_pages {
+            mistakes.push(format!("runs have {run_pages} pages, {} were counted", self.run_pages));
+        }
+        *used += self.run_pages;
+    }
+}

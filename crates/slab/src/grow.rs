@@ -1,0 +1,259 @@
+//! Room: growth of the volume ahead of need, refusal when it cannot grow, and the sweep for expired records.
+//!
+//! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only then used (NOTES rule 6).
+
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Key, Level, Mono};
+use stratakv_device::{Class, IoFault, Part};
+use stratakv_engine::{Effects, Error, Expect};
+
+use crate::slab::{Closing, Purpose, Slab, is_expired};
+use crate::space::SEGMENT_PAGES;
+use crate::write::{Kind, Origin, Stop, Wait, Work};
+
+const MIB_PAGES: u32 = SEGMENT_PAGES;
+/// Steps of growth: 4, then 16, then 64 MiB.
+const STEPS: [u32; 3] = [4 * MIB_PAGES, 16 * MIB_PAGES, 64 * MIB_PAGES];
+/// Zero-writes in flight.
+const WRITES: u32 = 2;
+/// After a failure, growth is tried again once a second at most.
+const RETRY: u64 = 1_000_000_000;
+/// Index entries looked at per turn by the sweep.
+const SWEEP: usize = 16;
+
+/// Pages of a volume when it is created: the first step, or the capacity if that is less.
+pub(crate) fn initial_pages(capacity_bytes: Option<u64>) -> u32 {
+    let capacity = capacity_bytes.map_or(u64::MAX, |bytes| bytes / PAGE_BYTES as u64);
+    u64::from(STEPS[0]).min(capacity) as u32
+}
+
+/// How far growth is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    #[default]
+    Idle,
+    Zeroing {
+        next: u32,
+        in_flight: u32,
+        fault: Option<IoFault>,
+    },
+    Flushing,
+    Superblock(u64),
+}
+
+/// Growth of a volume.
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    step: Step,
+    to: u32,
+    /// A write waits for this many pages.
+    wanted: u32,
+    /// Growth failed; not tried again before this.
+    failed_until: Option<Mono>,
+}
+
+impl Slab {
+    /// Pages that new items leave free, so that deletes and rewrites always find one.
+    pub(crate) fn reserve_pages(&self) -> u32 {
+        (self.space.total() / 16).min(64)
+    }
+
+    /// Whether `pages` more can be used for new items.
+    pub(crate) fn has_room(&self, pages: u32) -> bool {
+        self.space.free_pages() + self.space.limbo_pages() >= pages + self.promised_pages + self.reserve_pages()
+    }
+
+    /// There is no room: wait for growth or for limbo, or refuse.
+    pub(crate) fn no_room(&mut self, pages: u32, effects: &Effects) -> Stop {
+        let growing = self.growth.step != Step::Idle;
+        let failed = self.growth.failed_until.is_some_and(|until| effects.now().mono < until);
+        if growing || (!failed && self.capacity_pages() > self.space.total()) {
+            self.growth.wanted = self.growth.wanted.max(pages);
+            return Wait::Space.into();
+        }
+        if self.space.limbo_pages() > 0 {
+            return Wait::Space.into();
+        }
+        self.counters.full_refusals += 1;
+        let why = if failed { "no space left on the device" } else { "its capacity is used up" };
+        Error::Full(why).into()
+    }
+
+    fn capacity_pages(&self) -> u32 {
+        let capacity = self.config.capacity_bytes.map_or(u64::MAX, |bytes| bytes / PAGE_BYTES as u64);
+        capacity.min(u64::from(u32::MAX - 1)) as u32
+    }
+
+    /// Writes that waited for space try again.
+    pub(crate) fn wake_space_waiters(&mut self, effects: &mut Effects) {
+        for key in std::mem::take(&mut self.space_waiters) {
+            if self.pending.get(&key).is_some_and(|pending| pending.wait == Some(Wait::Space)) {
+                self.wake(&key, effects);
+            }
+        }
+    }
+
+    /// Starts growth when space runs low.
+    pub(crate) fn grow(&mut self, effects: &mut Effects) {
+        let total = self.space.total();
+        let low = (total / 8).min(32 * MIB_PAGES).max(MIB_PAGES / 2);
+        let short = self.space.free_pages() < low || self.growth.wanted > 0;
+        if self.growth.step != Step::Idle || !short || self.closing != Closing::Open {
+            return;
+        }
+        if self.growth.failed_until.is_some_and(|until| effects.now().mono < until) {
+            return self.growth_ended(effects);
+        }
+        let step = STEPS.into_iter().rev().find(|step| *step <= total).unwrap_or(STEPS[0]);
+        let wanted = (self.growth.wanted + self.reserve_pages()).next_multiple_of(MIB_PAGES);
+        let to = total.saturating_add(step.max(wanted)).min(self.capacity_pages());
+        if to <= total {
+            return self.growth_ended(effects);
+        }
+        self.growth.to = to;
+        self.growth.step = Step::Zeroing { next: total, in_flight: 0, fault: None };
+        self.write_zeroes(effects);
+    }
+
+    /// Growth is over, or impossible: whoever waits finds out.
+    fn growth_ended(&mut self, effects: &mut Effects) {
+        self.growth.wanted = 0;
+        self.wake_space_waiters(effects);
+    }
+
+    fn write_zeroes(&mut self, effects: &mut Effects) {
+        let Step::Zeroing { mut next, mut in_flight, fault } = self.growth.step else { return };
+        if self.zeroes.is_none() {
+            self.zeroes = effects.block(Class::Slice).map(|mut block| {
+                block.fill(0);
+                Arc::new(block)
+            });
+        }
+        let Some(zeroes) = self.zeroes.clone() else {
+            self.growth.step = Step::Idle;
+            return effects.more();
+        };
+        while in_flight < WRITES && next < self.growth.to && fault.is_none() {
+            let end = (next / MIB_PAGES * MIB_PAGES + MIB_PAGES).min(self.growth.to);
+            let io = self.io.start(Purpose::Grow);
+            effects.write(io, Self::offset(next), zero_parts(&zeroes, end - next), false);
+            (next, in_flight) = (end, in_flight + 1);
+        }
+        self.growth.step = Step::Zeroing { next, in_flight, fault };
+    }
+
+    /// A request of growth is done.
+    pub(crate) fn grow_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        match self.growth.step {
+            Step::Idle => {}
+            Step::Zeroing { next, in_flight, fault } => {
+                let (in_flight, fault) = (in_flight - 1, fault.or(result.err()));
+                self.growth.step = Step::Zeroing { next, in_flight, fault };
+                match fault {
+                    Some(fault) if in_flight == 0 => self.growth_failed(fault, effects),
+                    Some(_) => {}
+                    None if in_flight == 0 && next == self.growth.to => {
+                        self.growth.step = Step::Flushing;
+                        let io = self.io.start(Purpose::Grow);
+                        effects.flush(io);
+                    }
+                    None => self.write_zeroes(effects),
+                }
+            }
+            Step::Flushing => match result {
+                Ok(()) => {
+                    self.zeroes = None;
+                    self.write_superblock(0, effects);
+                }
+                // What else this flush should have covered is not known.
+                Err(fault) => {
+                    self.growth.step = Step::Idle;
+                    self.poison(fault, "a flush failed", effects);
+                }
+            },
+            Step::Superblock(slot) => match result {
+                Ok(()) if slot == 0 => self.write_superblock(1, effects),
+                Ok(()) => {
+                    self.superblock.usable_bytes = Self::offset(self.growth.to);
+                    self.space.extend(self.growth.to);
+                    self.growth.failed_until = None;
+                    self.growth.step = Step::Idle;
+                    self.growth_ended(effects);
+                }
+                Err(fault) => self.growth_failed(fault, effects),
+            },
+        }
+    }
+
+    fn write_superblock(&mut self, slot: u64, effects: &mut Effects) {
+        let Some(mut block) = self.take_block(Class::Page, effects) else {
+            return self.growth_failed(IoFault::Full, effects);
+        };
+        self.superblock.generation += u64::from(slot == 0);
+        let mut superblock = self.superblock;
+        superblock.usable_bytes = Self::offset(self.growth.to);
+        superblock.durable = self.groups.durable_sequence;
+        superblock.encode(&self.config.uuid, &mut block);
+        self.growth.step = Step::Superblock(slot);
+        let io = self.io.start(Purpose::Grow);
+        effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], true);
+    }
+
+    fn growth_failed(&mut self, fault: IoFault, effects: &mut Effects) {
+        tracing::warn!(%fault, shard = self.config.shard, "the volume cannot grow");
+        self.growth.step = Step::Idle;
+        self.growth.failed_until = Some(Mono(effects.now().mono.0 + RETRY));
+        self.zeroes = None;
+        self.growth_ended(effects);
+    }
+
+    /// Looks at a few index entries and deletes those that have expired.
+    pub(crate) fn sweep_expired(&mut self, effects: &mut Effects) {
+        if self.expiring == 0 || self.closing != Closing::Open {
+            return;
+        }
+        effects.wake_at(Mono(effects.now().mono.0 + 1_000_000_000));
+        if self.pending.len() > 256 {
+            return;
+        }
+        let from = self.sweep_from.take();
+        let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.encoded()));
+        let (mut seen, mut last, mut expired) = (0, None, Vec::new());
+        self.index.0.scan(from, Bound::Unbounded, false, &mut |key, entry| {
+            seen += 1;
+            if is_expired(entry.expiry, effects) {
+                expired.extend(Key::from_encoded(key));
+            }
+            if seen < SWEEP {
+                return ControlFlow::Continue(());
+            }
+            last = Key::from_encoded(key);
+            ControlFlow::Break(())
+        });
+        self.sweep_from = last;
+        if !expired.is_empty() && self.sweep_from.is_some() {
+            effects.more();
+        }
+        for key in expired {
+            if !self.pending.contains_key(&key) {
+                self.counters.expired_records += 1;
+                let work = Work::new(Origin::Expiry, key, Expect::Any, Kind::Delete, Level::ProcessCrash);
+                self.submit(work, effects);
+            }
+        }
+    }
+}
+
+/// `pages` pages of zeros, from one block used many times.
+pub(crate) fn zero_parts(zeroes: &Arc<stratakv_device::Block>, pages: u32) -> Vec<Part> {
+    let bytes = pages as usize * PAGE_BYTES;
+    let parts = (0..bytes.div_ceil(SLICE_BYTES)).map(|slice| Part {
+        block: Arc::clone(zeroes),
+        start: 0,
+        len: (bytes - slice * SLICE_BYTES).min(SLICE_BYTES) as u32,
+    });
+    parts.collect()
+}

@@ -1,0 +1,419 @@
+//! [`SlabOpener`]: creates a volume, or recovers one, as a state machine like the shard itself.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Corruption, Place};
+use stratakv_device::{Block, Class, IoFault, Part};
+use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
+
+use crate::config::SlabConfig;
+use crate::grow::{initial_pages, zero_parts};
+use crate::io::IoTable;
+use crate::page::FORMAT;
+use crate::recovery::{Found, Scanner};
+use crate::slab::Slab;
+use crate::space::SEGMENT_PAGES;
+use crate::superblock::{Refusal, Superblock};
+
+/// Slices read ahead by recovery.
+const AHEAD: usize = 16;
+/// Smallest volume, in pages.
+const PAGES_MIN: u32 = 64;
+
+/// Creates or recovers a [`Slab`].
+#[derive(Debug)]
+pub enum SlabOpener {
+    /// Lays out a new volume.
+    Create(Box<Creation>),
+    /// Opens an existing one.
+    Recover(Box<Recovery>),
+}
+
+impl SlabOpener {
+    /// Lays out a new, empty volume: 4 MiB of zeros and two superblocks, flushed.
+    pub fn create(config: SlabConfig) -> SlabOpener {
+        let superblock =
+            Superblock { shard: config.shard, shards: config.shards, incarnation: 1, ..Superblock::default() };
+        let last = LastWrites::new(superblock, Vec::new());
+        SlabOpener::Create(Box::new(Creation { config, next: 0, to: 0, zeroes: None, last, io: IoTable::new(), error: None }))
+    }
+
+    /// Opens an existing volume: reads all of it, checks every record and rebuilds index and space maps (KVell paper, section 5.6).
+    /// Writes nothing but zeros over pages torn by the crash, and the superblocks; a crash during recovery changes nothing.
+    pub fn recover(config: SlabConfig) -> SlabOpener {
+        SlabOpener::Recover(Box::new(Recovery {
+            config,
+            superblocks: Vec::new(),
+            superblock: None,
+            repaired: false,
+            scanner: None,
+            found: None,
+            next: 0,
+            looked_at: 0,
+            arrived: BTreeMap::new(),
+            last: None,
+            io: IoTable::new(),
+            error: None,
+            read_bytes: 0,
+        }))
+    }
+}
+
+impl Opener for SlabOpener {
+    type Shard = Slab;
+
+    fn start(&mut self, effects: &mut Effects) {
+        match self {
+            SlabOpener::Create(creation) => creation.start(effects),
+            SlabOpener::Recover(recovery) => recovery.start(effects),
+        }
+    }
+
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        match self {
+            SlabOpener::Create(creation) => creation.complete(io, outcome, effects),
+            SlabOpener::Recover(recovery) => recovery.complete(io, outcome, effects),
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let page = PAGE_BYTES as u64;
+        match self {
+            SlabOpener::Create(creation) => {
+                Progress { done_bytes: u64::from(creation.next) * page, total_bytes: u64::from(creation.to) * page }
+            }
+            SlabOpener::Recover(recovery) => Progress {
+                done_bytes: recovery.read_bytes,
+                total_bytes: recovery.superblock.map_or(recovery.config.volume_bytes, |found| found.usable_bytes),
+            },
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        match self {
+            SlabOpener::Create(creation) => creation.io.len() == 0,
+            SlabOpener::Recover(recovery) => recovery.io.len() == 0,
+        }
+    }
+
+    fn finish(self) -> Result<Slab, Error> {
+        match self {
+            SlabOpener::Create(creation) => creation.finish(),
+            SlabOpener::Recover(recovery) => recovery.finish(),
+        }
+    }
+}
+
+/// The last writes of creation and recovery: pages to be zeroed, a flush, superblock 0, superblock 1.
+#[derive(Debug)]
+struct LastWrites {
+    superblock: Superblock,
+    zero: VecDeque<u32>,
+    step: u64,
+    done: bool,
+}
+
+impl LastWrites {
+    fn new(superblock: Superblock, zero: Vec<u32>) -> LastWrites {
+        LastWrites { superblock, zero: zero.into(), step: 0, done: false }
+    }
+
+    /// Submits the next request.
+    fn next<T>(&mut self, uuid: &[u8; 16], io: &mut IoTable<T>, purpose: T, effects: &mut Effects) -> Result<(), Error> {
+        let block = |effects: &mut Effects| effects.block(Class::Page).ok_or(Error::Unknown("no memory for a page"));
+        if let Some(page) = self.zero.pop_front() {
+            let mut block = block(effects)?;
+            block.fill(0);
+            effects.write(io.start(purpose), Slab::offset(page), vec![Part::whole(Arc::new(block))], false);
+            return Ok(());
+        }
+        match self.step {
+            0 => effects.flush(io.start(purpose)),
+            1 | 2 => {
+                let mut block = block(effects)?;
+                self.superblock.encode(uuid, &mut block);
+                let offset = (self.step - 1) * PAGE_BYTES as u64;
+                effects.write(io.start(purpose), offset, vec![Part::whole(Arc::new(block))], true);
+            }
+            _ => self.done = true,
+        }
+        self.step += 1;
+        Ok(())
+    }
+}
+
+/// A volume being created.
+#[derive(Debug)]
+pub struct Creation {
+    config: SlabConfig,
+    next: u32,
+    to: u32,
+    zeroes: Option<Arc<Block>>,
+    last: LastWrites,
+    io: IoTable<()>,
+    error: Option<Error>,
+}
+
+impl Creation {
+    fn start(&mut self, effects: &mut Effects) {
+        self.to = initial_pages(self.config.capacity_bytes);
+        self.last.superblock.usable_bytes = Slab::offset(self.to);
+        if self.to < PAGES_MIN {
+            let bytes = Slab::offset(PAGES_MIN);
+            self.error = Some(Error::WrongVolume(format!("the capacity is too small: give each shard {bytes} bytes at least")));
+            return;
+        }
+        let Some(mut block) = effects.block(Class::Slice) else {
+            self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
+            return;
+        };
+        block.fill(0);
+        self.zeroes = Some(Arc::new(block));
+        self.step(effects);
+    }
+
+    fn step(&mut self, effects: &mut Effects) {
+        if let Some(zeroes) = self.zeroes.as_ref().filter(|_| self.next < self.to) {
+            let end = (self.next + SEGMENT_PAGES).min(self.to);
+            effects.write(self.io.start(()), Slab::offset(self.next), zero_parts(zeroes, end - self.next), false);
+            self.next = end;
+            return;
+        }
+        self.zeroes = None;
+        if let Err(error) = self.last.next(&self.config.uuid, &mut self.io, (), effects) {
+            self.error = Some(error);
+        }
+    }
+
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        if self.io.finish(io).is_none() {
+            return;
+        }
+        match write_fault(&outcome) {
+            Some(IoFault::Full) => self.error = Some(Error::Full("no space for a new volume")),
+            Some(fault) => self.error = Some(Error::Io { what: "creating a volume", fault }),
+            None => self.step(effects),
+        }
+    }
+
+    fn finish(self) -> Result<Slab, Error> {
+        match self.error {
+            Some(error) => Err(error),
+            None if !self.last.done => Err(Error::Unknown("the volume is not complete")),
+            None => Ok(Slab::build(self.config, self.last.superblock, Found::empty(self.to))),
+        }
+    }
+}
+
+fn write_fault(outcome: &Outcome) -> Option<IoFault> {
+    match outcome {
+        Outcome::Read(_, result) | Outcome::Write(result) | Outcome::Flush(result) | Outcome::Discard(result) => result.err(),
+    }
+}
+
+/// What a request of recovery is for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Superblock(u32),
+    Slice(u64),
+    Last,
+}
+
+/// A volume being recovered.
+#[derive(Debug)]
+pub struct Recovery {
+    config: SlabConfig,
+    superblocks: Vec<(u32, Result<Superblock, Refusal>)>,
+    superblock: Option<Superblock>,
+    repaired: bool,
+    scanner: Option<Scanner>,
+    found: Option<Found>,
+    /// The next slice to read, and to look at.
+    next: u64,
+    looked_at: u64,
+    arrived: BTreeMap<u64, Block>,
+    last: Option<LastWrites>,
+    io: IoTable<Purpose>,
+    error: Option<Error>,
+    read_bytes: u64,
+}
+
+impl Recovery {
+    fn start(&mut self, effects: &mut Effects) {
+        if self.config.volume_bytes < 2 * PAGE_BYTES as u64 {
+            let why = format!(
+                "the volume of shard {} has {} bytes, too few for its superblocks: it was cut short or its creation was interrupted; restore it from a backup",
+                self.config.shard, self.config.volume_bytes
+            );
+            self.error = Some(Error::WrongVolume(why));
+            return;
+        }
+        for slot in 0..2 {
+            let Some(block) = effects.block(Class::Page) else {
+                self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
+                return;
+            };
+            let io = self.io.start(Purpose::Superblock(slot));
+            effects.read(io, Slab::offset(slot), block, PAGE_BYTES as u32);
+        }
+    }
+
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        let Some(purpose) = self.io.finish(io) else { return };
+        match (purpose, outcome) {
+            (Purpose::Superblock(slot), Outcome::Read(block, result)) => {
+                let found = match result {
+                    Ok(()) => Superblock::decode(&self.config.uuid, &block),
+                    Err(_) => Err(Refusal::Damaged("it cannot be read")),
+                };
+                self.superblocks.push((slot, found));
+                drop(block);
+                if self.superblocks.len() == 2 {
+                    match self.choose_superblock() {
+                        Ok(superblock) => self.start_scan(superblock),
+                        Err(error) => self.error = Some(error),
+                    }
+                }
+            }
+            (Purpose::Slice(_), Outcome::Read(_, Err(fault))) => {
+                self.error = Some(Error::Io { what: "reading a volume", fault });
+            }
+            (Purpose::Slice(slice), Outcome::Read(block, Ok(()))) => {
+                self.arrived.insert(slice, block);
+                self.look();
+            }
+            (Purpose::Last, outcome) => {
+                if let Some(fault) = write_fault(&outcome) {
+                    self.error = Some(Error::Io { what: "writing a superblock", fault });
+                }
+            }
+            (Purpose::Superblock(_) | Purpose::Slice(_), _) => {}
+        }
+        self.go_on(effects);
+    }
+
+    fn choose_superblock(&mut self) -> Result<Superblock, Error> {
+        let mut best: Option<Superblock> = None;
+        let mut why = "";
+        for (slot, found) in &self.superblocks {
+            match found {
+                Ok(found) if best.is_none_or(|best| found.generation > best.generation) => best = Some(*found),
+                Ok(_) => {}
+                Err(Refusal::Newer(found)) => {
+                    return Err(Error::NewerFormat { found: *found, known: u32::from(FORMAT) });
+                }
+                Err(Refusal::Foreign(why)) => {
+                    return Err(Error::WrongVolume(format!(
+                        "the volume of shard {} is not this store's: {why}",
+                        self.config.shard
+                    )));
+                }
+                Err(Refusal::Damaged(how)) => {
+                    tracing::warn!(shard = self.config.shard, slot, "a superblock is damaged: {how}");
+                    (why, self.repaired) = (how, true);
+                }
+            }
+        }
+        let shard = self.config.shard;
+        let Some(best) = best else {
+            return Err(Error::Corrupt(Corruption {
+                place: Place { shard, offset_bytes: 0 },
+                what: "both superblocks",
+                expected: "one that checks (without it the volume cannot be opened: restore it from a backup)".into(),
+                found: why.into(),
+            }));
+        };
+        if (best.shard, best.shards) != (shard, self.config.shards) {
+            return Err(Error::WrongVolume(format!(
+                "this is the volume of shard {} of {}, not of shard {shard} of {}: the store's files were mixed up",
+                best.shard, best.shards, self.config.shards
+            )));
+        }
+        if best.usable_bytes > self.config.volume_bytes {
+            return Err(Error::WrongVolume(format!(
+                "the volume of shard {shard} has {} bytes but should have {}: it was cut short; restore it from a backup",
+                self.config.volume_bytes, best.usable_bytes
+            )));
+        }
+        Ok(best)
+    }
+
+    fn start_scan(&mut self, superblock: Superblock) {
+        let pages = (superblock.usable_bytes / PAGE_BYTES as u64) as u32;
+        self.scanner = Some(Scanner::new(self.config.uuid, self.config.shard, pages, superblock.durable));
+        self.superblock = Some(superblock);
+    }
+
+    /// Looks at the slices that have arrived, in order.
+    fn look(&mut self) {
+        let Some(scanner) = &mut self.scanner else { return };
+        while let Some(mut block) = self.arrived.remove(&self.looked_at) {
+            let first = self.looked_at * (SLICE_BYTES / PAGE_BYTES) as u64;
+            for (number, page) in (first as u32..).zip(block.chunks_exact_mut(PAGE_BYTES)) {
+                scanner.page(number, page);
+            }
+            self.read_bytes += SLICE_BYTES as u64;
+            self.looked_at += 1;
+        }
+    }
+
+    fn go_on(&mut self, effects: &mut Effects) {
+        let Some(superblock) = self.superblock.filter(|_| self.error.is_none()) else { return };
+        let slices = superblock.usable_bytes.div_ceil(SLICE_BYTES as u64);
+        if self.scanner.is_some() {
+            while self.next < slices && self.next < self.looked_at + AHEAD as u64 {
+                let Some(block) = effects.block(Class::Slice) else { break };
+                let offset = self.next * SLICE_BYTES as u64;
+                let len = (superblock.usable_bytes - offset).min(SLICE_BYTES as u64) as u32;
+                effects.read(self.io.start(Purpose::Slice(self.next)), offset, block, len);
+                self.next += 1;
+            }
+            if self.looked_at < slices {
+                if self.io.len() == 0 {
+                    self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
+                }
+                return;
+            }
+            self.scanned(superblock);
+        }
+        if let Some(last) = &mut self.last
+            && !last.done
+            && let Err(error) = last.next(&self.config.uuid, &mut self.io, Purpose::Last, effects)
+        {
+            self.error = Some(error);
+        }
+    }
+
+    fn scanned(&mut self, mut superblock: Superblock) {
+        let Some(scanner) = self.scanner.take() else { return };
+        let mut found = scanner.finish(superblock.clean.then_some(superblock.digest));
+        found.report.clean = superblock.clean;
+        found.report.superblock_repaired = self.repaired;
+        found.report.read_bytes = self.read_bytes;
+        superblock.incarnation = superblock.incarnation.max(found.last_number >> 40) + 1;
+        superblock.generation += 1;
+        superblock.clean = false;
+        superblock.digest = 0;
+        // The flush before the superblocks makes everything found durable: damage met later is no torn write.
+        superblock.durable = superblock.durable.max(found.last_number);
+        if !self.config.read_only {
+            self.last = Some(LastWrites::new(superblock, std::mem::take(&mut found.torn_places)));
+        }
+        self.superblock = Some(superblock);
+        self.found = Some(found);
+    }
+
+    fn finish(self) -> Result<Slab, Error> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        match (self.superblock, self.found) {
+            (Some(superblock), Some(found)) if self.config.read_only || self.last.is_some_and(|last| last.done) => {
+                Ok(Slab::build(self.config, superblock, found))
+            }
+            _ => Err(Error::Unknown("recovery is not complete")),
+        }
+    }
+}

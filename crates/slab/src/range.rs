@@ -1,0 +1,162 @@
+//! DeleteRange: the keys that exist when it is accepted, a bounded number of deletes at a time.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+
+use stratakv_base::{Key, Level};
+use stratakv_engine::{Capability, Effects, Error, Expect, Reply, Token};
+
+use crate::scan::{encoded, is_empty_range};
+use crate::slab::Slab;
+use crate::write::{Kind, Origin, Work};
+
+/// Deletes of one range under way.
+const STEPS_MAX: usize = 64;
+
+/// Ranges being deleted.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    active: BTreeMap<u64, Range>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Range {
+    token: Token,
+    from: Bound<Key>,
+    to: Bound<Key>,
+    level: Level,
+    /// Later versions stay.
+    not_after: u64,
+    /// Keys that were being written for the first time when the range was accepted.
+    pending: Vec<Key>,
+    walked: bool,
+    outstanding: usize,
+    deleted: u64,
+    version: u64,
+    error: Option<Error>,
+}
+
+impl Ranges {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+}
+
+impl Slab {
+    /// Begins to delete a range.
+    pub(crate) fn delete_range(
+        &mut self,
+        token: Token,
+        (from, to): (Bound<Key>, Bound<Key>),
+        level: Level,
+        effects: &mut Effects,
+    ) {
+        if let Some(fault) = self.poisoned {
+            return effects.reply(token, Reply::Failed(Error::Poisoned(fault)));
+        }
+        if level == Level::Memory {
+            return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Level)));
+        }
+        if self.config.read_only {
+            let error = Error::WrongVolume("the store is open for reading only: open it for writing to change it".into());
+            return effects.reply(token, Reply::Failed(error));
+        }
+        if is_empty_range(&from, &to) {
+            return effects.reply(token, Reply::Number { number: 0, version: 0 });
+        }
+        let range = (from.as_ref(), to.as_ref());
+        let mut pending: Vec<Key> = self
+            .pending
+            .iter()
+            .filter(|(key, pending)| pending.outstanding > 0 && std::ops::RangeBounds::contains(&range, *key))
+            .map(|(key, _)| key.clone())
+            .filter(|key| self.index.0.get(key.encoded()).is_none())
+            .collect();
+        pending.sort_unstable();
+        self.ranges.next += 1;
+        self.ranges.active.insert(
+            self.ranges.next,
+            Range {
+                token,
+                from,
+                to,
+                level,
+                not_after: self.counter,
+                pending,
+                walked: false,
+                outstanding: 0,
+                deleted: 0,
+                version: 0,
+                error: None,
+            },
+        );
+        self.pump_ranges(effects);
+    }
+
+    /// Goes on with ranges that have room for more deletes.
+    pub(crate) fn pump_ranges(&mut self, effects: &mut Effects) {
+        let numbers: Vec<u64> = self.ranges.active.keys().copied().collect();
+        for number in numbers {
+            let Some(range) = self.ranges.active.get_mut(&number) else { continue };
+            let room = STEPS_MAX.saturating_sub(range.outstanding);
+            let mut keys: Vec<Key> = Vec::new();
+            if range.error.is_none() && room > 0 {
+                let kept = range.pending.len().saturating_sub(room);
+                keys = range.pending.split_off(kept);
+                if !range.walked && keys.len() < room {
+                    let left = room - keys.len();
+                    let mut found = Vec::new();
+                    self.index.0.scan(encoded(&range.from), encoded(&range.to), false, &mut |key, _| {
+                        found.extend(Key::from_encoded(key));
+                        if found.len() >= left { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    });
+                    range.walked = found.len() < left;
+                    if let Some(last) = found.last() {
+                        range.from = Bound::Excluded(last.clone());
+                        range.walked |= is_empty_range(&range.from, &range.to);
+                    }
+                    keys.extend(found);
+                }
+            }
+            // Counted first: a delete may be answered at once.
+            range.outstanding += keys.len() + 1;
+            let (level, not_after) = (range.level, range.not_after);
+            for key in keys {
+                let mut work = Work::new(Origin::Range(number), key, Expect::Any, Kind::Delete, level);
+                work.not_after = not_after;
+                self.submit(work, effects);
+            }
+            self.range_step_done(number, Reply::Done { version: 0, existed: false }, effects);
+        }
+    }
+
+    /// A delete of a range is answered.
+    pub(crate) fn range_step_done(&mut self, number: u64, reply: Reply, effects: &mut Effects) {
+        let Some(range) = self.ranges.active.get_mut(&number) else { return };
+        range.outstanding -= 1;
+        match reply {
+            Reply::Done { version, existed } => {
+                range.deleted += u64::from(existed);
+                range.version = range.version.max(version);
+            }
+            Reply::Failed(error) => range.error = range.error.take().or(Some(error)),
+            _ => {}
+        }
+        let finished = range.error.is_some() || (range.walked && range.pending.is_empty());
+        if range.outstanding > 0 || !finished {
+            return;
+        }
+        if let Some(range) = self.ranges.active.remove(&number) {
+            let done = Reply::Number { number: range.deleted, version: range.version };
+            effects.reply(range.token, range.error.map_or(done, Reply::Failed));
+        }
+    }
+
+    /// Every range fails.
+    pub(crate) fn fail_ranges(&mut self, error: &Error, effects: &mut Effects) {
+        for (_, range) in std::mem::take(&mut self.ranges.active) {
+            effects.reply(range.token, Reply::Failed(error.clone()));
+        }
+    }
+}

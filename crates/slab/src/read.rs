@@ -1,0 +1,247 @@
+//! Gets, and reads of small pages: at most `depth` in flight, readers of one page share one read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::HashMap;
+use stratakv_base::{Corruption, Expiry, Key};
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
+
+use crate::page::{self, Slot, SlotRecord, Verdict};
+use crate::place::Place;
+use crate::run_read::RunPurpose;
+use crate::slab::{Purpose, Slab, is_expired};
+use crate::space::Extent;
+
+/// Values from this length on are shared with the cache instead of copied.
+const SHARED_BYTES: usize = 1024;
+
+/// Who waits for a page.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    Get { token: Token, key: Key, part: RecordPart },
+    /// The first write of this key.
+    Write(Key),
+    /// An item of a scan.
+    Scan { scan: u64, item: usize },
+    /// The clearing of an older copy.
+    Clear(Key, Place),
+}
+
+/// Page reads queued and in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    waiters: HashMap<u32, Vec<Waiter>>,
+    queue: VecDeque<u32>,
+    /// Physical pages being read.
+    in_flight: Vec<u32>,
+}
+
+impl Reads {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiters.is_empty()
+    }
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+    /// Whether a read in flight forbids reusing the extent.
+    pub(crate) fn pins(&self, extent: &Extent) -> bool {
+        self.in_flight.iter().any(|page| (extent.first..extent.first + extent.pages).contains(page))
+    }
+    /// Reads wait for a block, and nothing in flight will give one back.
+    pub(crate) fn is_starved(&self, in_flight: usize) -> bool {
+        !self.queue.is_empty() && in_flight == 0
+    }
+}
+
+impl Slab {
+    /// Answers a get: from the cache at once, or after one read.
+    pub(crate) fn get(&mut self, token: Token, key: Key, part: RecordPart, effects: &mut Effects) {
+        let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
+            return effects.reply(token, Reply::Record(None));
+        };
+        match Place::from_bits(entry.place) {
+            Place::Run { first, pages } => {
+                self.read_run(RunPurpose::Get(token), key, (first, pages), part, effects);
+            }
+            Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
+                Some(block) => {
+                    self.counters.cache_hits += 1;
+                    let reply = match self.record_at(&block, logical, slot, &key, part) {
+                        Ok(record) => Reply::Record(Some(record)),
+                        Err(corruption) => Reply::Failed(corruption.into()),
+                    };
+                    effects.reply(token, reply);
+                }
+                None => {
+                    self.counters.cache_misses += 1;
+                    self.request_page(logical, Waiter::Get { token, key, part }, effects);
+                }
+            },
+        }
+    }
+
+    /// The record of `key` in a durable image.
+    pub(crate) fn record_at(
+        &mut self,
+        block: &Arc<Block>,
+        logical: u32,
+        slot: u8,
+        key: &Key,
+        part: RecordPart,
+    ) -> Result<Record, Corruption> {
+        match page::slot(block, slot) {
+            Slot::Live(record) if record.key == key.encoded() => Ok(record_part(block, &record, part)),
+            found => {
+                let found = match found {
+                    Slot::Free => "a free slot",
+                    Slot::Live(_) => "another key's record",
+                    Slot::Damaged(_) => "bytes whose checksum does not match",
+                };
+                let place = self.table.get(logical).map_or(0, |entry| entry.place);
+                let corruption = self.corruption(place, "record", format!("slot {slot}: {key:?}"), found);
+                self.note_corruption(&corruption);
+                Err(corruption)
+            }
+        }
+    }
+
+    /// Reads a page for `waiter`, or joins the read under way.
+    pub(crate) fn request_page(&mut self, logical: u32, waiter: Waiter, effects: &mut Effects) {
+        let waiters = self.reads.waiters.entry(logical).or_default();
+        waiters.push(waiter);
+        if waiters.len() == 1 {
+            self.reads.queue.push_back(logical);
+            self.pump_reads(effects);
+        }
+    }
+
+    /// Submits queued page reads, up to the depth.
+    pub(crate) fn pump_reads(&mut self, effects: &mut Effects) {
+        while !self.reads.queue.is_empty() && self.reads.in_flight.len() < self.config.depth.max(1) as usize {
+            let Some(block) = self.take_block(Class::Page, effects) else { return };
+            let Some(logical) = self.reads.queue.pop_front() else { return };
+            let Some(entry) = self.table.get(logical).copied() else { continue };
+            self.reads.in_flight.push(entry.place);
+            self.counters.page_reads += 1;
+            self.counters.read_bytes += block.len() as u64;
+            let io = self.io.start(Purpose::Page { logical, place: entry.place });
+            let len = block.len() as u32;
+            effects.read(io, Self::offset(entry.place), block, len);
+        }
+    }
+
+    /// A page read is done: checks the page, caches it, goes on with its waiters.
+    pub(crate) fn page_read(
+        &mut self,
+        logical: u32,
+        place: u32,
+        mut block: Block,
+        result: Result<(), IoFault>,
+        effects: &mut Effects,
+    ) {
+        if let Some(at) = self.reads.in_flight.iter().position(|page| *page == place) {
+            self.reads.in_flight.swap_remove(at);
+        }
+        let waiters = self.reads.waiters.remove(&logical).unwrap_or_default();
+        let entry = self.table.get(logical).copied();
+        let current = entry.is_some_and(|entry| entry.place == place);
+        let error = match (result, entry) {
+            // The page moved while it was read: its newer image is (or was) in the cache.
+            _ if !current => None,
+            (Err(fault), _) => Some(Error::Io { what: "reading a page", fault }),
+            (Ok(()), Some(entry)) => {
+                self.check_page(&mut block, logical, place, entry.sequence).err().map(Error::Corrupt)
+            }
+            (Ok(()), None) => None,
+        };
+        if current && error.is_none() {
+            self.cache.0.insert(u64::from(logical), Arc::new(block));
+        } else {
+            drop(block);
+        }
+        if self.space.has_pinned() {
+            self.release_limbo(effects);
+        }
+        if error.is_some() {
+            self.table.shun(logical);
+        }
+        for waiter in waiters {
+            self.page_ready(logical, waiter, error.as_ref(), effects);
+        }
+        self.pump_reads(effects);
+    }
+
+    fn page_ready(&mut self, logical: u32, waiter: Waiter, error: Option<&Error>, effects: &mut Effects) {
+        match (waiter, error) {
+            (Waiter::Get { token, .. }, Some(error)) => effects.reply(token, Reply::Failed(error.clone())),
+            (Waiter::Get { token, key, part }, None) => self.get(token, key, part, effects),
+            (Waiter::Write(key), Some(error)) if self.lies_in(&key, logical) => {
+                self.fail_first(&key, error.clone(), effects);
+            }
+            (Waiter::Write(key), _) => self.wake(&key, effects),
+            (Waiter::Scan { scan, .. }, Some(error)) => self.fail_scan(scan, error, effects),
+            (Waiter::Scan { scan, item }, None) => self.scan_item_ready(scan, item, effects),
+            (Waiter::Clear(key, place), Some(_)) => self.forget_copy(&key, place, effects),
+            (Waiter::Clear(key, place), None) => self.clear_copy(&key, place, effects),
+        }
+    }
+
+    fn lies_in(&self, key: &Key, page: u32) -> bool {
+        let entry = self.index.0.get(key.encoded());
+        entry.is_some_and(|entry| matches!(Place::from_bits(entry.place), Place::Slot { logical, .. } if logical == page))
+    }
+
+    fn check_page(&mut self, block: &mut Block, logical: u32, place: u32, sequence: u32) -> Result<(), Corruption> {
+        let (expected, found) = match page::verify(block, &self.config.uuid, place) {
+            Verdict::Image { header, .. } if header.logical == logical && header.sequence as u32 == sequence => {
+                return Ok(());
+            }
+            Verdict::Image { header, .. } => (
+                format!("page {logical} of sequence ..{sequence:08x}"),
+                format!("page {} of sequence {:x}: a write was lost or went astray", header.logical, header.sequence),
+            ),
+            Verdict::Mixed(..) => (format!("page {logical}"), "header and trailer of different writes".into()),
+            Verdict::Unknown => (format!("page {logical}"), "neither header nor trailer matches its checksum".into()),
+        };
+        let corruption = self.corruption(place, "page", expected, &found);
+        self.note_corruption(&corruption);
+        Err(corruption)
+    }
+}
+
+/// The part of a record that was asked for; small values are copied, others shared with the cache.
+fn record_part(block: &Arc<Block>, record: &SlotRecord<'_>, part: RecordPart) -> Record {
+    let range = part_range(part, record.value.len());
+    let value = if range.len() < SHARED_BYTES {
+        Value::Inline(Bytes::copy_from_slice(record.value.get(range).unwrap_or_default()))
+    } else {
+        Value::Blocks {
+            start: (record.value_start + range.start) as u32,
+            len: range.len() as u64,
+            blocks: vec![Arc::clone(block)],
+        }
+    };
+    Record {
+        value,
+        value_bytes: record.value.len() as u64,
+        flags: record.meta.flags,
+        version: record.meta.version,
+        expiry: Expiry(record.meta.expiry),
+    }
+}
+
+/// The bytes of a value of `len` bytes that `part` asks for.
+pub(crate) fn part_range(part: RecordPart, len: usize) -> std::ops::Range<usize> {
+    match part {
+        RecordPart::Meta => 0..0,
+        RecordPart::Whole => 0..len,
+        RecordPart::Range { start, len: wanted } => {
+            let start = start.min(len as u64);
+            let end = start.saturating_add(wanted).min(len as u64);
+            start as usize..end as usize
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Recovery's judgement: which images and runs hold, which are torn, which are damaged. No I/O.
+//!
+//! The newest image of a logical page holds, then the highest version of a key. docs/format-slab.md argues why that is right.
+
+use foldhash::HashMap;
+use smallvec::SmallVec;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Corruption, Key};
+use stratakv_index::{Builder, Entry, Tree};
+
+use crate::check::Digest;
+use crate::class::SizeClass;
+use crate::config::RecoveryReport;
+use crate::page::{self, PageHeader, Slot, Verdict};
+use crate::place::Place;
+use crate::run::{self, RunHeader};
+use crate::slab::{Copies, DebugTree, StaleCopy};
+use crate::space::{Extent, Space};
+use crate::table::{NOWHERE, PageEntry, PageTable};
+
+/// Damage reported in full; the rest is counted in the log.
+const REPORTED_MAX: usize = 1000;
+
+/// What recovery hands to the shard.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) index: DebugTree,
+    pub(crate) table: PageTable,
+    pub(crate) space: Space,
+    pub(crate) stale: HashMap<Key, Copies>,
+    pub(crate) run_pages: u64,
+    pub(crate) expiring: u64,
+    /// The highest version or sequence on the volume.
+    pub(crate) last_number: u64,
+    /// First pages of torn images and runs, to be zeroed.
+    pub(crate) torn_places: Vec<u32>,
+    pub(crate) report: RecoveryReport,
+}
+
+impl Found {
+    /// Of a new volume.
+    pub(crate) fn empty(pages: u32) -> Found {
+        let mut space = Space::default();
+        space.extend(pages);
+        Found {
+            index: DebugTree(Tree::new()),
+            table: PageTable::default(),
+            space,
+            stale: crate::slab::new_map(),
+            run_pages: 0,
+            expiring: 0,
+            last_number: 0,
+            torn_places: Vec::new(),
+            report: RecoveryReport { clean: true, ..RecoveryReport::default() },
+        }
+    }
+}
+
+/// An image of a logical page.
+#[derive(Clone, Copy, Debug)]
+struct ImageAt {
+    sequence: u64,
+    place: u32,
+    class: SizeClass,
+    free: u8,
+    /// Damaged slots, or damaged header or trailer.
+    bad: u8,
+    edges: bool,
+}
+
+/// A copy of a record.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    key_at: usize,
+    key_len: u32,
+    expiry: u32,
+    version: u64,
+    place: Place,
+    /// Sequence of the image it lies in; 0 for runs.
+    image: u64,
+    damaged: bool,
+}
+
+/// A run whose pages pass by.
+#[derive(Debug)]
+struct OpenRun {
+    header: RunHeader,
+    first: u32,
+    head: Vec<u8>,
+    slice_crc: u32,
+    intact: bool,
+}
+
+/// A run that does not check.
+#[derive(Debug)]
+struct BadRun {
+    sequence: u64,
+    first: u32,
+    pages: u32,
+    key: Option<(usize, u32)>,
+    version: u64,
+}
+
+/// Takes the pages of a volume in order.
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    uuid: [u8; 16],
+    shard: u32,
+    pages: u32,
+    durable: u64,
+    last_number: u64,
+    images: Vec<Option<ImageAt>>,
+    damaged: Vec<(u32, ImageAt)>,
+    /// Highest sequence of each page with header and trailer of different writes.
+    mixed: Vec<u64>,
+    keys: Vec<u8>,
+    candidates: Vec<Candidate>,
+    run: Option<OpenRun>,
+    bad_runs: Vec<BadRun>,
+    corrupt: Vec<Corruption>,
+}
+
+impl Scanner {
+    pub(crate) fn new(uuid: [u8; 16], shard: u32, pages: u32, durable: u64) -> Scanner {
+        Scanner {
+            uuid,
+            shard,
+            pages,
+            durable,
+            last_number: 0,
+            images: Vec::new(),
+            damaged: Vec::new(),
+            mixed: Vec::new(),
+            keys: Vec::new(),
+            candidates: Vec::new(),
+            run: None,
+            bad_runs: Vec::new(),
+            corrupt: Vec::new(),
+        }
+    }
+
+    /// Looks at the next page.
+    pub(crate) fn page(&mut self, number: u32, page: &mut [u8]) {
+        if number < crate::space::FIRST_PAGE || number >= self.pages {
+            return;
+        }
+        if let Some(run) = self.run.take() {
+            return self.run_page(run, number, page);
+        }
+        match page::verify(page, &self.uuid, number) {
+            Verdict::Image { header, bad, edges } => self.image(number, page, &header, bad, edges),
+            Verdict::Mixed(front, back) => {
+                self.note(front.sequence, front.durable);
+                self.note(back.sequence, back.durable);
+                self.mixed.push(front.sequence.max(back.sequence));
+            }
+            Verdict::Unknown => self.maybe_run(number, page),
+        }
+    }
+
+    fn note(&mut self, sequence: u64, durable: u64) {
+        self.last_number = self.last_number.max(sequence);
+        self.durable = self.durable.max(durable);
+    }
+
+    fn image(&mut self, place: u32, page: &[u8], header: &PageHeader, bad: u8, edges: bool) {
+        self.note(header.sequence, header.durable);
+        let logical = header.logical;
+        // A damaged number could ask for any amount of memory; there are never more logical pages than physical ones.
+        if logical >= self.pages {
+            return self.damage(place, "page", "the number of a logical page", format!("page {logical}"));
+        }
+        if self.images.len() <= logical as usize {
+            self.images.resize(logical as usize + 1, None);
+        }
+        let sound = bad == 0 && edges;
+        let known = self.images[logical as usize];
+        if known.is_some_and(|known| known.sequence >= header.sequence) {
+            return;
+        }
+        let class = header.class;
+        let mut free = 0;
+        for slot in 0..class.slots() {
+            let (key, meta, damaged) = match page::slot(page, slot) {
+                Slot::Free => {
+                    free += 1;
+                    continue;
+                }
+                Slot::Live(record) => (Some(record.key), record.meta, false),
+                Slot::Damaged(key) => (key, page::Meta::default(), true),
+            };
+            let Some(key) = key.filter(|key| Key::from_encoded(key).is_some()) else { continue };
+            let (key_at, key_len) = self.keep_key(key);
+            self.candidates.push(Candidate {
+                key_at,
+                key_len,
+                expiry: meta.expiry,
+                version: meta.version,
+                place: Place::Slot { logical, slot },
+                image: header.sequence,
+                damaged,
+            });
+        }
+        let image = ImageAt { sequence: header.sequence, place, class, free, bad, edges };
+        if sound {
+            self.images[logical as usize] = Some(image);
+        } else {
+            self.damaged.push((logical, image));
+        }
+    }
+
+    fn keep_key(&mut self, key: &[u8]) -> (usize, u32) {
+        let at = self.keys.len();
+        self.keys.extend_from_slice(key);
+        (at, key.len() as u32)
+    }
+
+    fn maybe_run(&mut self, number: u32, page: &[u8]) {
+        let Some(header) = run::decode_header(&self.uuid, number, page) else {
+            if run::looks_like_head(page) {
+                self.damage(number, "head of a large value", "a header that checks", "a checksum that does not match".into());
+            }
+            return;
+        };
+        self.note(header.sequence, header.durable);
+        if header.dead || header.shape.pages() > self.pages - number {
+            return;
+        }
+        let run = OpenRun { header, first: number, head: Vec::new(), slice_crc: 0, intact: true };
+        self.run_page(run, number, page);
+    }
+
+    fn run_page(&mut self, mut run: OpenRun, number: u32, page: &[u8]) {
+        run.take(&self.uuid, number, page);
+        let shape = run.header.shape;
+        if number + 1 < run.first + shape.pages() {
+            self.run = Some(run);
+            return;
+        }
+        let key_checks = run::head_checks(&self.uuid, run.first, &run.header, &run.head);
+        let key = key_checks.then(|| run::head_key(&shape, &run.head)).filter(|key| Key::from_encoded(key).is_some());
+        let key = key.map(|key| key.to_vec());
+        let place = Place::Run { first: run.first, pages: shape.pages() };
+        let meta = run.header.meta;
+        let kept = key.map(|key| self.keep_key(&key));
+        match kept.filter(|_| run.intact) {
+            Some((key_at, key_len)) => self.candidates.push(Candidate {
+                key_at,
+                key_len,
+                expiry: meta.expiry,
+                version: meta.version,
+                place,
+                image: 0,
+                damaged: false,
+            }),
+            None => self.bad_runs.push(BadRun {
+                sequence: run.header.sequence,
+                first: run.first,
+                pages: shape.pages(),
+                key: kept,
+                version: meta.version,
+            }),
+        }
+    }
+
+    fn damage(&mut self, page: u32, what: &'static str, expected: &str, found: String) {
+        let offset_bytes = u64::from(page) * PAGE_BYTES as u64;
+        let place = stratakv_base::Place { shard: self.shard, offset_bytes };
+        let corruption = Corruption { place, what, expected: expected.into(), found };
+        tracing::warn!(%corruption, "damage on the medium");
+        if self.corrupt.len() < REPORTED_MAX {
+            self.corrupt.push(corruption);
+        }
+    }
+
+    /// All pages were given: decides.
+    pub(crate) fn finish(mut self, digest: Option<u64>) -> Found {
+        let mut torn_places = Vec::new();
+        let mut torn = self.mixed.iter().filter(|sequence| **sequence > self.durable).count() as u64;
+        torn += self.judge_images(&mut torn_places);
+        torn += self.judge_runs(&mut torn_places);
+        let mut found = Found::empty(self.pages);
+        found.last_number = self.last_number;
+        found.report = RecoveryReport { torn, ..RecoveryReport::default() };
+        found.torn_places = torn_places;
+        let mut digest_found = Digest::default();
+        self.place_images(&mut found, &mut digest_found);
+        self.place_records(&mut found, &mut digest_found);
+        if digest.is_some_and(|digest| digest != digest_found.sum()) {
+            self.damage(0, "volume", "the pages of the last orderly close", "another set of pages: some are lost or outdated".into());
+        }
+        found.report.corrupt = self.corrupt;
+        found.report.records = found.index.0.len() as u64;
+        found.report.stale = found.stale.values().map(|copies| copies.len() as u64).sum();
+        found
+    }
+
+    /// Damaged images that are newer than the newest sound one of their page: torn, or damaged after they were durable.
+    fn judge_images(&mut self, torn_places: &mut Vec<u32>) -> u64 {
+        let mut torn = 0;
+        let mut damaged = std::mem::take(&mut self.damaged);
+        damaged.sort_by_key(|(logical, image)| (*logical, image.sequence));
+        for (logical, image) in damaged {
+            let known = self.images.get(logical as usize).copied().flatten();
+            if known.is_some_and(|known| known.sequence >= image.sequence) {
+                continue;
+            }
+            if image.sequence > self.durable {
+                torn += 1;
+                torn_places.push(image.place);
+                continue;
+            }
+            let found = match (image.bad, image.edges) {
+                (0, _) => "a header or trailer that does not match its checksum".to_owned(),
+                (bad, _) => format!("{bad} records that do not match their checksums"),
+            };
+            self.damage(image.place, "page", "a page that checks", found);
+            self.images[logical as usize] = Some(image);
+        }
+        torn
+    }
+
+    fn judge_runs(&mut self, torn_places: &mut Vec<u32>) -> u64 {
+        let mut torn = 0;
+        for run in std::mem::take(&mut self.bad_runs) {
+            if run.sequence > self.durable {
+                torn += 1;
+                torn_places.push(run.first);
+                continue;
+            }
+            self.damage(run.first, "large value", "slices that check", "a checksum that does not match".into());
+            // Kept, with its pages: the head still claims them.
+            let (key_at, key_len) = run.key.unwrap_or((0, 0));
+            self.candidates.push(Candidate {
+                key_at,
+                key_len,
+                expiry: 0,
+                version: run.version,
+                place: Place::Run { first: run.first, pages: run.pages },
+                image: 0,
+                damaged: true,
+            });
+        }
+        torn
+    }
+
+    fn place_images(&mut self, found: &mut Found, digest: &mut Digest) {
+        let mut entries = Vec::with_capacity(self.images.len());
+        for (logical, image) in (0u32..).zip(&self.images) {
+            let Some(image) = image else {
+                let class = SizeClass::first();
+                entries.push(PageEntry { place: NOWHERE, sequence: 0, class, free: 0 });
+                continue;
+            };
+            found.space.occupy(Extent::page(image.place), false);
+            let sequence = image.sequence as u32;
+            digest.page(logical, sequence);
+            found.report.pages += 1;
+            entries.push(PageEntry { place: image.place, sequence, class: image.class, free: image.free });
+        }
+        found.table = PageTable::from_entries(entries);
+    }
+
+    fn place_records(&mut self, found: &mut Found, digest: &mut Digest) {
+        let (keys, images) = (&self.keys, &self.images);
+        let key_of = |candidate: &Candidate| &keys[candidate.key_at..][..candidate.key_len as usize];
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.retain(|candidate| match candidate.place {
+            Place::Run { .. } => true,
+            Place::Slot { logical, .. } => {
+                images[logical as usize].is_some_and(|image| image.sequence == candidate.image)
+            }
+        });
+        candidates.sort_unstable_by(|a, b| {
+            key_of(a).cmp(key_of(b)).then(a.damaged.cmp(&b.damaged)).then(b.version.cmp(&a.version))
+        });
+        let mut builder = Builder::new();
+        let mut last: Option<&[u8]> = None;
+        for candidate in &candidates {
+            if let Place::Run { first, pages } = candidate.place {
+                found.space.occupy(Extent { first, pages }, true);
+                found.run_pages += u64::from(pages);
+                found.report.runs += 1;
+            }
+            let key = key_of(candidate);
+            if key.is_empty() {
+                continue;
+            }
+            if last == Some(key) {
+                let Some(key) = Key::from_encoded(key) else { continue };
+                let copy = StaleCopy { place: candidate.place, requested: false, after: 0 };
+                found.stale.entry(key).or_insert_with(SmallVec::new).push(copy);
+                continue;
+            }
+            last = Some(key);
+            if let Place::Run { first, .. } = candidate.place {
+                digest.run(first);
+            }
+            found.expiring += u64::from(candidate.expiry != 0);
+            builder.push(key, Entry { place: candidate.place.to_bits(), expiry: candidate.expiry });
+        }
+        found.index = DebugTree(builder.finish());
+    }
+}
+
+impl OpenRun {
+    /// Takes one page: collects the head, checks the slices that end in it.
+    fn take(&mut self, uuid: &[u8; 16], number: u32, page: &[u8]) {
+        let shape = self.header.shape;
+        let at = (number - self.first) as usize * PAGE_BYTES;
+        let in_head = shape.head_bytes().saturating_sub(at).min(page.len());
+        self.head.extend_from_slice(&page[..in_head]);
+        if self.head.len() == shape.head_bytes() && at < shape.head_bytes() {
+            self.intact &= run::head_checks(uuid, self.first, &self.header, &self.head);
+        }
+        let slice = at / SLICE_BYTES;
+        if at % SLICE_BYTES == 0 || (at < shape.head_bytes() && in_head < page.len()) {
+            self.slice_crc = run::slice_crc(uuid, self.first, self.header.meta.version, slice, &[]);
+        }
+        let end = shape.total_bytes().saturating_sub(at).min(page.len());
+        self.slice_crc = stratakv_base::checksum::crc32c(self.slice_crc, page.get(in_head..end).unwrap_or_default());
+        let last_of_slice = (at + PAGE_BYTES).is_multiple_of(SLICE_BYTES) || at + PAGE_BYTES >= shape.total_bytes();
+        if last_of_slice && slice + 1 >= shape.head_slices() && self.intact {
+            self.intact = self.slice_crc == run::head_slice_crc(&self.head, slice);
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Reading runs: slice by slice, each checked before it is used (NOTES rule 7), a few reads ahead.
+//!
+//! The value is answered as the blocks it was read into. When the pool has no more, what was read is copied out and the blocks
+//! are used again, so a value larger than the pool can still be read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::HashMap;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Corruption, Expiry, Key};
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
+
+use crate::place::Place;
+use crate::read::part_range;
+use crate::run::{self, RunHeader};
+use crate::slab::{Purpose, Slab};
+use crate::space::Extent;
+
+/// Slices read ahead for one value.
+const AHEAD: usize = 8;
+/// Values up to this length are copied, so that they do not pin a 64 KiB block.
+const COPIED_BYTES: usize = 16 << 10;
+
+/// What a run is read for.
+#[derive(Debug)]
+pub(crate) enum RunPurpose {
+    Get(Token),
+    /// The first write of the run's key needs the record.
+    Load,
+    Scan { scan: u64, item: usize },
+}
+
+/// Runs being read.
+#[derive(Debug, Default)]
+pub(crate) struct RunReads {
+    active: BTreeMap<u64, RunRead>,
+    next: u64,
+    in_flight: usize,
+    /// First pages of runs being read, which must not be reused yet.
+    pinned: HashMap<u32, u32>,
+}
+
+#[derive(Debug)]
+struct RunRead {
+    purpose: RunPurpose,
+    key: Key,
+    first: u32,
+    pages: u32,
+    part: RecordPart,
+    header: Option<RunHeader>,
+    head: Vec<u8>,
+    arrived: BTreeMap<usize, Block>,
+    /// The next slice to read, and to look at.
+    next: usize,
+    looked_at: usize,
+    in_flight: usize,
+    /// What was read of the value: in blocks from `start`, or, if the pool ran out, in front of them in `copied`.
+    blocks: Vec<Arc<Block>>,
+    start: usize,
+    copied: Option<Vec<u8>>,
+    error: Option<Error>,
+}
+
+impl RunReads {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+    pub(crate) fn pins(&self, extent: &Extent) -> bool {
+        self.pinned.contains_key(&extent.first)
+    }
+}
+
+impl RunRead {
+    fn slices(&self) -> usize {
+        (self.pages as usize * PAGE_BYTES).div_ceil(SLICE_BYTES)
+    }
+
+    fn slice_bytes(&self, slice: usize) -> usize {
+        (self.pages as usize * PAGE_BYTES).saturating_sub(slice * SLICE_BYTES).min(SLICE_BYTES)
+    }
+
+    /// Whether the head is complete and checked.
+    fn has_head(&self) -> bool {
+        self.header.is_some_and(|header| self.head.len() == header.shape.head_bytes())
+    }
+
+    /// The bytes of the run that are wanted, once the head is known.
+    fn wanted(&self, header: &RunHeader) -> std::ops::Range<usize> {
+        let head = header.shape.head_bytes();
+        let range = part_range(self.part, header.shape.value_len);
+        head + range.start..head + range.end
+    }
+
+    /// Whether nothing more needs to be read.
+    fn is_done(&self) -> bool {
+        let Some(header) = self.header.filter(|_| self.has_head()) else { return false };
+        let wanted = self.wanted(&header);
+        wanted.is_empty() || self.looked_at * SLICE_BYTES >= wanted.end
+    }
+
+    /// The next slice to read, if there is one now.
+    fn next_slice(&mut self) -> Option<usize> {
+        if self.in_flight >= AHEAD || self.next >= self.slices() {
+            return None;
+        }
+        match self.header.filter(|_| self.has_head()) {
+            // Only the whole value is worth reading ahead before the head is known.
+            None if self.next > self.looked_at && self.part != RecordPart::Whole => return None,
+            None => {}
+            Some(header) => {
+                let wanted = self.wanted(&header);
+                if self.next * SLICE_BYTES >= wanted.end {
+                    return None;
+                }
+                if self.in_flight == 0 && self.arrived.is_empty() && self.blocks.is_empty() && self.copied.is_none() {
+                    let first = wanted.start / SLICE_BYTES;
+                    self.next = self.next.max(first);
+                    self.looked_at = self.looked_at.max(first);
+                }
+            }
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    /// Gives up the blocks held, keeping their bytes.
+    fn copy_out(&mut self) -> bool {
+        if self.blocks.is_empty() {
+            return false;
+        }
+        let copied = self.copied.get_or_insert_default();
+        for block in self.blocks.drain(..) {
+            copied.extend_from_slice(block.get(self.start..).unwrap_or_default());
+            self.start = 0;
+        }
+        true
+    }
+
+    fn record(mut self, header: &RunHeader) -> (Purposed, Record) {
+        let range = part_range(self.part, header.shape.value_len);
+        let value = if range.len() <= COPIED_BYTES || self.copied.is_some() {
+            self.copy_out();
+            let mut copied = self.copied.take().unwrap_or_default();
+            copied.truncate(range.len());
+            Value::Inline(copied.into())
+        } else {
+            let blocks = std::mem::take(&mut self.blocks);
+            Value::Blocks { blocks, start: self.start as u32, len: range.len() as u64 }
+        };
+        let meta = header.meta;
+        let record = Record {
+            value,
+            value_bytes: header.shape.value_len as u64,
+            flags: meta.flags,
+            version: meta.version,
+            expiry: Expiry(meta.expiry),
+        };
+        ((self.purpose, self.key), record)
+    }
+}
+
+type Purposed = (RunPurpose, Key);
+
+impl Slab {
+    /// Begins to read (a part of) a run.
+    pub(crate) fn read_run(
+        &mut self,
+        purpose: RunPurpose,
+        key: Key,
+        (first, pages): (u32, u32),
+        part: RecordPart,
+        effects: &mut Effects,
+    ) {
+        self.counters.cache_misses += 1;
+        let read = RunRead {
+            purpose,
+            key,
+            first,
+            pages,
+            part,
+            header: None,
+            head: Vec::new(),
+            arrived: BTreeMap::new(),
+            next: 0,
+            looked_at: 0,
+            in_flight: 0,
+            blocks: Vec::new(),
+            start: 0,
+            copied: None,
+            error: None,
+        };
+        *self.run_reads.pinned.entry(first).or_default() += 1;
+        self.run_reads.next += 1;
+        let number = self.run_reads.next;
+        self.run_reads.active.insert(number, read);
+        self.pump_run_read(number, effects);
+    }
+
+    /// The first write of `key` needs its record, which lies in a run.
+    pub(crate) fn load_run(&mut self, key: Key, whole: bool, effects: &mut Effects) {
+        let place = self.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place));
+        let Some(Place::Run { first, pages }) = place else { return self.block_waiters.push(key) };
+        let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
+        self.read_run(RunPurpose::Load, key, (first, pages), part, effects);
+    }
+
+    /// Goes on with reads that waited for blocks.
+    pub(crate) fn pump_run_reads(&mut self, effects: &mut Effects) {
+        if self.run_reads.active.is_empty() {
+            return;
+        }
+        let numbers: Vec<u64> = self.run_reads.active.keys().copied().collect();
+        for number in numbers {
+            self.pump_run_read(number, effects);
+        }
+    }
+
+    fn pump_run_read(&mut self, number: u64, effects: &mut Effects) {
+        let Some(mut read) = self.run_reads.active.remove(&number) else { return };
+        if read.in_flight == 0 && (read.error.is_some() || read.is_done()) {
+            return self.finish_run_read(read, effects);
+        }
+        while read.error.is_none() && self.run_reads.in_flight < self.config.depth.max(1) as usize {
+            let Some(block) = effects.block(Class::Slice) else {
+                if read.copy_out() {
+                    continue;
+                }
+                break;
+            };
+            let Some(slice) = read.next_slice() else { break };
+            read.in_flight += 1;
+            self.run_reads.in_flight += 1;
+            self.counters.page_reads += 1;
+            let len = read.slice_bytes(slice);
+            self.counters.read_bytes += len as u64;
+            let io = self.io.start(Purpose::RunSlice { read: number, slice });
+            effects.read(io, Self::offset(read.first) + (slice * SLICE_BYTES) as u64, block, len as u32);
+        }
+        self.run_reads.active.insert(number, read);
+    }
+
+    /// A slice has been read.
+    pub(crate) fn run_slice_read(
+        &mut self,
+        number: u64,
+        slice: usize,
+        block: Block,
+        result: Result<(), IoFault>,
+        effects: &mut Effects,
+    ) {
+        self.run_reads.in_flight -= 1;
+        let Some(mut read) = self.run_reads.active.remove(&number) else { return };
+        read.in_flight -= 1;
+        match result {
+            Err(fault) => read.error = Some(Error::Io { what: "reading a large value", fault }),
+            Ok(()) => {
+                read.arrived.insert(slice, block);
+                while read.error.is_none()
+                    && let Some(block) = read.arrived.remove(&read.looked_at)
+                {
+                    if let Err((expected, found)) = look_at(&mut read, &self.config.uuid, block) {
+                        let page = read.first + (read.looked_at * SLICE_BYTES / PAGE_BYTES) as u32;
+                        let corruption: Corruption = self.corruption(page, "large value", expected, found);
+                        self.note_corruption(&corruption);
+                        read.error = Some(corruption.into());
+                    }
+                    read.looked_at += 1;
+                }
+            }
+        }
+        self.run_reads.active.insert(number, read);
+        self.pump_run_read(number, effects);
+    }
+
+    fn finish_run_read(&mut self, mut read: RunRead, effects: &mut Effects) {
+        if let Some(readers) = self.run_reads.pinned.get_mut(&read.first) {
+            *readers -= 1;
+            if *readers == 0 {
+                self.run_reads.pinned.remove(&read.first);
+                if self.space.has_pinned() {
+                    self.release_limbo(effects);
+                }
+            }
+        }
+        let result = match (read.error.take(), read.header) {
+            (None, Some(header)) => Ok(header),
+            (error, _) => Err(error.unwrap_or(Error::Unknown("a large value was not read"))),
+        };
+        match result {
+            Ok(header) => {
+                let ((purpose, key), record) = read.record(&header);
+                match purpose {
+                    RunPurpose::Get(token) => effects.reply(token, Reply::Record(Some(record))),
+                    RunPurpose::Scan { scan, item } => self.scan_item_read(scan, item, record, effects),
+                    RunPurpose::Load => {
+                        let value: Bytes = record.value.to_bytes();
+                        if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
+                            work.loaded = Some((header.meta, value));
+                        }
+                        self.wake(&key, effects);
+                    }
+                }
+            }
+            Err(error) => match read.purpose {
+                RunPurpose::Get(token) => effects.reply(token, Reply::Failed(error)),
+                RunPurpose::Scan { scan, .. } => self.fail_scan(scan, &error, effects),
+                RunPurpose::Load => self.fail_first(&read.key, error, effects),
+            },
+        }
+    }
+}
+
+/// Checks the next slice in order and keeps what is wanted of it.
+fn look_at(read: &mut RunRead, uuid: &[u8; 16], block: Block) -> Result<(), (String, &'static str)> {
+    let slice = read.looked_at;
+    let from = slice * SLICE_BYTES;
+    if slice == 0 {
+        let header = run::decode_header(uuid, read.first, &block);
+        let header = header.filter(|header| header.shape.pages() == read.pages);
+        read.header = Some(header.ok_or_else(|| (format!("the head of {:?}", read.key), "bytes that do not check"))?);
+    }
+    let Some(header) = read.header else { return Err(("a head".into(), "none")) };
+    let shape = header.shape;
+    let missing = shape.head_bytes().saturating_sub(read.head.len());
+    if missing > 0 {
+        read.head.extend_from_slice(block.get(..missing.min(block.len())).unwrap_or_default());
+        if read.head.len() < shape.head_bytes() {
+            return Ok(());
+        }
+        if !run::head_checks(uuid, read.first, &header, &read.head) {
+            return Err(("checksums and key of a large value".into(), "bytes that do not check"));
+        }
+        if run::head_key(&shape, &read.head) != read.key.encoded() {
+            return Err((format!("{:?}", read.key), "another key's value"));
+        }
+    }
+    let wanted = read.wanted(&header);
+    if wanted.is_empty() || wanted.start >= from + SLICE_BYTES || wanted.end <= from {
+        return Ok(());
+    }
+    let part = shape.value_part(slice);
+    let at = (shape.head_bytes() + part.start).saturating_sub(from);
+    let bytes = block.get(at..at + part.len()).unwrap_or_default();
+    if run::slice_crc(uuid, read.first, header.meta.version, slice, bytes) != run::head_slice_crc(&read.head, slice) {
+        return Err((format!("slice {slice} of {:?}", read.key), "a checksum that does not match"));
+    }
+    let start = wanted.start.saturating_sub(from);
+    if read.blocks.is_empty() && read.copied.is_none() {
+        read.start = start;
+    }
+    read.blocks.push(Arc::new(block));
+    Ok(())
+}

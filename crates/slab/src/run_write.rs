@@ -1,0 +1,227 @@
+//! Writing runs: the slices of a value in any order and a bounded number at a time, then the head with a group.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stratakv_base::Level;
+use stratakv_base::limits::SLICE_BYTES;
+use stratakv_device::{Block, Class, IoFault, Part};
+use stratakv_engine::{Effects, Error, Reply};
+
+use crate::page::Meta;
+use crate::place::Place;
+use crate::run::{self, Shape};
+use crate::slab::{Purpose, Slab};
+use crate::space::Extent;
+use crate::write::{Ack, Change, Changed, Stop, Work};
+
+/// Most bytes of large values waiting to be written before the shard asks its driver to hold back.
+const WAITING_BYTES_MAX: u64 = 256 << 20;
+
+/// Runs being written.
+#[derive(Debug, Default)]
+pub(crate) struct RunWrites {
+    active: BTreeMap<u64, RunWrite>,
+    next: u64,
+    in_flight: usize,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct RunWrite {
+    first: u32,
+    shape: Shape,
+    meta: Meta,
+    value: Bytes,
+    crcs: Vec<u32>,
+    /// The next slice to write.
+    next: usize,
+    in_flight: usize,
+    fault: Option<IoFault>,
+    change: Change,
+    level: Level,
+}
+
+/// A run of which all but the head is written.
+#[derive(Debug)]
+pub(crate) struct ReadyRun {
+    pub(crate) first: u32,
+    pub(crate) change: Change,
+    pub(crate) level: Level,
+    shape: Shape,
+    meta: Meta,
+    crcs: Vec<u32>,
+    blocks: Vec<Block>,
+}
+
+impl RunWrites {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    pub(crate) fn room_bytes(&self) -> u64 {
+        WAITING_BYTES_MAX.saturating_sub(self.bytes)
+    }
+}
+
+impl ReadyRun {
+    /// The head's slices, complete, and the change they make durable.
+    pub(crate) fn seal(mut self, uuid: &[u8; 16], sequences: (u64, u64)) -> (Vec<Part>, Change) {
+        let key = self.change.key.encoded();
+        let head = run::encode_head(uuid, self.first, &self.shape, &self.meta, sequences, &self.crcs, key);
+        for (block, bytes) in self.blocks.iter_mut().zip(head.chunks(SLICE_BYTES)) {
+            block[..bytes.len()].copy_from_slice(bytes);
+        }
+        let shape = self.shape;
+        let parts = self.blocks.into_iter().enumerate().map(|(slice, block)| {
+            let len = shape.slice_bytes(slice) as u32;
+            Part { block: Arc::new(block), start: 0, len }
+        });
+        (parts.collect(), self.change)
+    }
+}
+
+impl RunWrite {
+    /// Lays the value's part of a slice into `block` and notes its checksum.
+    fn fill(&mut self, uuid: &[u8; 16], slice: usize, block: &mut Block) {
+        let part = self.shape.value_part(slice);
+        let at = (self.shape.head_bytes() + part.start).saturating_sub(slice * SLICE_BYTES);
+        let bytes = self.value.get(part).unwrap_or_default();
+        if !bytes.is_empty() {
+            block[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        let used = if bytes.is_empty() { 0 } else { at + bytes.len() };
+        block[used..].fill(0);
+        self.crcs[slice] = run::slice_crc(uuid, self.first, self.meta.version, slice, bytes);
+    }
+}
+
+impl Slab {
+    /// Begins to write a record as a run.
+    pub(crate) fn start_run(
+        &mut self,
+        work: &Work,
+        mut meta: Meta,
+        value: Bytes,
+        reply: &dyn Fn(u64) -> Reply,
+        effects: &mut Effects,
+    ) -> Result<(), Stop> {
+        let shape = Shape::new(work.key.encoded().len(), value.len());
+        let reserve = self.reserve_pages() + self.promised_pages;
+        let Some(first) = self.space.take_run(shape.pages(), reserve) else {
+            return Err(self.no_room(shape.pages(), effects));
+        };
+        meta.version = self.next_number();
+        let place = Place::Run { first, pages: shape.pages() };
+        let pending = self.pending.entry(work.key.clone()).or_default();
+        pending.outstanding += 1;
+        pending.place = Some(place);
+        pending.expiry = meta.expiry;
+        let ack = Some(Ack { origin: work.origin, reply: reply(meta.version) });
+        let change = Change { key: work.key.clone(), place, expiry: meta.expiry, kind: Changed::Put, ack };
+        let run = RunWrite {
+            first,
+            meta,
+            crcs: vec![0; shape.slices],
+            next: shape.head_slices(),
+            in_flight: 0,
+            fault: None,
+            change,
+            level: work.level,
+            shape,
+            value,
+        };
+        self.run_writes.bytes += run.value.len() as u64;
+        self.run_writes.next += 1;
+        self.run_writes.active.insert(self.run_writes.next, run);
+        Ok(())
+    }
+
+    /// Writes slices of waiting runs, as far as depth and blocks allow; those complete but for the head join the next group.
+    pub(crate) fn pump_run_writes(&mut self, effects: &mut Effects) {
+        let numbers: Vec<u64> = self.run_writes.active.keys().copied().collect();
+        for number in numbers {
+            let Some(mut run) = self.run_writes.active.remove(&number) else { continue };
+            while run.fault.is_none()
+                && run.next < run.shape.slices
+                && self.run_writes.in_flight < self.config.depth.max(1) as usize
+            {
+                let Some(mut block) = self.take_block(Class::Slice, effects) else { break };
+                let slice = run.next;
+                run.fill(&self.config.uuid, slice, &mut block);
+                run.next += 1;
+                run.in_flight += 1;
+                self.run_writes.in_flight += 1;
+                let len = run.shape.slice_bytes(slice) as u32;
+                self.counters.page_writes += 1;
+                self.counters.write_bytes += u64::from(len);
+                let io = self.io.start(Purpose::RunBody { run: number });
+                let offset = Self::offset(run.first) + (slice * SLICE_BYTES) as u64;
+                effects.write(io, offset, vec![Part { block: Arc::new(block), start: 0, len }], false);
+            }
+            match (run.fault, run.in_flight) {
+                (Some(fault), 0) => self.run_failed(run, fault, effects),
+                (None, 0) if run.next == run.shape.slices => self.run_body_done(number, run, effects),
+                _ => {
+                    self.run_writes.active.insert(number, run);
+                }
+            }
+        }
+    }
+
+    fn run_body_done(&mut self, number: u64, mut run: RunWrite, effects: &mut Effects) {
+        let mut blocks = Vec::new();
+        for slice in 0..run.shape.head_slices() {
+            let Some(mut block) = self.take_block(Class::Slice, effects) else {
+                self.run_writes.active.insert(number, run);
+                return;
+            };
+            run.fill(&self.config.uuid, slice, &mut block);
+            blocks.push(block);
+        }
+        self.run_writes.bytes -= run.value.len() as u64;
+        self.groups.add_run(ReadyRun {
+            first: run.first,
+            change: run.change,
+            level: run.level,
+            shape: run.shape,
+            meta: run.meta,
+            crcs: run.crcs,
+            blocks,
+        });
+    }
+
+    /// The head was not written, so nothing has changed: the pages are free again.
+    fn run_failed(&mut self, run: RunWrite, fault: IoFault, effects: &mut Effects) {
+        self.run_writes.bytes -= run.value.len() as u64;
+        self.space.release(Extent { first: run.first, pages: run.shape.pages() });
+        let error = match fault {
+            IoFault::Full => Error::Full("no space left on the device"),
+            fault => Error::Io { what: "writing a large value", fault },
+        };
+        if let Some(ack) = run.change.ack {
+            self.answer(ack.origin, Reply::Failed(error), effects);
+        }
+        if let Some(pending) = self.pending.get_mut(&run.change.key) {
+            pending.outstanding -= 1;
+        }
+        self.wake(&run.change.key, effects);
+    }
+
+    /// A slice of a run is written.
+    pub(crate) fn run_body_written(&mut self, number: u64, result: Result<(), IoFault>, effects: &mut Effects) {
+        self.run_writes.in_flight -= 1;
+        if let Some(run) = self.run_writes.active.get_mut(&number) {
+            run.in_flight -= 1;
+            run.fault = run.fault.or(result.err());
+        }
+        self.pump_run_writes(effects);
+    }
+
+    /// Gives up all runs being written, after a failure.
+    pub(crate) fn abandon_run_writes(&mut self) -> Vec<Change> {
+        self.run_writes.bytes = 0;
+        std::mem::take(&mut self.run_writes.active).into_values().map(|run| run.change).collect()
+    }
+}

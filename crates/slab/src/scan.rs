@@ -1,0 +1,225 @@
+//! Pages of scans: keys from the index, then each small page once, a window of items at a time.
+//!
+//! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4).
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+
+use stratakv_base::Key;
+use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token};
+
+use crate::place::Place;
+use crate::read::Waiter;
+use crate::run_read::RunPurpose;
+use crate::slab::{Slab, is_expired};
+
+/// Items read at once.
+const WINDOW: usize = 64;
+/// Most items of a page.
+const ITEMS_MAX: usize = 16 << 10;
+
+/// Scans that wait for pages.
+#[derive(Debug, Default)]
+pub(crate) struct Scans {
+    active: BTreeMap<u64, Scan>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Scan {
+    token: Token,
+    request: PageRequest,
+    items: Vec<(Key, State)>,
+    /// There are keys beyond `items`.
+    more: bool,
+    /// Items up to here are read; their bytes.
+    done: usize,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    Todo,
+    Reading,
+    Read(Record),
+    /// Deleted since.
+    Gone,
+}
+
+impl Scans {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+}
+
+/// A bound on encoded keys.
+pub(crate) fn encoded(bound: &Bound<Key>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Included(key) => Bound::Included(key.encoded()),
+        Bound::Excluded(key) => Bound::Excluded(key.encoded()),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+/// Whether nothing can lie between the bounds.
+pub(crate) fn is_empty_range(from: &Bound<Key>, to: &Bound<Key>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
+        _ => false,
+    }
+}
+
+impl Slab {
+    /// Answers one page of a scan.
+    pub(crate) fn scan(&mut self, token: Token, request: PageRequest, effects: &mut Effects) {
+        if request.at.is_some() {
+            let error = Error::Unsupported(stratakv_engine::Capability::Snapshot);
+            return effects.reply(token, Reply::Failed(error));
+        }
+        let limit = (request.items_max.max(1) as usize).min(ITEMS_MAX);
+        let mut items = Vec::new();
+        let mut more = false;
+        let (mut bytes, bytes_max) = (0, request.bytes_max as usize);
+        if !is_empty_range(&request.from, &request.to) {
+            let (from, to) = (encoded(&request.from), encoded(&request.to));
+            self.index.0.scan(from, to, request.reverse, &mut |key, entry| {
+                if is_expired(entry.expiry, effects) {
+                    return ControlFlow::Continue(());
+                }
+                if items.len() >= limit || (!items.is_empty() && bytes >= bytes_max) {
+                    more = true;
+                    return ControlFlow::Break(());
+                }
+                bytes += key.len();
+                items.extend(Key::from_encoded(key).map(|key| (key, State::Todo)));
+                ControlFlow::Continue(())
+            });
+        }
+        let scan = Scan { token, request, items, more, done: 0, bytes: 0 };
+        if scan.request.keys_only {
+            return reply(scan, effects);
+        }
+        self.scans.next += 1;
+        let number = self.scans.next;
+        self.scans.active.insert(number, scan);
+        self.step_scan(number, effects);
+    }
+
+    /// Goes on with every scan.
+    pub(crate) fn pump_scans(&mut self, effects: &mut Effects) {
+        let numbers: Vec<u64> = self.scans.active.keys().copied().collect();
+        for number in numbers {
+            self.step_scan(number, effects);
+        }
+    }
+
+    /// Reads the window's items and answers if they are all there.
+    fn step_scan(&mut self, number: u64, effects: &mut Effects) {
+        let Some(mut scan) = self.scans.active.remove(&number) else { return };
+        let mut runs = Vec::new();
+        loop {
+            let end = scan.items.len().min(scan.done + WINDOW);
+            for item in scan.done..end {
+                self.start_item(number, item, &mut scan.items, &mut runs, effects);
+            }
+            let before = scan.done;
+            while scan.done < end {
+                let (key, state) = &scan.items[scan.done];
+                match state {
+                    State::Read(record) => scan.bytes += key.encoded().len() + record.value.len() as usize,
+                    State::Gone => {}
+                    State::Todo | State::Reading => break,
+                }
+                scan.done += 1;
+                if scan.bytes >= scan.request.bytes_max as usize && scan.done < scan.items.len() {
+                    scan.items.truncate(scan.done);
+                    scan.more = true;
+                }
+                if scan.done == scan.items.len() {
+                    break;
+                }
+            }
+            if scan.done == scan.items.len() {
+                return reply(scan, effects);
+            }
+            if scan.done == before || scan.done < end {
+                break;
+            }
+        }
+        self.scans.active.insert(number, scan);
+        for (item, key, first, pages) in runs {
+            let purpose = RunPurpose::Scan { scan: number, item };
+            self.read_run(purpose, key, (first, pages), RecordPart::Whole, effects);
+        }
+    }
+
+    fn start_item(
+        &mut self,
+        scan: u64,
+        item: usize,
+        items: &mut [(Key, State)],
+        runs: &mut Vec<(usize, Key, u32, u32)>,
+        effects: &mut Effects,
+    ) {
+        let Some((key, state)) = items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo)) else { return };
+        let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
+            *state = State::Gone;
+            return;
+        };
+        *state = State::Reading;
+        match Place::from_bits(entry.place) {
+            Place::Run { first, pages } => runs.push((item, key.clone(), first, pages)),
+            Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
+                Some(block) => {
+                    self.counters.cache_hits += 1;
+                    match self.record_at(&block, logical, slot, key, RecordPart::Whole) {
+                        Ok(record) => *state = State::Read(record),
+                        // Answered when the page is "read": the page is asked for so that the error reaches the scan.
+                        Err(_) => *state = State::Gone,
+                    }
+                }
+                None => {
+                    self.counters.cache_misses += 1;
+                    self.request_page(logical, Waiter::Scan { scan, item }, effects);
+                }
+            },
+        }
+    }
+
+    /// The page of an item is in the cache.
+    pub(crate) fn scan_item_ready(&mut self, number: u64, item: usize, effects: &mut Effects) {
+        let Some(scan) = self.scans.active.get_mut(&number) else { return };
+        if let Some((_, state @ State::Reading)) = scan.items.get_mut(item) {
+            *state = State::Todo;
+        }
+        self.step_scan(number, effects);
+    }
+
+    /// An item that lies in a run has been read.
+    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record, effects: &mut Effects) {
+        let Some(scan) = self.scans.active.get_mut(&number) else { return };
+        if let Some((_, state @ State::Reading)) = scan.items.get_mut(item) {
+            *state = State::Read(record);
+        }
+        self.step_scan(number, effects);
+    }
+
+    /// An item cannot be read: the scan fails.
+    pub(crate) fn fail_scan(&mut self, number: u64, error: &Error, effects: &mut Effects) {
+        if let Some(scan) = self.scans.active.remove(&number) {
+            effects.reply(scan.token, Reply::Failed(error.clone()));
+        }
+    }
+}
+
+fn reply(scan: Scan, effects: &mut Effects) {
+    let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| Bound::Excluded(key.clone()));
+    let keys_only = scan.request.keys_only;
+    let items = scan.items.into_iter().filter_map(|(key, state)| match state {
+        State::Read(record) => Some(Item { key, record: Some(record) }),
+        _ if keys_only => Some(Item { key, record: None }),
+        _ => None,
+    });
+    effects.reply(scan.token, Reply::Page { items: items.collect(), next });
+}

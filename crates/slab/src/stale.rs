@@ -1,0 +1,161 @@
+//! Older copies of records, and how they are cleared.
+//!
+//! A record that changes class or grows into a run leaves its old copy behind. The copy may be cleared only when the new one is
+//! durable, and a key may be deleted only when all its older copies have been cleared durably: else a crash would bring one back.
+
+use stratakv_base::{Key, Level};
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::{Effects, Error};
+
+use crate::place::Place;
+use crate::read::Waiter;
+use crate::run;
+use crate::slab::{Purpose, Slab};
+use crate::write::{Change, Changed, Wait};
+
+/// Older copies looked at per turn.
+const COPIES_PER_TURN: usize = 16;
+
+impl Slab {
+    /// Clears a bounded number of older copies.
+    pub(crate) fn pump_stale(&mut self, effects: &mut Effects) {
+        for _ in 0..COPIES_PER_TURN {
+            let Some((key, place)) = self.stale_queue.pop_front() else { return };
+            let copies = self.stale.get(&key);
+            let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
+            let Some(copy) = copy.filter(|copy| !copy.requested) else { continue };
+            if copy.after > self.groups.durable() {
+                self.stale_queue.push_front((key, place));
+                return;
+            }
+            self.clear_copy(&key, place, effects);
+        }
+    }
+
+    /// A delete waits for the older copies of `key`.
+    pub(crate) fn request_clears(&mut self, key: &Key, effects: &mut Effects) {
+        let copies: Vec<_> = self.stale.get(key).into_iter().flatten().copied().collect();
+        for copy in copies.into_iter().filter(|copy| !copy.requested) {
+            if copy.after > self.groups.durable() {
+                // Cleared by pump_stale after the flush.
+                self.groups.want(copy.after);
+            } else {
+                self.clear_copy(key, copy.place, effects);
+            }
+        }
+    }
+
+    fn set_requested(&mut self, key: &Key, place: Place, requested: bool) {
+        if let Some(copies) = self.stale.get_mut(key) {
+            copies.iter_mut().filter(|copy| copy.place == place).for_each(|copy| copy.requested = requested);
+        }
+    }
+
+    /// Clears one older copy: its slot in a dirty image, or its run's first page.
+    pub(crate) fn clear_copy(&mut self, key: &Key, place: Place, effects: &mut Effects) {
+        self.set_requested(key, place, true);
+        match place {
+            Place::Slot { logical, slot } => match self.ensure_dirty(logical, effects) {
+                Ok(()) => {
+                    self.free_slot(logical, slot);
+                    if let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) {
+                        let kind = Changed::Clear;
+                        dirty.changes.push(Change { key: key.clone(), place, expiry: 0, kind, ack: None });
+                        dirty.level = Level::PowerLoss;
+                    }
+                }
+                Err(Wait::Page(logical)) => {
+                    self.request_page(logical, Waiter::Clear(key.clone(), place), effects);
+                }
+                Err(_) => self.clear_later(key, place),
+            },
+            Place::Run { .. } => self.read_head(key.clone(), place, effects),
+        }
+    }
+
+    fn clear_later(&mut self, key: &Key, place: Place) {
+        self.set_requested(key, place, false);
+        self.stale_queue.push_back((key.clone(), place));
+    }
+
+    /// An older copy cannot be read, so it cannot be cleared; nor will recovery take it for a record.
+    pub(crate) fn forget_copy(&mut self, key: &Key, place: Place, effects: &mut Effects) {
+        let mut drained = Vec::new();
+        self.stale_cleared(key, place, &mut drained);
+        for key in drained {
+            self.wake(&key, effects);
+        }
+    }
+
+    /// An older copy is gone, durably; a waiting delete goes on after the last one.
+    pub(crate) fn stale_cleared(&mut self, key: &Key, place: Place, drained: &mut Vec<Key>) {
+        let Some(copies) = self.stale.get_mut(key) else { return };
+        copies.retain(|copy| copy.place != place);
+        if copies.is_empty() {
+            self.stale.remove(key);
+            if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Stale)) {
+                drained.push(key.clone());
+            }
+        }
+    }
+
+    /// Reads the first page of the run that the first write of `key` deletes.
+    pub(crate) fn load_head(&mut self, key: Key, effects: &mut Effects) {
+        match self.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place)) {
+            Some(place @ Place::Run { .. }) => self.read_head(key, place, effects),
+            _ => self.block_waiters.push(key),
+        }
+    }
+
+    fn read_head(&mut self, key: Key, place: Place, effects: &mut Effects) {
+        let Place::Run { first, .. } = place else { return };
+        let Some(block) = self.take_block(Class::Page, effects) else {
+            if self.is_copy(&key, place) {
+                self.clear_later(&key, place);
+            } else {
+                self.block_waiters.push(key);
+            }
+            return;
+        };
+        let len = block.len() as u32;
+        let io = self.io.start(Purpose::RunHead { key, place });
+        effects.read(io, Self::offset(first), block, len);
+    }
+
+    fn is_copy(&self, key: &Key, place: Place) -> bool {
+        self.stale.get(key).is_some_and(|copies| copies.iter().any(|copy| copy.place == place))
+    }
+
+    /// The first page of a run is here: it is marked cleared in the next group.
+    pub(crate) fn run_head_read(
+        &mut self,
+        key: Key,
+        place: Place,
+        mut block: Block,
+        result: Result<(), IoFault>,
+        effects: &mut Effects,
+    ) {
+        let Place::Run { first, .. } = place else { return };
+        let copy = self.is_copy(&key, place);
+        if let Err(fault) = result {
+            let error = Error::Io { what: "reading the head of a large value", fault };
+            return if copy { self.forget_copy(&key, place, effects) } else { self.fail_first(&key, error, effects) };
+        }
+        if self.poisoned.is_some() {
+            return;
+        }
+        if run::decode_header(&self.config.uuid, first, &block).is_none() {
+            // Damaged: recovery does not take it for a run; zeros keep it so.
+            block.fill(0);
+        }
+        if copy {
+            let change = Change { key, place, expiry: 0, kind: Changed::Clear, ack: None };
+            self.kill_run(block, change, Level::PowerLoss);
+        } else {
+            if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
+                work.head = Some(block);
+            }
+            self.wake(&key, effects);
+        }
+    }
+}
