@@ -73,9 +73,10 @@ impl Zipfian {
 
 /// FNV-1a of a number's bytes, as YCSB scrambles ranks and names keys.
 pub fn fnv1a(number: u64) -> u64 {
-    number.to_le_bytes().iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
-    })
+    number
+        .to_le_bytes()
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3))
 }
 
 /// Draws record numbers.

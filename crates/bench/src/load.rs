@@ -33,7 +33,11 @@ pub struct LoadOptions {
 ///
 /// # Errors
 /// A write failed.
-pub fn load(store: Option<&Store>, options: &LoadOptions, watch: &(dyn Fn(u64) + Sync)) -> Result<Duration, BenchError> {
+pub fn load(
+    store: Option<&Store>,
+    options: &LoadOptions,
+    watch: &(dyn Fn(u64) + Sync),
+) -> Result<Duration, BenchError> {
     let (threads, depth) = options.target.spread(options.clients, options.threads);
     let values = Values::new(options.value.max());
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));

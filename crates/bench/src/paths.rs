@@ -29,7 +29,12 @@ pub struct PathReport {
 ///
 /// # Errors
 /// A get failed.
-pub fn measure(store: &Store, server: Option<SocketAddr>, records: u64, count: u64) -> Result<Vec<PathReport>, BenchError> {
+pub fn measure(
+    store: &Store,
+    server: Option<SocketAddr>,
+    records: u64,
+    count: u64,
+) -> Result<Vec<PathReport>, BenchError> {
     let mut reports = Vec::new();
     let mut time = |path, kind: Kind, hot: bool| -> Result<(), BenchError> {
         reports.push(one_path(path, kind, store, if hot { 64.min(records) } else { records }, count)?);

@@ -52,7 +52,10 @@ struct Tally {
 impl Tally {
     fn new(duration: Duration) -> Tally {
         // Three significant digits up to two minutes.
-        let histogram = || Histogram::new_with_bounds(1, 120_000_000_000, 3).unwrap_or_else(|_| Histogram::new(3).expect("3 digits are legal"));
+        let histogram = || {
+            Histogram::new_with_bounds(1, 120_000_000_000, 3)
+                .unwrap_or_else(|_| Histogram::new(3).expect("3 digits are legal"))
+        };
         Tally {
             latencies: Kind::ALL.iter().map(|_| histogram()).collect(),
             seconds: vec![0; duration.as_secs() as usize + 1],

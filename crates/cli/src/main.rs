@@ -1,1 +1,113 @@
-fn main() {}
+//! The `stratakv` program: serves a store, and reads, writes, copies, checks and measures it from the command line.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stderr, reason = "diagnostics of a program go to stderr")]
+
+mod check;
+mod completions;
+mod del;
+// mod doctor;
+mod dump;
+mod failure;
+mod get;
+mod json_line;
+mod key;
+mod load;
+mod opening;
+mod progress;
+mod put;
+mod scan;
+mod serve;
+mod stats;
+mod text;
+
+use std::io::{BufWriter, StdoutLock, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// Where results go: buffered, flushed at the end.
+type Output = BufWriter<StdoutLock<'static>>;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  failed: I/O error, full disk, a condition that did not hold, a malformed line
+  2  usage: bad option, key or value
+  3  not found: no such key, no such store
+  4  corruption: damaged data was met
+  5  locked or busy: another process has the store or the port
+  6  unsupported here: a newer format, a missing capability
+
+Results go to stdout, diagnostics to stderr. STRATAKV_LOG=info (or debug, or trace) tells more.
+
+Examples:
+  stratakv serve                            memcache on 127.0.0.1:11211, data in ./stratakv-data
+  stratakv put user:1 Ada && stratakv get user:1
+  stratakv scan --prefix user: --json
+  stratakv dump | gzip > backup.jsonl.gz
+  stratakv doctor /mnt/nvme                 what this disk and this kernel can do";
+
+/// A persistent key-value store that memcached clients talk to.
+#[derive(Parser)]
+#[command(name = "stratakv", version, after_help = AFTER_HELP, max_term_width = 120)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Arguments),
+    Get(get::Arguments),
+    Put(put::Arguments),
+    Del(del::Arguments),
+    Scan(scan::Arguments),
+    Load(load::Arguments),
+    Dump(dump::Arguments),
+    Stats(stats::Arguments),
+    Check(check::Arguments),
+//    Doctor(doctor::Arguments),
+    Completions(completions::Arguments),
+}
+
+fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
+    match command {
+        Command::Serve(arguments) => serve::run(&arguments, output),
+        Command::Get(arguments) => get::run(&arguments, output),
+        Command::Put(arguments) => put::run(&arguments, output),
+        Command::Del(arguments) => del::run(&arguments),
+        Command::Scan(arguments) => scan::run(&arguments, output),
+        Command::Load(arguments) => load::run(&arguments),
+        Command::Dump(arguments) => dump::run(&arguments, output),
+        Command::Stats(arguments) => stats::run(&arguments, output),
+        Command::Check(arguments) => check::run(&arguments, output),
+//        Command::Doctor(arguments) => doctor::run(&arguments, output),
+        Command::Completions(arguments) => completions::run(&arguments, output),
+    }
+}
+
+fn main() -> ExitCode {
+    log_to_stderr();
+    let arguments = Arguments::parse();
+    let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+    let result = run(arguments.command, &mut output);
+    // What was found before a failure is still worth having.
+    let flushed = output.flush().map_err(Failure::output);
+    match result.and(flushed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("stratakv: {}", failure.message);
+            }
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn log_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("STRATAKV_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -23,6 +23,7 @@ const THREADS_MAX: u32 = 16;
 pub struct Blocking {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    threads_max: usize,
     queued: Vec<Job>,
     disk_in_flight: usize,
     epoll: rustix::fd::OwnedFd,
@@ -42,7 +43,8 @@ struct Shared {
     jobs: Mutex<Jobs>,
     ready: Condvar,
     done: Mutex<Vec<Completion>>,
-    waker: Waker,
+    /// Used by the disk threads only, so that a wait can tell their completions from a call of another thread.
+    finished: Waker,
 }
 
 #[derive(Default)]
@@ -54,8 +56,8 @@ struct Jobs {
 /// What waits for readiness of one socket.
 struct Pending {
     socket: Socket,
-    input: Option<(u64, Input)>,
-    output: Option<(u64, Vec<Chunk>, usize)>,
+    input: VecDeque<(u64, Input)>,
+    output: VecDeque<(u64, Vec<Chunk>, usize)>,
     registered: bool,
 }
 
@@ -65,25 +67,25 @@ enum Input {
 }
 
 const WAKER: u64 = u64::MAX;
+const FINISHED: u64 = u64::MAX - 1;
 
 impl Blocking {
-    /// A ring with up to 16 disk threads.
+    /// A ring with up to `entries` disk threads, at most 16, started as they are needed.
     ///
     /// # Errors
     /// No descriptor or thread could be made.
     pub fn new(entries: u32) -> io::Result<Blocking> {
         let waker = Waker::new()?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let finished = Waker::new()?;
         epoll::add(&epoll, &waker.0.event, EventData::new_u64(WAKER), EventFlags::IN)?;
-        let shared = Arc::new(Shared {
-            jobs: Mutex::default(),
-            ready: Condvar::new(),
-            done: Mutex::default(),
-            waker: waker.clone(),
-        });
+        epoll::add(&epoll, &finished.0.event, EventData::new_u64(FINISHED), EventFlags::IN)?;
+        let shared =
+            Arc::new(Shared { jobs: Mutex::default(), ready: Condvar::new(), done: Mutex::default(), finished });
         let mut ring = Blocking {
             shared,
             threads: Vec::new(),
+            threads_max: entries.clamp(1, THREADS_MAX) as usize,
             queued: Vec::new(),
             disk_in_flight: 0,
             epoll,
@@ -92,12 +94,28 @@ impl Blocking {
             done: Vec::new(),
             waker,
         };
-        for number in 0..entries.clamp(1, THREADS_MAX) {
-            let shared = Arc::clone(&ring.shared);
-            let builder = thread::Builder::new().name(format!("stratakv-disk-{number}"));
-            ring.threads.push(builder.spawn(move || shared.work())?);
-        }
+        ring.spawn()?;
         Ok(ring)
+    }
+
+    fn spawn(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let builder = thread::Builder::new().name(format!("stratakv-disk-{}", self.threads.len()));
+        self.threads.push(builder.spawn(move || shared.work())?);
+        Ok(())
+    }
+
+    /// Gives the queued disk requests to the threads, and starts more of these while there are fewer than requests.
+    fn hand_over(&mut self) {
+        if self.queued.is_empty() {
+            return;
+        }
+        self.disk_in_flight += self.queued.len();
+        // Without more threads the requests take longer, and that is all.
+        while self.threads.len() < self.threads_max.min(self.disk_in_flight) && self.spawn().is_ok() {}
+        let fresh = self.queued.len();
+        lock(&self.shared.jobs).queue.extend(self.queued.drain(..));
+        (0..fresh.min(self.threads.len())).for_each(|_| self.shared.ready.notify_one());
     }
 
     fn take_done(&mut self) {
@@ -114,9 +132,9 @@ impl Blocking {
         pending.advance_output(&mut self.done);
         self.net_in_flight -= self.done.len() - before;
         let mut interest = EventFlags::ONESHOT;
-        interest.set(EventFlags::IN, pending.input.is_some());
-        interest.set(EventFlags::OUT, pending.output.is_some());
-        let idle = pending.input.is_none() && pending.output.is_none();
+        interest.set(EventFlags::IN, !pending.input.is_empty());
+        interest.set(EventFlags::OUT, !pending.output.is_empty());
+        let idle = pending.input.is_empty() && pending.output.is_empty();
         let data = EventData::new_u64(fd as u64);
         let result = match (idle, pending.registered) {
             (true, true) => epoll::delete(&self.epoll, &pending.socket),
@@ -136,7 +154,8 @@ impl Blocking {
     }
 
     fn pending(&mut self, socket: Socket) -> &mut Pending {
-        let fresh = Pending { socket: Arc::clone(&socket), input: None, output: None, registered: false };
+        let fresh =
+            Pending { socket: Arc::clone(&socket), input: VecDeque::new(), output: VecDeque::new(), registered: false };
         self.sockets.entry(socket.as_raw_fd()).or_insert(fresh)
     }
 
@@ -145,41 +164,50 @@ impl Blocking {
         loop {
             // Announced before the look at what is done: a thread that finishes later wakes us.
             self.waker.announce_sleep();
+            self.shared.finished.announce_sleep();
             self.take_done();
-            if self.done.len() >= completions {
+            let left = match deadline {
+                _ if self.done.len() >= completions => Some(Duration::ZERO),
+                deadline => deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
+            };
+            let last = left.is_some_and(|left| left.is_zero());
+            // Busy disks must not keep the sockets waiting, so these are looked at even if there is nothing to wait for.
+            if last && self.net_in_flight == 0 {
                 return Ok(());
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            if self.poll(left)? || last {
                 return Ok(());
-            }
-            let left = left
-                .map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ });
-            let mut events = Vec::with_capacity(256);
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), left.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            let mut woken = false;
-            for event in events {
-                match event.data.u64() {
-                    WAKER => woken = true,
-                    fd => self.advance(fd as RawFd),
-                }
-            }
-            if woken {
-                let _ = rustix::io::read(&self.waker.0.event, &mut [0; 8]);
-                self.take_done();
-                if self.done.is_empty() || self.shared_is_drained() {
-                    // Woken by another thread's call, not by a disk thread.
-                    return Ok(());
-                }
             }
         }
     }
 
-    fn shared_is_drained(&self) -> bool {
-        self.disk_in_flight == 0
+    /// One look at the sockets and wakers, for up to `timeout`. True if the waker was used.
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let timeout = timeout.map(|timeout| rustix::time::Timespec {
+            tv_sec: timeout.as_secs() as _,
+            tv_nsec: timeout.subsec_nanos() as _,
+        });
+        let mut events = Vec::with_capacity(256);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut woken = false;
+        for event in events {
+            match event.data.u64() {
+                WAKER => {
+                    woken = true;
+                    // Fails only if the counter is zero already.
+                    let _ = rustix::io::read(&self.waker.0.event, &mut [0; 8]);
+                }
+                FINISHED => {
+                    let _ = rustix::io::read(&self.shared.finished.0.event, &mut [0; 8]);
+                    self.take_done();
+                }
+                fd => self.advance(fd as RawFd),
+            }
+        }
+        Ok(woken)
     }
 }
 
@@ -194,7 +222,7 @@ impl Ring for Blocking {
             NetRequest::Accept { listener } => {
                 let _ = rustix::io::ioctl_fionbio(&listener, true);
                 let fd = listener.as_raw_fd();
-                self.pending(listener).input = Some((tag, Input::Accept));
+                self.pending(listener).input.push_back((tag, Input::Accept));
                 fd
             }
             NetRequest::Recv { socket, mut buffer } => {
@@ -202,12 +230,12 @@ impl Ring for Blocking {
                     buffer.reserve(4096);
                 }
                 let fd = socket.as_raw_fd();
-                self.pending(socket).input = Some((tag, Input::Recv(buffer)));
+                self.pending(socket).input.push_back((tag, Input::Recv(buffer)));
                 fd
             }
             NetRequest::Send { socket, chunks } => {
                 let fd = socket.as_raw_fd();
-                self.pending(socket).output = Some((tag, chunks, 0));
+                self.pending(socket).output.push_back((tag, chunks, 0));
                 fd
             }
         };
@@ -220,18 +248,13 @@ impl Ring for Blocking {
     }
 
     fn submit(&mut self, wait: Wait) -> io::Result<()> {
-        if !self.queued.is_empty() {
-            self.disk_in_flight += self.queued.len();
-            let mut jobs = lock(&self.shared.jobs);
-            jobs.queue.extend(self.queued.drain(..));
-            drop(jobs);
-            self.shared.ready.notify_all();
-        }
+        self.hand_over();
         let result = match wait {
             Wait::None => self.wait(0, Some(Duration::ZERO)),
             Wait::For { completions, timeout } => self.wait(completions as usize, timeout),
         };
         self.waker.awake();
+        self.shared.finished.awake();
         result
     }
 
@@ -278,65 +301,62 @@ impl Shared {
             drop(jobs);
             let outcome = sync::execute(&job.volume, job.request);
             lock(&self.done).push(Completion::Disk { tag: job.tag, outcome });
-            self.waker.wake();
+            self.finished.wake();
         }
     }
 }
 
 impl Pending {
+    /// Receives or accepts for the requests in their order, until the socket has no more.
     fn advance_input(&mut self, done: &mut Vec<Completion>) {
-        let Some((tag, input)) = self.input.take() else { return };
-        let outcome = match input {
-            Input::Accept => match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {
-                    self.input = Some((tag, Input::Accept));
-                    return;
-                }
-                other => NetOutcome::Accept(other.map(accepted).map_err(io::Error::from)),
-            },
-            Input::Recv(mut buffer) => {
-                let spare = rustix::buffer::spare_capacity(&mut buffer);
-                match rustix::net::recv(&self.socket, spare, RecvFlags::DONTWAIT) {
-                    Err(Errno::AGAIN | Errno::INTR) => {
-                        self.input = Some((tag, Input::Recv(buffer)));
-                        return;
+        while let Some((tag, input)) = self.input.pop_front() {
+            let outcome = match input {
+                Input::Accept => match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                    Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {
+                        return self.input.push_front((tag, Input::Accept));
                     }
-                    other => NetOutcome::Recv(buffer, other.map(|(received, _)| received).map_err(io::Error::from)),
+                    other => NetOutcome::Accept(other.map(accepted).map_err(io::Error::from)),
+                },
+                Input::Recv(mut buffer) => {
+                    let spare = rustix::buffer::spare_capacity(&mut buffer);
+                    match rustix::net::recv(&self.socket, spare, RecvFlags::DONTWAIT) {
+                        Err(Errno::AGAIN | Errno::INTR) => return self.input.push_front((tag, Input::Recv(buffer))),
+                        other => NetOutcome::Recv(buffer, other.map(|(received, _)| received).map_err(io::Error::from)),
+                    }
                 }
-            }
-        };
-        done.push(Completion::Net { tag, outcome });
+            };
+            done.push(Completion::Net { tag, outcome });
+        }
     }
 
+    /// Sends in the order of the requests, as much as the socket takes.
     fn advance_output(&mut self, done: &mut Vec<Completion>) {
-        let Some((tag, chunks, mut sent)) = self.output.take() else { return };
-        let total: usize = chunks.iter().map(|chunk| chunk.bytes().len()).sum();
-        let result = loop {
-            if sent == total {
-                break Ok(());
-            }
-            match send(&self.socket, &chunks, sent) {
-                Ok(more) => sent += more,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.output = Some((tag, chunks, sent));
-                    return;
+        while let Some((tag, chunks, mut sent)) = self.output.pop_front() {
+            let total: usize = chunks.iter().map(|chunk| chunk.bytes().len()).sum();
+            let result = loop {
+                if sent == total {
+                    break Ok(());
                 }
-                Err(errno) => break Err(errno.into()),
-            }
-        };
-        done.push(Completion::Net { tag, outcome: NetOutcome::Send(result) });
+                match send(&self.socket, &chunks, sent) {
+                    Ok(more) => sent += more,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => return self.output.push_front((tag, chunks, sent)),
+                    Err(errno) => break Err(errno.into()),
+                }
+            };
+            done.push(Completion::Net { tag, outcome: NetOutcome::Send(result) });
+        }
     }
 
     fn fail(&mut self, errno: Errno, done: &mut Vec<Completion>) {
-        if let Some((tag, input)) = self.input.take() {
+        for (tag, input) in self.input.drain(..) {
             let outcome = match input {
                 Input::Accept => NetOutcome::Accept(Err(errno.into())),
                 Input::Recv(buffer) => NetOutcome::Recv(buffer, Err(errno.into())),
             };
             done.push(Completion::Net { tag, outcome });
         }
-        if let Some((tag, _, _)) = self.output.take() {
+        for (tag, _, _) in self.output.drain(..) {
             done.push(Completion::Net { tag, outcome: NetOutcome::Send(Err(errno.into())) });
         }
     }

@@ -7,6 +7,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use stratakv_base::limits::PAGE_BYTES;
+
 /// Properties of the device under a file, read from the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -104,7 +106,8 @@ fn read_queue(queue: &Path, geometry: &mut Geometry) {
 /// What statx(2) promises for this very file: the device and the file system together. 0 if nothing (or before Linux 6.11).
 fn atomic_write_bytes(file: &File) -> u32 {
     const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
-    /// `stx_mask`, then up to `stx_atomic_write_unit_max` at byte 0xAC of struct statx.
+    /// Where `stx_atomic_write_unit_min` and `_max` lie in struct statx, in bytes.
+    const UNIT_MIN_AT: usize = 0xA8;
     const UNIT_MAX_AT: usize = 0xAC;
     #[repr(C, align(8))]
     struct Statx([u8; 256]);
@@ -124,7 +127,9 @@ fn atomic_write_bytes(file: &File) -> u32 {
         let bytes = statx.0.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
         u32::from_ne_bytes(bytes)
     };
-    if result != 0 || word(0) & STATX_WRITE_ATOMIC == 0 { 0 } else { word(UNIT_MAX_AT) }
+    // A smallest unit above a page is of no use to us: single pages are what may tear.
+    let promised = result == 0 && word(0) & STATX_WRITE_ATOMIC != 0 && word(UNIT_MIN_AT) as usize <= PAGE_BYTES;
+    if promised { word(UNIT_MAX_AT) } else { 0 }
 }
 
 #[cfg(test)]

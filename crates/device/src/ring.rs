@@ -28,7 +28,8 @@ pub enum NetRequest {
         /// Comes back in the outcome.
         buffer: Vec<u8>,
     },
-    /// Sends the chunks back to back; completes when all is sent or the connection failed.
+    /// Sends the chunks back to back; completes when all is sent or the connection failed. One at a time for a connection: the bytes
+    /// of two in flight may mix.
     Send {
         /// The connection.
         socket: Socket,
@@ -56,7 +57,7 @@ pub enum Chunk {
 /// How a socket request ended.
 #[derive(Debug)]
 pub enum NetOutcome {
-    /// An accepted connection (TCP_NODELAY set, non-blocking, close-on-exec) and its peer.
+    /// An accepted connection (TCP_NODELAY set, close-on-exec) and its peer.
     Accept(io::Result<(Socket, Option<SocketAddr>)>),
     /// The buffer, and how many bytes were appended; 0 is the end of the stream.
     Recv(Vec<u8>, io::Result<usize>),
@@ -88,7 +89,8 @@ pub enum Completion {
 pub enum Wait {
     /// Not at all.
     None,
-    /// For `completions` of them, or until `timeout` has passed (`None`: for ever), or until the [`Waker`] is used.
+    /// For `completions` of them, or until `timeout` has passed (`None`: for ever), or until the [`Waker`] is used. May end
+    /// early with fewer completions, even none. With a timeout of up to 1 ms, io_uring sees the waker at its end at the latest.
     For {
         /// At least 1.
         completions: u32,
@@ -101,7 +103,9 @@ pub enum Wait {
 ///
 /// Requests are queued by [`disk`](Ring::disk) and [`net`](Ring::net) without a system call, handed to the kernel by one
 /// [`submit`](Ring::submit), and come back through [`reap`](Ring::reap) in any order. Partial writes, interrupted
-/// and short transfers are continued inside; a completion is final. Dropping a ring waits for its disk requests.
+/// and short transfers are continued inside; a completion is final. Dropping a ring waits for its disk requests and cancels its socket
+/// requests; the sockets stay open. A ring may be sent to another thread until its first submit; later io_uring refuses to submit
+/// from, or be reaped by, any other thread (its buffers in flight are then leaked, never freed too early).
 pub trait Ring {
     /// Queues a disk request. O_DIRECT alignment is the caller's duty.
     fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest);
@@ -192,11 +196,13 @@ pub enum RingKind {
 /// # Errors
 /// io_uring is refused and was demanded, or no descriptor or thread could be made.
 pub fn open_ring(kind: RingKind, entries: u32) -> io::Result<Box<dyn Ring + Send>> {
-    match (kind, crate::uring::Uring::new(entries)) {
-        (RingKind::Blocking, _) => {}
-        (_, Ok(ring)) => return Ok(Box::new(ring)),
-        (RingKind::IoUring, Err(error)) => return Err(error),
-        (RingKind::Auto, Err(error)) => {
+    if kind == RingKind::Blocking {
+        return Ok(Box::new(crate::blocking::Blocking::new(entries)?));
+    }
+    match crate::uring::Uring::new(entries) {
+        Ok(ring) => return Ok(Box::new(ring)),
+        Err(error) if kind == RingKind::IoUring => return Err(error),
+        Err(error) => {
             static SAID: std::sync::Once = std::sync::Once::new();
             SAID.call_once(|| {
                 tracing::warn!(

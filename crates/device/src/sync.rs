@@ -46,13 +46,19 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> Result<T, IoFaul
 fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> Result<(), IoFault> {
     while !into.is_empty() {
         let read = retry(|| rustix::io::pread(file, &mut *into, offset))?;
-        if read == 0 {
-            return Err(IoFault::Short);
-        }
         into = into.get_mut(read..).unwrap_or_default();
         offset += read as u64;
+        if !into.is_empty() && (read == 0 || !goes_on_at(offset)) {
+            return Err(IoFault::Short);
+        }
     }
     Ok(())
+}
+
+/// Whether a short read may go on at `offset`. One that stopped within a sector met the end of a file cut there; direct I/O would
+/// answer EINVAL from that offset.
+pub(crate) fn goes_on_at(offset: u64) -> bool {
+    offset.is_multiple_of(512)
 }
 
 fn write(volume: &Volume, offset: u64, parts: &[Part], durable: bool) -> Result<(), IoFault> {
@@ -102,12 +108,15 @@ fn remaining(parts: &[Part], mut skip: usize) -> Vec<IoSlice<'_>> {
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
+    // On a block device O_EXCL refuses what is mounted or otherwise claimed (EBUSY).
+    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let exclusive = if is_device && !mode.read_only { libc::O_EXCL } else { 0 };
     let open = |flags: i32| {
         let mut options = OpenOptions::new();
         options.read(true).write(!mode.read_only).create_new(mode.create).mode(0o600).custom_flags(flags);
         options.open(path)
     };
-    let (file, direct) = match open(libc::O_DIRECT) {
+    let (file, direct) = match wait_while_busy(|| open(libc::O_DIRECT | exclusive)) {
         // A file system without direct I/O; a file just created by the failed try is opened, not created again.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (open_buffered(path, mode)?, false),
         other => (other?, true),
@@ -120,6 +129,23 @@ pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
     }
     let geometry = Geometry::probe(&file);
     Ok(Volume { file, path: path.to_path_buf(), geometry, direct })
+}
+
+/// Tries `open` again while a device is claimed by a process that may just have died, as [`lock`] does for files.
+fn wait_while_busy(mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                if Instant::now() >= deadline {
+                    let text = "the device is mounted or open elsewhere; unmount it or stop the other process";
+                    return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
 }
 
 fn open_buffered(path: &Path, mode: OpenMode) -> io::Result<File> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::block::{Block, Part};
@@ -34,6 +34,10 @@ pub struct Uring {
     /// Landing place of the waker's eventfd read; boxed so that it does not move.
     woken: Box<u64>,
     waker_armed: bool,
+    /// The waker was used since the last submit ended: the next one must not wait.
+    waker_used: bool,
+    /// Being dropped: what is left of a cancelled send is not issued again.
+    closing: bool,
     in_flight: usize,
     disk_in_flight: usize,
 }
@@ -52,6 +56,8 @@ struct Work {
     done: usize,
     iovecs: Vec<libc::iovec>,
     message: Option<libc::msghdr>,
+    /// The socket was found non-blocking and set to blocking.
+    unblocked: bool,
 }
 
 enum Kind {
@@ -67,6 +73,10 @@ enum Kind {
 // SAFETY: the raw pointers in `iovecs` and `message` point into buffers the same Work owns; it may move between threads with them.
 unsafe impl Send for Work {}
 
+/// Longest timeout for which several completions are awaited in one go: the waker counts as just one of them, so a wait for more
+/// sees it only when its time is over.
+const GATHER_MAX: Duration = Duration::from_millis(1);
+
 /// User data of the waker's read and of cancellations.
 const WAKER: u64 = u64::MAX;
 const IGNORED: u64 = u64::MAX - 1;
@@ -75,13 +85,14 @@ impl Uring {
     /// A ring with room for `entries` submissions in one system call.
     ///
     /// # Errors
-    /// As io_uring_setup(2): EPERM and ENOSYS where io_uring is refused.
+    /// As io_uring_setup(2): EPERM and ENOSYS where io_uring is refused; `Unsupported` before Linux 5.11 (no timeout of a wait).
     pub fn new(entries: u32) -> io::Result<Uring> {
         let entries = entries.clamp(8, 4096).next_power_of_two();
         let modern = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_coop_taskrun()
+            .setup_taskrun_flag()
             .setup_r_disabled()
             .setup_submit_all()
             .setup_cqsize(entries * 4)
@@ -90,6 +101,12 @@ impl Uring {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (IoUring::new(entries)?, true),
             other => (other?, false),
         };
+        if !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring is too old (5.11 is needed)",
+            ));
+        }
         Ok(Uring {
             ring,
             enabled,
@@ -100,6 +117,8 @@ impl Uring {
             waker: Waker::new()?,
             woken: Box::new(0),
             waker_armed: false,
+            waker_used: false,
+            closing: false,
             in_flight: 0,
             disk_in_flight: 0,
         })
@@ -112,7 +131,7 @@ impl Uring {
         });
         self.in_flight += 1;
         self.disk_in_flight += usize::from(kind.is_disk());
-        let work = Box::new(Work { tag, kind, done: 0, iovecs: Vec::new(), message: None });
+        let work = Box::new(Work { tag, kind, done: 0, iovecs: Vec::new(), message: None, unblocked: false });
         self.slots[slot as usize].work = Some(work);
         self.issue(slot);
     }
@@ -164,7 +183,10 @@ impl Uring {
 
     fn finish(&mut self, entry: &cqueue::Entry) {
         match entry.user_data() {
-            WAKER => self.waker_armed = false,
+            WAKER => {
+                self.waker_armed = false;
+                self.waker_used = true;
+            }
             IGNORED => {}
             user_data => {
                 let slot = user_data as u32;
@@ -173,7 +195,7 @@ impl Uring {
                     return;
                 }
                 let Some(work) = place.work.as_mut() else { return };
-                if work.advance(entry.result()) {
+                if work.advance(entry.result()) && (work.kind.is_disk() || !self.closing) {
                     self.issue(slot);
                     return;
                 }
@@ -185,6 +207,18 @@ impl Uring {
                 self.done.push(work.end(entry.result()));
             }
         }
+    }
+
+    /// Cancels the requests in flight on `socket`, and leaves the socket as it is.
+    fn cancel(&mut self, socket: &Socket) {
+        let every = CancelBuilder::fd(Fd(socket.as_raw_fd())).all();
+        self.push(opcode::AsyncCancel2::new(every).build().user_data(IGNORED));
+    }
+
+    /// Whether the kernel has something for us that only a call brings: deferred task work, or completions that found the queue full.
+    fn kernel_has_news(&mut self) -> bool {
+        let queue = self.ring.submission();
+        queue.taskrun() || queue.cq_overflow()
     }
 
     fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
@@ -201,6 +235,9 @@ impl Uring {
         };
         match result.map_err(|error| error.raw_os_error()) {
             Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(()),
+            Err(Some(libc::EEXIST)) => Err(io::Error::other(
+                "an io_uring was moved to another thread after its first submit; it belongs to that thread",
+            )),
             Err(errno) => Err(errno.map_or_else(|| io::Error::other("io_uring_enter"), io::Error::from_raw_os_error)),
         }
     }
@@ -210,10 +247,11 @@ impl Ring for Uring {
     fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest) {
         let volume = Arc::clone(volume);
         let kind = match request {
-            DiskRequest::Read { offset, block, len } => {
-                let len = len.min(block.len() as u32);
-                Kind::Read { volume, offset, block, len }
+            DiskRequest::Read { block, len, .. } if len as usize > block.len() => {
+                let outcome = DiskOutcome::Read(block, Err(IoFault::Os(libc::EINVAL)));
+                return self.done.push(Completion::Disk { tag, outcome });
             }
+            DiskRequest::Read { offset, block, len } => Kind::Read { volume, offset, block, len },
             DiskRequest::Write { offset, parts, durable } => {
                 let total = parts.iter().map(|part| part.len as usize).sum();
                 Kind::Write { volume, offset, parts, total, durable }
@@ -226,11 +264,7 @@ impl Ring for Uring {
 
     fn net(&mut self, tag: u64, request: NetRequest) {
         let kind = match request {
-            NetRequest::Accept { listener } => {
-                // A listener left non-blocking by its maker would answer EAGAIN instead of waiting.
-                let _ = rustix::io::ioctl_fionbio(&listener, false);
-                Kind::Accept { listener }
-            }
+            NetRequest::Accept { listener } => Kind::Accept { listener },
             NetRequest::Recv { socket, mut buffer } => {
                 if buffer.capacity() == buffer.len() {
                     buffer.reserve(4096);
@@ -247,7 +281,9 @@ impl Ring for Uring {
 
     fn shutdown(&mut self, socket: &Socket) {
         // Wakes receives and sends; a listener's accept ends with EINVAL.
-        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        if rustix::net::shutdown(socket, rustix::net::Shutdown::Both).is_err() {
+            self.cancel(socket);
+        }
     }
 
     fn submit(&mut self, wait: Wait) -> io::Result<()> {
@@ -255,23 +291,31 @@ impl Ring for Uring {
         self.drain();
         let (want, timeout) = match wait {
             Wait::None => (0, None),
+            // Used between the caller's last look and here.
+            Wait::For { .. } if self.waker_used => (0, None),
             Wait::For { completions, timeout } => {
                 self.arm_waker();
-                ((completions as usize).saturating_sub(self.done.len()), timeout)
+                let missing = (completions as usize).saturating_sub(self.done.len());
+                let gathers = timeout.is_some_and(|timeout| timeout <= GATHER_MAX);
+                (if gathers { missing } else { missing.min(1) }, timeout)
             }
         };
         let queued = !self.ring.submission().is_empty();
-        // With DEFER_TASKRUN completions are only processed in the call, so a look without waiting needs it too while any are out.
-        let result = if want > 0 || queued || self.in_flight > 0 { self.enter(want, timeout) } else { Ok(()) };
+        let result = if want > 0 || queued || self.kernel_has_news() { self.enter(want, timeout) } else { Ok(()) };
         fence(Ordering::SeqCst);
         self.waker.awake();
         self.drain();
-        while result.is_ok() && !self.backlog.is_empty() {
+        self.waker_used = false;
+        result?;
+        // What did not fit, and the rests of short transfers.
+        let mut again = !self.ring.submission().is_empty();
+        while again || !self.backlog.is_empty() {
             self.push_backlog();
             self.enter(0, None)?;
             self.drain();
+            again = false;
         }
-        result
+        Ok(())
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
@@ -294,11 +338,11 @@ impl Ring for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        // The kernel holds pointers into the work in flight: sockets are shut, disk requests end by themselves, then all is reaped.
+        // The kernel holds pointers into the work in flight: what waits for sockets is cancelled (others may still use them), disk requests
+        // end by themselves, then all is reaped.
+        self.closing = true;
         let sockets: Vec<Socket> = self.slots.iter().filter_map(|slot| slot.work.as_ref()?.kind.socket()).collect();
-        sockets.iter().for_each(|socket| self.shutdown(socket));
-        self.waker.announce_sleep();
-        self.waker.wake();
+        sockets.iter().for_each(|socket| self.cancel(socket));
         while self.in_flight > 0 || self.waker_armed {
             self.push_backlog();
             self.waker.announce_sleep();
@@ -390,7 +434,6 @@ impl Work {
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),
             Kind::Accept { listener } => {
-                // Blocking mode: on a non-blocking socket io_uring answers EAGAIN instead of waiting.
                 let flags = libc::SOCK_CLOEXEC;
                 opcode::Accept::new(Fd(listener.as_raw_fd()), std::ptr::null_mut(), std::ptr::null_mut())
                     .flags(flags)
@@ -407,15 +450,17 @@ impl Work {
                 let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
                 message.msg_iov = self.iovecs.as_mut_ptr();
                 message.msg_iovlen = self.iovecs.len() as _;
+                // MSG_WAITALL: the kernel itself goes on after a short send.
+                let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
                 let message: *const libc::msghdr = self.message.insert(message);
-                opcode::SendMsg::new(Fd(socket.as_raw_fd()), message).flags(libc::MSG_NOSIGNAL as u32).build()
+                opcode::SendMsg::new(Fd(socket.as_raw_fd()), message).flags(flags as u32).build()
             }
         }
     }
 
     /// Takes in a completion's result; true if the rest of the request is to be issued again.
     fn advance(&mut self, result: i32) -> bool {
-        if result == -libc::EINTR || (result == -libc::EAGAIN && self.kind.is_disk()) {
+        if result == -libc::EINTR || (result == -libc::EAGAIN && self.may_try_again()) {
             return true;
         }
         if result <= 0 {
@@ -427,7 +472,19 @@ impl Work {
             _ => return false,
         };
         self.done += result as usize;
+        if let Kind::Read { offset, .. } = &self.kind
+            && !crate::sync::goes_on_at(*offset + self.done as u64)
+        {
+            return false;
+        }
         self.done < total
+    }
+
+    /// Whether EAGAIN means "issue it again": always for a disk; for a socket once, after setting it to blocking (on a non-blocking one
+    /// some kernels answer EAGAIN instead of waiting).
+    fn may_try_again(&mut self) -> bool {
+        let Some(socket) = self.kind.socket() else { return true };
+        !std::mem::replace(&mut self.unblocked, true) && rustix::io::ioctl_fionbio(&socket, false).is_ok()
     }
 
     /// The completion of a request whose last result is `result`.

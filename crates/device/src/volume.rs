@@ -33,7 +33,7 @@ impl Volume {
     /// A lock held by a process that has just died is waited for, up to two seconds.
     ///
     /// # Errors
-    /// As open(2); `WouldBlock` if another process has the volume open.
+    /// As open(2); `WouldBlock` if another process has the volume open, or it is a device that is mounted.
     pub fn open(path: &Path, mode: OpenMode) -> io::Result<Volume> {
         crate::sync::open_volume(path, mode)
     }

@@ -204,6 +204,151 @@ fn a_dropped_ring_leaves_nothing_behind(kind: RingKind) {
     drop(client);
 }
 
+/// Looks without waiting, as a busy loop does, until `count` requests have completed.
+fn spin(bench: &mut Bench, count: usize) -> Vec<Completion> {
+    let mut done = Vec::new();
+    // A guard against hanging for ever, far above what it takes.
+    let start = Instant::now();
+    while done.len() < count && start.elapsed() < Duration::from_secs(20) {
+        bench.ring.submit(Wait::None).unwrap();
+        bench.ring.reap(&mut done);
+        thread::yield_now();
+    }
+    assert_eq!(done.len(), count);
+    done
+}
+
+fn looks_without_waiting_make_progress(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let (mut client, socket) = pair(&mut bench);
+    bench.ring.net(2, NetRequest::Recv { socket, buffer: Vec::with_capacity(16) });
+    (0..40).for_each(|page| bench.write(page, page, 1, true));
+    bench.ring.submit(Wait::None).unwrap();
+    client.write_all(b"x").unwrap();
+    spin(&mut bench, 41);
+    assert_eq!(bench.ring.in_flight(), 0);
+}
+
+fn a_waker_ends_a_wait_for_several(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let (_client, socket) = pair(&mut bench);
+    bench.ring.net(2, NetRequest::Recv { socket, buffer: Vec::with_capacity(16) });
+    // The receive never completes: two completions never come.
+    for with_write in [false, true] {
+        if with_write {
+            bench.write(3, 0, 1, false);
+        }
+        let waker = bench.ring.waker();
+        waker.announce_sleep();
+        let other = thread::spawn(move || waker.wake());
+        bench.ring.submit(Wait::For { completions: 2, timeout: None }).unwrap();
+        other.join().unwrap();
+    }
+}
+
+fn non_blocking_sockets_are_waited_for(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (two, _) = listener.accept().unwrap();
+    two.set_nonblocking(true).unwrap();
+    let socket: Socket = Arc::new(OwnedFd::from(two));
+    let address = listener.local_addr().unwrap();
+    bench.ring.net(1, NetRequest::Recv { socket: Arc::clone(&socket), buffer: Vec::with_capacity(16) });
+    bench.ring.net(2, NetRequest::Accept { listener: Arc::new(OwnedFd::from(listener)) });
+    bench.ring.net(3, NetRequest::Send { socket, chunks: vec![Chunk::Bytes(vec![1; 16 << 20])] });
+    bench.ring.submit(Wait::None).unwrap();
+    one.write_all(b"x").unwrap();
+    let _third = TcpStream::connect(address).unwrap();
+    let reader = thread::spawn(move || one.read_exact(&mut vec![0; 16 << 20]));
+    for completion in bench.complete(3) {
+        match completion {
+            Completion::Net { tag: 1, outcome: NetOutcome::Recv(_, Ok(1)) } => {}
+            Completion::Net { tag: 2, outcome: NetOutcome::Accept(Ok(_)) } => {}
+            Completion::Net { tag: 3, outcome: NetOutcome::Send(Ok(())) } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    reader.join().unwrap().unwrap();
+}
+
+fn several_accepts_wait_on_one_listener(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let listener: Socket = Arc::new(OwnedFd::from(listener));
+    (0..3).for_each(|tag| bench.ring.net(tag, NetRequest::Accept { listener: Arc::clone(&listener) }));
+    bench.ring.submit(Wait::None).unwrap();
+    let clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let done = bench.complete(3);
+    assert!(
+        done.iter().all(|one| matches!(one, Completion::Net { outcome: NetOutcome::Accept(Ok(_)), .. })),
+        "{done:?}"
+    );
+    assert_eq!((clients.len(), bench.ring.in_flight()), (3, 0));
+}
+
+fn a_reset_by_the_peer_is_an_error(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let (client, socket) = pair(&mut bench);
+    bench.ring.net(2, NetRequest::Recv { socket: Arc::clone(&socket), buffer: Vec::with_capacity(16) });
+    bench.ring.net(3, NetRequest::Send { socket, chunks: vec![Chunk::Bytes(vec![1; 64 << 20])] });
+    bench.ring.submit(Wait::None).unwrap();
+    // Unread bytes at close make the kernel send a reset.
+    client.peek(&mut [0]).unwrap();
+    drop(client);
+    for completion in bench.complete(2) {
+        match completion {
+            Completion::Net { tag: 2, outcome: NetOutcome::Recv(buffer, Err(_) | Ok(0)) } => assert!(buffer.is_empty()),
+            Completion::Net { tag: 3, outcome: NetOutcome::Send(Err(_)) } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn a_dropped_ring_leaves_shared_sockets_open(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let listener: Socket = Arc::new(OwnedFd::from(listener));
+    let (_client, socket) = pair(&mut bench);
+    bench.ring.net(1, NetRequest::Accept { listener: Arc::clone(&listener) });
+    // Nobody reads: this send is under way when the ring goes.
+    bench.ring.net(2, NetRequest::Send { socket, chunks: vec![Chunk::Bytes(vec![1; 64 << 20])] });
+    bench.ring.submit(Wait::None).unwrap();
+    drop(bench.ring);
+    bench.ring = open_ring(kind, 8).unwrap();
+    bench.ring.net(3, NetRequest::Accept { listener });
+    bench.ring.submit(Wait::None).unwrap();
+    let _client = TcpStream::connect(address).unwrap();
+    let done = bench.complete(1);
+    assert!(matches!(done[0], Completion::Net { tag: 3, outcome: NetOutcome::Accept(Ok(_)) }), "{done:?}");
+}
+
+fn a_volume_cut_within_a_page_is_short(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    bench.write(0, 0, 1, false);
+    bench.write(1, 1, 1, false);
+    bench.complete(2);
+    let file = std::fs::OpenOptions::new().write(true).open(bench.volume.path()).unwrap();
+    file.set_len(5000).unwrap();
+    bench.read(2, 1);
+    let done = bench.complete(1);
+    assert!(matches!(done[0], Completion::Disk { outcome: DiskOutcome::Read(_, Err(IoFault::Short)), .. }), "{done:?}");
+    let request = DiskRequest::Read { offset: 4096, block: bench.page(0), len: 4096 };
+    let outcome = stratakv_device::sync::execute(&bench.volume, request);
+    assert!(matches!(outcome, DiskOutcome::Read(_, Err(IoFault::Short))), "{outcome:?}");
+}
+
+fn a_read_longer_than_its_block_is_refused(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let block = bench.page(0);
+    bench.ring.disk(0, &bench.volume, DiskRequest::Read { offset: 0, block, len: 8192 });
+    let done = bench.complete(1);
+    assert!(matches!(done[0], Completion::Disk { outcome: DiskOutcome::Read(_, Err(IoFault::Os(_))), .. }), "{done:?}");
+}
+
 /// Each case on each ring, as its own test.
 macro_rules! on_every_ring {
     ($($case:ident),* $(,)?) => {
@@ -225,6 +370,14 @@ on_every_ring!(
     bytes_go_both_ways,
     a_shutdown_ends_what_waits,
     a_dropped_ring_leaves_nothing_behind,
+    looks_without_waiting_make_progress,
+    a_waker_ends_a_wait_for_several,
+    non_blocking_sockets_are_waited_for,
+    several_accepts_wait_on_one_listener,
+    a_reset_by_the_peer_is_an_error,
+    a_dropped_ring_leaves_shared_sockets_open,
+    a_volume_cut_within_a_page_is_short,
+    a_read_longer_than_its_block_is_refused,
 );
 
 #[test]

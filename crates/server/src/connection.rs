@@ -250,9 +250,9 @@ impl Connection {
             pending.reply = Some(reply);
         }
         if pending.missing == 0 {
-            self.waiting -= 1;
-            self.writing_bytes -= std::mem::take(&mut pending.writing_bytes);
-            pending.access = Access::None;
+            self.waiting = self.waiting.saturating_sub(1);
+            let written = std::mem::take(&mut pending.writing_bytes);
+            self.writing_bytes = self.writing_bytes.saturating_sub(written);
         }
     }
 

@@ -20,6 +20,12 @@ use crate::statistics;
 
 /// How long commands in progress are waited for when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long what does not answer even then is waited for.
+const DRAIN_FORCED: Duration = Duration::from_secs(1);
+/// With this many disk requests in flight, a turn waits for a quarter of them or this long (NOTES rule 5: batches must not
+/// degenerate to one).
+const BATCH_FROM: usize = 8;
+const BATCH_WAIT: Duration = Duration::from_micros(50);
 /// How long to leave a listener alone after accepting failed (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -57,8 +63,12 @@ pub(crate) struct Worker {
     submissions: Vec<Submission>,
     /// A `flush_all` to come that was asked for on this thread.
     flush_at: Cell<Option<Wall>>,
+    /// Socket requests in flight.
+    net_in_flight: usize,
     /// When draining ends by force.
     drain_until: Option<Mono>,
+    /// Connections have been cut off.
+    forced: bool,
 }
 
 struct Listener {
@@ -107,18 +117,19 @@ impl Worker {
             touched: Vec::new(),
             submissions: Vec::new(),
             flush_at: Cell::new(None),
+            net_in_flight: 0,
             drain_until: None,
+            forced: false,
         }
     }
 
     /// Serves until told to stop and drained.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        self.driver.net(TAG_BELL, NetRequest::Recv { socket: self.bell.clone(), buffer: Vec::with_capacity(64) });
+        self.listen_to_bell(Vec::with_capacity(64));
         let mut events = Vec::new();
         loop {
             self.accept_more();
-            let wait = Wait::For { completions: 1, timeout: self.timeout() };
-            self.driver.turn(wait, &mut events)?;
+            self.driver.turn(self.wait(), &mut events)?;
             for event in events.drain(..) {
                 self.handle(event);
             }
@@ -126,7 +137,8 @@ impl Worker {
             while let Some(number) = self.touched.pop() {
                 self.pump(number);
             }
-            if self.drain_until.is_some() && self.is_idle() {
+            if self.drain_until.is_some_and(|until| self.is_idle() || (self.forced && until <= self.driver.now().mono))
+            {
                 self.driver.shutdown(&self.bell);
                 return Ok(());
             }
@@ -142,6 +154,7 @@ impl Worker {
     }
 
     fn handle(&mut self, event: Event) {
+        self.net_in_flight -= usize::from(matches!(event, Event::Net { .. }));
         match event {
             Event::Reply { tag: TAG_BACKGROUND, reply } => {
                 if let Reply::Failed(error) = reply {
@@ -218,10 +231,12 @@ impl Worker {
         }
         if let Some(buffer) = entry.connection.next_recv() {
             entry.receiving = true;
+            self.net_in_flight += 1;
             self.driver.net(u64::from(number), NetRequest::Recv { socket: entry.socket.clone(), buffer });
         }
         if let Some((chunks, bytes)) = entry.connection.next_send() {
             entry.sending = true;
+            self.net_in_flight += 1;
             self.shared.counters[self.index].bytes_written.add(bytes);
             self.driver.net(u64::from(number), NetRequest::Send { socket: entry.socket.clone(), chunks });
         }
@@ -253,6 +268,7 @@ impl Worker {
         for (number, listener) in self.listeners.iter_mut().enumerate() {
             if !listener.accepting && listener.pause_until.is_none_or(|until| until <= now) {
                 listener.accepting = true;
+                self.net_in_flight += 1;
                 listener.pause_until = None;
                 let request = NetRequest::Accept { listener: listener.socket.clone() };
                 self.driver.net(TAG_LISTENER | number as u64, request);
@@ -329,8 +345,13 @@ impl Worker {
         }
         if let NetOutcome::Recv(mut buffer, Ok(1..)) = outcome {
             buffer.clear();
-            self.driver.net(TAG_BELL, NetRequest::Recv { socket: self.bell.clone(), buffer });
+            self.listen_to_bell(buffer);
         }
+    }
+
+    fn listen_to_bell(&mut self, buffer: Vec<u8>) {
+        self.net_in_flight += 1;
+        self.driver.net(TAG_BELL, NetRequest::Recv { socket: self.bell.clone(), buffer });
     }
 
     /// Accepts and receives no more; what was received is answered.
@@ -349,6 +370,18 @@ impl Worker {
             entry.connection.abort();
         }
         entry.connection.end();
+    }
+
+    /// What to wait for: anything, or a batch of disk requests.
+    fn wait(&self) -> Wait {
+        let timeout = self.timeout();
+        match self.driver.in_flight().saturating_sub(self.net_in_flight) {
+            disk @ BATCH_FROM.. => {
+                let timeout = timeout.map_or(BATCH_WAIT, |timeout| timeout.min(BATCH_WAIT));
+                Wait::For { completions: (disk / 4) as u32, timeout: Some(timeout) }
+            }
+            _ => Wait::For { completions: 1, timeout },
+        }
     }
 
     /// How long to sleep if nothing happens.
@@ -376,12 +409,13 @@ impl Worker {
                 submit(&mut self.driver, &self.shared, TAG_BACKGROUND, Target::Every, operation);
             }
         }
-        if self.drain_until.is_some_and(|until| until <= now.mono) {
+        if !self.forced && self.drain_until.is_some_and(|until| until <= now.mono) {
+            self.forced = true;
             let open = self.entries.iter().flatten().count();
             if open > 0 {
                 tracing::warn!(open, "connections are cut off after waiting for their commands");
             }
-            self.drain_until = Some(after(now.mono, DRAIN));
+            self.drain_until = Some(after(now.mono, DRAIN_FORCED));
             for number in 0..self.entries.len() as u32 {
                 if let Some(entry) = self.touch(number) {
                     entry.connection.abort();

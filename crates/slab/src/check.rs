@@ -47,7 +47,7 @@ impl Slab {
         let mut stale_queue = stale_queue;
         stale_queue.sort_unstable();
         let corruptions = found.report.corrupt.clone();
-        let groups = Groups { durable_sequence: superblock.durable, ..Groups::default() };
+        let groups = Groups::new(superblock.durable);
         Slab {
             counter: superblock.incarnation << 40,
             superblock,

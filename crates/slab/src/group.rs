@@ -67,7 +67,7 @@ pub(crate) struct Groups {
     applied: u64,
     durable: u64,
     applied_sequence: u64,
-    pub(crate) durable_sequence: u64,
+    durable_sequence: u64,
     /// The flush in flight covers groups up to this number, whose last sequence is this.
     flushing: Option<(u64, u64)>,
     /// Groups up to this number have been flushed.
@@ -77,6 +77,13 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
+    /// No groups yet; every sequence up to `durable_sequence` is durable.
+    pub(crate) fn new(durable_sequence: u64) -> Groups {
+        Groups { durable_sequence, applied_sequence: durable_sequence, ..Groups::default() }
+    }
+    pub(crate) fn durable_sequence(&self) -> u64 {
+        self.durable_sequence
+    }
     pub(crate) fn queue(&mut self, logical: u32) {
         self.queue.push_back(logical);
     }

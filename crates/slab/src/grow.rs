@@ -195,7 +195,7 @@ impl Slab {
         self.superblock.generation += u64::from(slot == 0);
         let mut superblock = self.superblock;
         superblock.usable_bytes = Self::offset(self.growth.to);
-        superblock.durable = self.groups.durable_sequence;
+        superblock.durable = self.groups.durable_sequence();
         superblock.encode(&self.config.uuid, &mut block);
         self.growth.step = Step::Superblock(slot);
         let io = self.io.start(Purpose::Grow);

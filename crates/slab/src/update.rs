@@ -41,8 +41,7 @@ pub(crate) fn apply(update: &Update, old: &Bytes, expiry: u32) -> Result<Outcome
 
 /// memcached's rule: decimal digits, perhaps padded with spaces; a shorter result is padded to the old length.
 fn number(old: &[u8], expiry: u32, change: impl Fn(u64) -> u64) -> Result<Outcome, Refusal> {
-    let digits = old.trim_ascii_end();
-    let text = std::str::from_utf8(digits).map_err(|_| Refusal::NotANumber)?;
+    let text = std::str::from_utf8(old).map_err(|_| Refusal::NotANumber)?.trim_end_matches(' ');
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Refusal::NotANumber);
     }

@@ -56,12 +56,15 @@ fn set(file: &str, value: &str) -> Result<(), Box<dyn Error>> {
     Ok(file.write_all(value.as_bytes())?)
 }
 
+/// Told the beginning of a batch and its first acknowledgement.
+type Mark<'a> = dyn FnMut(&str) -> Result<(), Box<dyn Error>> + 'a;
+
 /// One group: submitted in one turn. `mark` is told the beginning and the first acknowledgement.
 fn run_batch(
     session: &mut stratakv::Session,
     batch: u32,
     writes: u32,
-    mark: &mut dyn FnMut(&str) -> Result<(), Box<dyn Error>>,
+    mark: &mut Mark<'_>,
 ) -> Result<(), Box<dyn Error>> {
     mark("begin")?;
     for number in 0..writes {
@@ -113,10 +116,10 @@ fn judge(trace: &str) -> Found {
                 found.flushes += 1;
                 durable = true;
             }
-            if rest.starts_with('W') {
+            if let Some(flags) = rest.strip_prefix('W') {
                 found.writes += 1;
                 written = true;
-                let fua = rest[1..].contains('F');
+                let fua = flags.contains('F');
                 found.fua += usize::from(fua);
                 // A write without forced unit access needs a flush after it.
                 durable = fua;

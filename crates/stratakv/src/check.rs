@@ -55,8 +55,8 @@ pub fn check(
         let (recovery, books) = (shard.slab.recovery(), shard.slab.check());
         sum.records += recovery.records;
         sum.torn += recovery.torn;
-        sum.pages += u64::from(books.total_pages);
-        sum.pages_free += u64::from(books.free_pages + books.limbo_pages);
+        sum.pages += books.total_pages;
+        sum.pages_free += books.free_pages + books.limbo_pages;
         sum.damage.extend(recovery.corrupt.iter().map(ToString::to_string));
         sum.damage.extend(books.corrupt.iter().map(ToString::to_string));
         sum.mistakes.extend(books.mistakes.iter().map(|mistake| format!("shard {number}: {mistake}")));

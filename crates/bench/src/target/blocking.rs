@@ -4,7 +4,8 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv::{
-    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, RecordPart, Reply, Store, Value,
+    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, RecordPart, Reply, Store,
+    Value,
 };
 
 use super::{BenchError, Outcome, Request, Target};

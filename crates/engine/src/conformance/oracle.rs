@@ -69,12 +69,16 @@ impl Oracle {
     }
 
     #[cfg(test)]
+    pub(super) fn set_version(&mut self, version: u64) {
+        self.version = version;
+    }
+
+    #[cfg(test)]
     pub(super) fn restore(&mut self, key: Key, record: Option<Record>) {
         let Some(record) = record else {
             self.records.remove(&key);
             return;
         };
-        self.version = self.version.max(record.version);
         let stored = Stored {
             value: record.value.to_bytes(),
             flags: record.flags,

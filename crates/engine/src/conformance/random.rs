@@ -106,7 +106,7 @@ impl<'a> Differential<'a> {
             17 => update_of(key, Update::Append(fill(7, (len % 300) as usize))),
             18 => {
                 let by = self.random.below(2000);
-                let update = if by % 2 == 0 { Update::Increment(by) } else { Update::Decrement(by) };
+                let update = if by.is_multiple_of(2) { Update::Increment(by) } else { Update::Decrement(by) };
                 update_of(key, update)
             }
             _ => update_of(key, Update::Touch(expiry)),

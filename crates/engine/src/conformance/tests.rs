@@ -100,7 +100,9 @@ fn a_healthy_mutant_is_not_caught() {
 
 #[test]
 fn every_mutant_is_caught() {
-    let mutants: &[(&str, &str, fn() -> Mutant)] = &[
+    // What is wrong, a case that finds it, and the mutant.
+    type Planted = (&'static str, &'static str, fn() -> Mutant);
+    let mutants: &[Planted] = &[
         ("flags are lost", "flags_are_kept", || Mutant {
             on_operation: |operation| with_put(operation, |_, flags, _| *flags = 0),
             ..Mutant::healthy()

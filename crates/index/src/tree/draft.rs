@@ -161,11 +161,10 @@ impl Draft {
             Change::Insert(_, entry) => (Some(entry), 0),
             Change::Remove => (None, 1),
         };
-        let has_expiries = new.is_some_and(|entry| entry.expiry != 0) || view.expiries.iter().any(|byte| *byte != 0);
         self.places.extend_from_slice(&view.places[..rank * 6]);
         self.places.extend(new.into_iter().flat_map(place_bytes));
         self.places.extend_from_slice(&view.places[(rank + skip) * 6..]);
-        if !has_expiries {
+        if view.expiries.is_empty() && new.is_none_or(|entry| entry.expiry == 0) {
             return;
         }
         let old = |from: usize, to: usize| (from..to).map(|rank| view.entry(rank).expiry);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use stratakv_integration::crash::{Plan, run};
 
 const USAGE: &str = "\
-usage: crash [--rounds 200] [--io auto|io_uring|blocking] [--clients 8] [--keys 400] [--seed 1] [--level LEVEL] [--data DIR]
+usage: crash [--rounds 200] [--io auto|io_uring|blocking] [--clients 8] [--keys 400] [--seed 1] [--durability power_loss|process_crash] [--data DIR]
 
 Starts `stratakv serve`, writes and deletes from several clients, kills it with SIGKILL at a random moment, starts it again and
 compares every key with what was acknowledged. DIR is emptied first and kept on failure; without it a temporary one is used.
@@ -39,7 +39,7 @@ fn arguments() -> Result<(Plan, Option<PathBuf>), String> {
             "--clients" => plan.clients = number()?,
             "--keys" => plan.keys_per_client = number()?,
             "--seed" => plan.seed = number()?,
-            "--io" | "--level" => plan.options.extend([word, value]),
+            "--io" | "--durability" => plan.options.extend([word, value]),
             "--data" => data = Some(value.into()),
             other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
         }

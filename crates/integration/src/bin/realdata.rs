@@ -8,7 +8,7 @@ use std::time::Instant;
 use stratakv_integration::{packages, place, realdata};
 
 const USAGE: &str = "\
-usage: realdata [--io auto|io_uring|blocking] [--level LEVEL]
+usage: realdata [--io auto|io_uring|blocking] [--durability power_loss|process_crash]
 
 Needs `apt-cache` with its lists (apt-get update). Every stanza of `apt-cache dumpavail` becomes a record.
 ";

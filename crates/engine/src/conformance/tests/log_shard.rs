@@ -89,7 +89,7 @@ impl LogShard {
 
     /// What is now under the keys.
     fn record_of(&mut self, keys: &[Key]) -> Vec<u8> {
-        let mut body = Vec::new();
+        let mut body = self.oracle.version().to_le_bytes().to_vec();
         for key in keys {
             body.extend_from_slice(&(key.encoded().len() as u32).to_le_bytes());
             body.extend_from_slice(key.encoded());
@@ -135,6 +135,7 @@ impl LogShard {
             return None;
         }
         let mut body = Reader::new(body);
+        self.oracle.set_version(body.u64().ok()?);
         while body.left() > 0 {
             let key_len = body.u32().ok()? as usize;
             let key = Key::from_encoded(body.bytes(key_len).ok()?)?;

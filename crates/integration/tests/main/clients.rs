@@ -29,7 +29,7 @@ fn pymemcache_works_unchanged() {
         let place = place::directory();
         let served = Serve::on(&place.path().join("data")).options(&["--io", io]).start();
         let mut command = Command::new(&python);
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pymemcache_session.py"));
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/main/pymemcache_session.py"));
         let output = command.arg(served.address().port().to_string()).output().expect("python can be started");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "--io {io}: {}\n{said}\nserver: {}", output.status, served.said());

@@ -149,8 +149,11 @@ fn scans_are_ordered_over_all_shards_both_ways() {
         assert!(reversed == wanted, "{} backwards", prefix.escape_ascii());
     }
     let range = ScanOptions::range(Bound::Excluded(&b"user:200"[..]), Bound::Included(&b"user:700"[..]));
-    let wanted: Vec<_> =
-        forwards.iter().filter(|(key, _)| &key[..] > b"user:200" && &key[..] <= b"user:700").cloned().collect();
+    let wanted: Vec<_> = forwards
+        .iter()
+        .filter(|(key, _)| key.as_slice() > b"user:200".as_slice() && key.as_slice() <= b"user:700".as_slice())
+        .cloned()
+        .collect();
     assert!(scanned(&store, range.clone()) == wanted, "a range");
     let keys: Vec<_> = store.scan(range.keys_only()).map(|item| item.expect("an item").0.to_vec()).collect();
     assert_eq!(keys, wanted.into_iter().map(|(key, _)| key).collect::<Vec<_>>());

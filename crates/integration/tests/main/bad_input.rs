@@ -212,7 +212,7 @@ fn command_lines() {
     assert_eq!(code(&["conquer"]), Some(2));
     assert_eq!(code(&["get", "--data", data, "--colour", "k"]), Some(2));
     assert_eq!(code(&["serve", "--data", data, "--memory", "much"]), Some(2));
-    assert_eq!(code(&["serve", "--data", data, "--level", "eternal"]), Some(2));
+    assert_eq!(code(&["serve", "--data", data, "--durability", "eternal"]), Some(2));
     assert_eq!(code(&["serve", "--data", data, "--memcache", "not an address"]), Some(2));
     assert_eq!(code(&["get", "--data", data, "k"]), Some(3), "there is no store");
     assert!(run(&["put", "--data", data, "k", "v"]).status.success());

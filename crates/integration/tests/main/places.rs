@@ -100,13 +100,14 @@ fn everything_under(path: &Path) -> Vec<PathBuf> {
 fn a_read_only_directory_is_said_and_can_be_read() {
     let place = public_directory();
     let data = place.path().join("data");
-    let level = ["--level", "process_crash"];
-    let output = program::run(&["put", "--data", text(&data), "k", "v", level[0], level[1]]);
+    let durability = ["--durability", "process_crash"];
+    let output = program::run(&["put", "--data", text(&data), "k", "v", durability[0], durability[1]]);
     assert!(output.status.success(), "{}", said(&output));
     for path in everything_under(&data) {
         permit(&path, if path.is_dir() { 0o555 } else { 0o444 });
     }
-    let output = run_unprivileged(place.path(), &["put", "--data", text(&data), "k", "w", level[0], level[1]]);
+    let output =
+        run_unprivileged(place.path(), &["put", "--data", text(&data), "k", "w", durability[0], durability[1]]);
     assert!(!output.status.success());
     assert!(said(&output).contains(text(&data)) && said(&output).contains("ermission"), "{}", said(&output));
     let output = run_unprivileged(place.path(), &["get", "--data", text(&data), "k"]);
@@ -115,8 +116,10 @@ fn a_read_only_directory_is_said_and_can_be_read() {
     let inside = place.path().join("closed");
     std::fs::create_dir(&inside).expect("a directory");
     permit(&inside, 0o555);
-    let output =
-        run_unprivileged(place.path(), &["put", "--data", text(&inside.join("data")), "k", "v", level[0], level[1]]);
+    let output = run_unprivileged(
+        place.path(),
+        &["put", "--data", text(&inside.join("data")), "k", "v", durability[0], durability[1]],
+    );
     assert!(!output.status.success());
     assert!(said(&output).contains("ermission"), "{}", said(&output));
     for path in everything_under(place.path()) {

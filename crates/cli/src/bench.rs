@@ -1,0 +1,274 @@
+//! `bench`: the YCSB workloads, and the cost of each way in.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use stratakv::{Level, Options, Store};
+use stratakv_base::quantity::parse_bytes;
+use stratakv_bench::load::{LoadOptions, load};
+use stratakv_bench::paths::{PathReport, measure};
+use stratakv_bench::value::ValueSize;
+use stratakv_bench::{BenchError, Distribution, Report, RunOptions, TargetKind, Workload};
+use stratakv_server::{Server, ServerOptions};
+
+use crate::Output;
+use crate::failure::{Exit, Failure};
+use crate::opening::{DurabilityArguments, Io};
+use crate::progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  stratakv bench ycsb --workload a --records 1000000 --seconds 30
+  stratakv bench ycsb --workload c --data /mnt/nvme/bench --no-load --distribution zipfian --json c.json
+  stratakv bench ycsb --workload b --target memcache://127.0.0.1:11211 --clients 64
+  stratakv bench paths --records 1000000 --memory 64M";
+
+/// Measures a store, or a memcached-compatible server
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Loads records and runs a YCSB workload
+    Ycsb(Ycsb),
+    /// One get at a time through each way in: blocking, future, session, server
+    Paths(Paths),
+}
+
+/// The store that is measured.
+#[derive(Args)]
+struct Subject {
+    /// Directory of the store; removed afterwards if this run created it, unless --keep
+    #[arg(long, value_name = "DIR", default_value = "./stratakv-bench")]
+    data: PathBuf,
+    /// Do not remove the store
+    #[arg(long)]
+    keep: bool,
+    /// Do not load: the records are there from an earlier run with --keep
+    #[arg(long)]
+    no_load: bool,
+    /// Records
+    #[arg(long, default_value_t = 100_000)]
+    records: u64,
+    /// Length of values in bytes, or `production` (250 B to 1 KiB)
+    #[arg(long, default_value = "1024", value_parser = parse_size)]
+    value_size: ValueSize,
+    /// Cap on index, cache and I/O buffers together
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    memory: u64,
+    /// Shards of a new store
+    #[arg(long)]
+    shards: Option<usize>,
+    /// Requests in flight on the device
+    #[arg(long, default_value_t = 64)]
+    depth: u32,
+    /// What carries the I/O
+    #[arg(long, value_enum, default_value_t)]
+    io: Io,
+    #[command(flatten)]
+    durability: DurabilityArguments,
+    /// Seed of keys, values and choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the results as JSON here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Arguments of `bench ycsb`.
+#[derive(Args)]
+struct Ycsb {
+    #[command(flatten)]
+    subject: Subject,
+    /// a, b, c, d, e, f or production
+    #[arg(long)]
+    workload: Workload,
+    /// uniform, zipfian or latest [default: the workload's own]
+    #[arg(long)]
+    distribution: Option<Distribution>,
+    /// embedded, blocking, async or memcache://HOST:PORT
+    #[arg(long, default_value = "embedded")]
+    target: TargetKind,
+    /// Requests in flight
+    #[arg(long, default_value_t = 64)]
+    clients: usize,
+    /// Threads that submit them
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Seconds that count
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Seconds before that
+    #[arg(long, default_value_t = 2)]
+    warm_up: u64,
+}
+
+/// Arguments of `bench paths`.
+#[derive(Args)]
+struct Paths {
+    #[command(flatten)]
+    subject: Subject,
+    /// Gets on each path
+    #[arg(long, default_value_t = 20_000)]
+    count: u64,
+}
+
+fn parse_size(text: &str) -> Result<ValueSize, String> {
+    if text == "production" {
+        return Ok(ValueSize::Production);
+    }
+    match parse_bytes(text)? {
+        bytes if bytes <= stratakv::limits::VALUE_BYTES_MAX as u64 => Ok(ValueSize::Fixed(bytes as usize)),
+        bytes => Err(format!("{bytes} bytes: a value has at most 64 MiB")),
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    match &arguments.what {
+        What::Ycsb(ycsb) => run_ycsb(ycsb, output),
+        What::Paths(paths) => run_paths(paths, output),
+    }
+}
+
+fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
+    let subject = &ycsb.subject;
+    let remote = matches!(ycsb.target, TargetKind::Memcache(_));
+    let stand = if remote { None } else { Some(Stand::open(subject)?) };
+    let store = stand.as_ref().map(|stand| &stand.store);
+    subject.load(store, ycsb.target, ycsb.clients)?;
+    let options = RunOptions {
+        workload: ycsb.workload,
+        distribution: ycsb.distribution.unwrap_or(ycsb.workload.distribution()),
+        records: subject.records,
+        value: subject.value_size,
+        target: ycsb.target,
+        level: Level::from(subject.durability.durability),
+        threads: ycsb.threads,
+        clients: ycsb.clients,
+        duration: Duration::from_secs(ycsb.seconds.max(1)),
+        warm_up: Duration::from_secs(ycsb.warm_up),
+        seed: subject.seed,
+    };
+    let report: Report = stratakv_bench::run(store, &options)?;
+    write!(output, "{report}").map_err(Failure::output)?;
+    if let Some(stand) = stand {
+        stand.print_statistics(output)?;
+        stand.close(subject)?;
+    }
+    subject.write_json(&report)
+}
+
+fn run_paths(paths: &Paths, output: &mut Output) -> Result<(), Failure> {
+    let subject = &paths.subject;
+    let stand = Stand::open(subject)?;
+    subject.load(Some(&stand.store), TargetKind::Embedded, 256)?;
+    let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let server = Server::start(stand.store.clone(), ServerOptions { memcache: vec![any_port], ..ServerOptions::default() })
+        .map_err(|error| Failure::failed(error.to_string()))?;
+    let reports = measure(&stand.store, server.addresses().first().copied(), subject.records, paths.count)?;
+    server.shutdown();
+    server.join().map_err(|error| Failure::failed(error.to_string()))?;
+    writeln!(output, "{:<16}{:>10}{:>14}{:>14}", "path of one get", "count", "p50 in µs", "p99 in µs").map_err(Failure::output)?;
+    for PathReport { path, count, latency_us_p50, latency_us_p99 } in &reports {
+        writeln!(output, "{path:<16}{count:>10}{latency_us_p50:>14.2}{latency_us_p99:>14.2}").map_err(Failure::output)?;
+    }
+    stand.close(subject)?;
+    subject.write_json(&reports)
+}
+
+impl Subject {
+    fn load(&self, store: Option<&Store>, target: TargetKind, clients: usize) -> Result<(), Failure> {
+        if self.no_load {
+            return Ok(());
+        }
+        let options = LoadOptions {
+            records: self.records,
+            value: self.value_size,
+            target: if store.is_some() { TargetKind::Embedded } else { target },
+            // Nothing is measured yet, and the run syncs before it starts.
+            level: Level::ProcessCrash,
+            threads: 1,
+            clients: clients.max(256),
+            seed: self.seed,
+        };
+        let watch = progress::watch("loading");
+        let record_bytes = self.value_size.max() as u64;
+        let took = load(store, &options, &|done| {
+            watch(stratakv::OpenProgress { done_bytes: done * record_bytes, total_bytes: self.records * record_bytes });
+        })?;
+        if let Some(store) = store {
+            store.sync()?;
+        }
+        tracing::info!(records = self.records, seconds = took.as_secs_f64(), "loaded");
+        Ok(())
+    }
+
+    fn write_json(&self, report: &impl Serialize) -> Result<(), Failure> {
+        let Some(path) = &self.json else { return Ok(()) };
+        let write = |path: &Path| -> std::io::Result<()> {
+            let mut file = File::create(path)?;
+            serde_json::to_writer_pretty(&mut file, report)?;
+            writeln!(file)
+        };
+        write(path).map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))
+    }
+}
+
+/// The store under measurement, and whether it was made for it.
+struct Stand {
+    store: Store,
+    created: bool,
+}
+
+impl Stand {
+    fn open(subject: &Subject) -> Result<Stand, Failure> {
+        let mut options = Options::new()
+            .create(!subject.no_load)
+            .memory_bytes(subject.memory)
+            .depth(subject.depth)
+            .io(subject.io.into())
+            .level(subject.durability.durability.into())
+            .progress(progress::watch("recovering"));
+        if let Some(shards) = subject.shards {
+            options = options.shards(shards);
+        }
+        let store = options.open(&subject.data)?;
+        let created = store.recovery().created;
+        Ok(Stand { store, created })
+    }
+
+    fn print_statistics(&self, output: &mut Output) -> Result<(), Failure> {
+        for one in self.store.stats() {
+            writeln!(output, "{:<32}{:>16}", one.name, one.value).map_err(Failure::output)?;
+        }
+        Ok(())
+    }
+
+    fn close(self, subject: &Subject) -> Result<(), Failure> {
+        self.store.close()?;
+        if self.created && !subject.keep {
+            let removed = std::fs::remove_dir_all(&subject.data);
+            removed.map_err(|error| Failure::failed(format!("cannot remove {}: {error}", subject.data.display())))?;
+        }
+        Ok(())
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Failure {
+        match error {
+            BenchError::Store(error) => error.into(),
+            BenchError::NoScans(_) => Failure::new(Exit::Usage, error.to_string()),
+            other => Failure::failed(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! How the program ends: exit codes and messages.
+
+use std::io;
+
+use stratakv::{ErrorKind, Unmet};
+
+/// Exit codes. They are an interface: documented in `--help` and docs/cli.md, never renumbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Nothing went wrong: the reader of our output went away early.
+    Quiet = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Corrupt = 4,
+    Busy = 5,
+    Unsupported = 6,
+}
+
+/// Why the program ends with something else than success.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// Empty: say nothing.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Failure {
+        Failure { exit, message: message.into() }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(Exit::Usage, message)
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Failure {
+        Failure::new(Exit::Failed, message)
+    }
+
+    /// A failed write to stdout. A closed pipe (`dump | head`) is no failure.
+    pub(crate) fn output(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::new(Exit::Quiet, ""),
+            _ => Failure::failed(format!("cannot write to stdout: {error}")),
+        }
+    }
+
+    /// Puts `place` in front of the message.
+    pub(crate) fn at(mut self, place: impl std::fmt::Display) -> Failure {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
+    /// A condition of a write did not hold.
+    pub(crate) fn unmet(unmet: Unmet) -> Failure {
+        match unmet {
+            Unmet::Absent => Failure::new(Exit::NotFound, "nothing was written: there is no such key"),
+            Unmet::Present { version } => {
+                Failure::failed(format!("nothing was written: the key exists, with version {version}"))
+            }
+            Unmet::Version { found } => {
+                Failure::failed(format!("nothing was written: the key has version {found} by now; read it again"))
+            }
+            Unmet::NotANumber => Failure::failed("nothing was written: the value is no number"),
+        }
+    }
+}
+
+impl From<stratakv::Error> for Failure {
+    fn from(error: stratakv::Error) -> Failure {
+        let exit = match error.kind() {
+            ErrorKind::Usage => Exit::Usage,
+            ErrorKind::NotFound => Exit::NotFound,
+            ErrorKind::Corrupt => Exit::Corrupt,
+            ErrorKind::Locked | ErrorKind::Busy => Exit::Busy,
+            ErrorKind::Unsupported => Exit::Unsupported,
+            _ => Exit::Failed,
+        };
+        let message = match &error {
+            stratakv::Error::NotFound { path } => format!(
+                "there is no store in {}: name its directory with --data (or STRATAKV_DATA); `serve`, `put` and `load` create one",
+                path.display()
+            ),
+            other => other.to_string(),
+        };
+        Failure { exit, message }
+    }
+}

@@ -1,0 +1,119 @@
+//! One record as a line of JSON: the format of `dump`, `load` and `scan --json`.
+//!
+//! `{"key": "..", "value": "..", "flags": 1, "expiry": 1790000000}`; bytes that are not UTF-8 stand in `key_base64`, `value_base64`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use stratakv::Record;
+
+/// The fields of a line, as written.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Line {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key_base64: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value_base64: Option<String>,
+    /// Opaque to the store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) flags: u32,
+    /// Seconds since 1970; 0 for never.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) expiry: u32,
+    /// For readers; ignored by `load`, which makes versions of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<u64>,
+}
+
+/// What a line says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) flags: u32,
+    pub(crate) expiry: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(STANDARD.encode(bytes))),
+    }
+}
+
+impl Line {
+    /// A record without its version.
+    pub(crate) fn new(key: &[u8], record: &Record) -> Line {
+        let (value, value_base64) = text_or_base64(&record.to_bytes());
+        Line { value, value_base64, flags: record.flags, expiry: record.expiry.0, ..Line::key_only(key) }
+    }
+
+    /// A key.
+    pub(crate) fn key_only(key: &[u8]) -> Line {
+        let (key, key_base64) = text_or_base64(key);
+        Line { key, key_base64, ..Line::default() }
+    }
+}
+
+/// Reads a line. The message of an error says what is wrong with it.
+pub(crate) fn parse(line: &[u8]) -> Result<Parsed, String> {
+    let line: Line = serde_json::from_slice(line).map_err(|error| message(&error))?;
+    Ok(Parsed {
+        key: bytes("key", line.key, line.key_base64)?,
+        value: bytes("value", line.value, line.value_base64)?,
+        flags: line.flags,
+        expiry: line.expiry,
+    })
+}
+
+/// serde_json counts lines within what it was given, which is always one: the column is what helps.
+fn message(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or(&text);
+    format!("{what}, at column {}", error.column())
+}
+
+fn bytes(name: &str, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, String> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(encoded)) => {
+            STANDARD.decode(encoded).map_err(|error| format!("`{name}_base64` is not base64: {error}"))
+        }
+        (None, None) => Err(format!("no `{name}` and no `{name}_base64`")),
+        (Some(_), Some(_)) => Err(format!("both `{name}` and `{name}_base64`: give one of them")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_back_as_they_were() {
+        let parsed = parse(br#"{"key":"k\u0000","value_base64":"/w==","flags":7,"expiry":9}"#).unwrap();
+        assert_eq!(parsed, Parsed { key: b"k\0".to_vec(), value: vec![0xFF], flags: 7, expiry: 9 });
+        assert_eq!(serde_json::to_string(&Line::key_only(b"\xff\x00")).unwrap(), r#"{"key_base64":"/wA="}"#);
+        assert_eq!(serde_json::to_string(&Line::key_only("ü".as_bytes())).unwrap(), r#"{"key":"ü"}"#);
+    }
+
+    #[test]
+    fn bad_lines_are_told_apart() {
+        let why = |line: &str| parse(line.as_bytes()).unwrap_err();
+        assert!(why("{\"key\":\"a\"").contains("EOF"), "{}", why("{\"key\":\"a\""));
+        assert!(why(r#"{"key":"a"}"#).contains("no `value`"));
+        assert!(why(r#"{"key":"a","key_base64":"YQ==","value":""}"#).contains("both `key`"));
+        assert!(why(r#"{"key_base64":"?","value":""}"#).contains("not base64"));
+        assert!(why(r#"{"key":"a","value":"","colour":1}"#).contains("unknown field `colour`"));
+        assert!(why(r#"{"key":"a","value":"","flags":-1}"#).contains("column"));
+    }
+}

@@ -1,0 +1,201 @@
+//! `stratakv load`: many writes in flight from one thread.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bytes::Bytes;
+use clap::Args;
+use stratakv::limits::VALUE_BYTES_MAX;
+use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Reply, Session};
+use stratakv_base::quantity::format_bytes;
+
+use crate::failure::Failure;
+use crate::json_line::{self, Parsed};
+use crate::opening::{DurabilityArguments, OpenArguments};
+
+/// Most writes in flight: enough to fill groups of every shard.
+const IN_FLIGHT_MAX: usize = 256;
+/// Most bytes of values in flight: bounds the memory that large values take.
+const IN_FLIGHT_BYTES_MAX: usize = VALUE_BYTES_MAX;
+/// Longest line: a key and a value of the longest kind, every byte of them escaped (`\u0000`).
+const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
+
+/// Read lines of JSON, as `dump` writes them; the store is created if there is none
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stratakv load backup.jsonl\n  zcat backup.jsonl.gz | stratakv load --data copy -
+  stratakv load --durability process_crash --skip-errors big.jsonl
+
+Records that exist are overwritten. At the first bad line it stops with its number and exit code 1, after the lines before it
+have been written; with --skip-errors bad lines are told, counted and passed over.")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    open: OpenArguments,
+    #[command(flatten)]
+    durability: DurabilityArguments,
+    /// The file; `-` for stdin
+    #[arg(default_value = "-")]
+    file: PathBuf,
+    /// Pass over malformed lines
+    #[arg(long)]
+    skip_errors: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let name = match arguments.file == Path::new("-") {
+        true => "stdin".to_owned(),
+        false => arguments.file.display().to_string(),
+    };
+    let unreadable = |error: io::Error| Failure::failed(format!("cannot read {name}: {error}"));
+    // Before the store is opened: a wrong file name should not leave a new store behind.
+    let lines: Box<dyn BufRead> = match arguments.file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::with_capacity(1 << 20, File::open(&arguments.file).map_err(unreadable)?)),
+    };
+    let store = arguments.open.write(&arguments.durability, true)?;
+    let mut loader = Loader {
+        session: store.session()?,
+        level: arguments.durability.durability.into(),
+        waiting: HashMap::new(),
+        keys: HashSet::new(),
+        bytes_waiting: 0,
+        records: 0,
+        bytes: 0,
+        skipped: 0,
+    };
+    let started = Instant::now();
+    let result = loader.load(lines, &name, arguments.skip_errors);
+    let ended = loader.drain();
+    loader.report(&name, started);
+    drop(loader);
+    store.close()?;
+    result.and(ended)
+}
+
+/// A write in flight.
+struct Waiting {
+    line: u64,
+    key: Key,
+    bytes: usize,
+}
+
+struct Loader {
+    session: Session,
+    level: Level,
+    waiting: HashMap<u64, Waiting>,
+    /// Keys in flight: a second write of one of them waits for the first, so that the last line wins.
+    keys: HashSet<Key>,
+    bytes_waiting: usize,
+    records: u64,
+    bytes: u64,
+    skipped: u64,
+}
+
+impl Loader {
+    fn load(&mut self, mut lines: Box<dyn BufRead>, name: &str, skip_errors: bool) -> Result<(), Failure> {
+        let mut text = Vec::new();
+        for line in 1u64.. {
+            text.clear();
+            let read = lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text);
+            let read = read.map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
+            if read == 0 {
+                break;
+            }
+            if read as u64 == LINE_BYTES_MAX && text.last() != Some(&b'\n') {
+                return Err(Failure::failed(format!("{name}: line {line} is longer than any record can be")));
+            }
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            match change(&text) {
+                Ok(change) => self.submit(line, change)?,
+                Err(why) if skip_errors => {
+                    eprintln!("stratakv: {name}: line {line}: {why}; passed over");
+                    self.skipped += 1;
+                }
+                Err(why) => {
+                    let advice = "correct it, or pass over bad lines with --skip-errors";
+                    return Err(Failure::failed(format!("{name}: line {line}: {why}; {advice}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, line: u64, change: Change) -> Result<(), Failure> {
+        let ChangeKind::Put { value, .. } = &change.kind else { return Ok(()) };
+        let waiting = Waiting { line, key: change.key.clone(), bytes: change.key.user().len() + value.len() };
+        while self.session.in_flight() >= IN_FLIGHT_MAX
+            || (self.bytes_waiting > 0 && self.bytes_waiting + waiting.bytes > IN_FLIGHT_BYTES_MAX)
+            || self.keys.contains(&waiting.key)
+        {
+            self.poll((IN_FLIGHT_MAX / 4).min(self.session.in_flight()))?;
+        }
+        self.bytes_waiting += waiting.bytes;
+        self.keys.insert(waiting.key.clone());
+        let ticket = self.session.submit(Operation::Write { changes: vec![change], level: self.level, txn: None });
+        self.waiting.insert(ticket, waiting);
+        Ok(())
+    }
+
+    /// Takes at least `min` answers if that many are in flight; the first failure among them is told.
+    fn poll(&mut self, min: usize) -> Result<(), Failure> {
+        let mut result = Ok(());
+        for (ticket, reply) in self.session.poll(min.max(1))? {
+            let Some(waiting) = self.waiting.remove(&ticket) else { continue };
+            self.keys.remove(&waiting.key);
+            self.bytes_waiting -= waiting.bytes;
+            match reply {
+                Reply::Done { .. } => {
+                    self.records += 1;
+                    self.bytes += waiting.bytes as u64;
+                }
+                Reply::Failed(error) if result.is_ok() => {
+                    result = Err(Failure::from(stratakv::Error::from(error)).at(format!("line {}", waiting.line)));
+                }
+                _ => {}
+            }
+        }
+        result
+    }
+
+    /// Waits for everything in flight.
+    fn drain(&mut self) -> Result<(), Failure> {
+        let mut result = Ok(());
+        while self.session.in_flight() > 0 {
+            let in_flight = self.session.in_flight();
+            let polled = self.poll(in_flight);
+            if self.session.in_flight() == in_flight {
+                return result.and(polled);
+            }
+            result = result.and(polled);
+        }
+        result
+    }
+
+    fn report(&self, name: &str, started: Instant) {
+        let seconds = started.elapsed().as_secs_f64().max(1e-6);
+        let (records, bytes) = (self.records, format_bytes(self.bytes));
+        let (rate, byte_rate) = (records as f64 / seconds, format_bytes((self.bytes as f64 / seconds) as u64));
+        let skipped = match self.skipped {
+            0 => String::new(),
+            skipped => format!(", {skipped} bad lines passed over"),
+        };
+        eprintln!(
+            "stratakv: {records} records ({bytes}) loaded from {name} in {seconds:.1} s: {rate:.0} records/s, {byte_rate}/s{skipped}"
+        );
+    }
+}
+
+/// The write a line asks for.
+fn change(line: &[u8]) -> Result<Change, String> {
+    let Parsed { key, value, flags, expiry } = json_line::parse(line)?;
+    let key = Key::new(CollectionId::default(), &key).map_err(|error| error.to_string())?;
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(format!("the value has {} bytes, the most is {VALUE_BYTES_MAX}", value.len()));
+    }
+    let kind = ChangeKind::Put { value: Bytes::from(value), flags, expiry: Expiry(expiry) };
+    Ok(Change { key, expect: Expect::Any, kind })
+}

@@ -1,0 +1,102 @@
+//! Opening the store that a command works on.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use stratakv::{IoBackend, Level, Options, Store};
+
+use crate::failure::Failure;
+use crate::progress;
+
+/// Which store.
+#[derive(Args)]
+pub(crate) struct DataArguments {
+    /// The store's directory
+    #[arg(long, value_name = "DIR", env = "STRATAKV_DATA", default_value = "./stratakv-data")]
+    pub(crate) data: PathBuf,
+}
+
+/// How to open it.
+#[derive(Args)]
+pub(crate) struct OpenArguments {
+    #[command(flatten)]
+    pub(crate) data: DataArguments,
+    /// Cap on index, cache and I/O buffers together
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = stratakv_base::quantity::parse_bytes)]
+    pub(crate) memory: u64,
+    /// What carries the I/O
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) io: Io,
+}
+
+/// When writes are acknowledged.
+#[derive(Args)]
+pub(crate) struct DurabilityArguments {
+    /// What an acknowledged write survives
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) durability: Durability,
+}
+
+/// `--io`.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Io {
+    /// io_uring, or threads where the system refuses it
+    #[default]
+    Auto,
+    /// io_uring, or an error
+    IoUring,
+    /// Threads and epoll
+    Blocking,
+}
+
+/// `--durability`.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Durability {
+    /// A power cut: acknowledged after the device has flushed
+    #[default]
+    PowerLoss,
+    /// The death of the process, not of the machine
+    ProcessCrash,
+}
+
+impl From<Io> for IoBackend {
+    fn from(io: Io) -> IoBackend {
+        match io {
+            Io::Auto => IoBackend::Auto,
+            Io::IoUring => IoBackend::IoUring,
+            Io::Blocking => IoBackend::Blocking,
+        }
+    }
+}
+
+impl From<Durability> for Level {
+    fn from(durability: Durability) -> Level {
+        match durability {
+            Durability::PowerLoss => Level::PowerLoss,
+            Durability::ProcessCrash => Level::ProcessCrash,
+        }
+    }
+}
+
+impl OpenArguments {
+    /// Options as given, with a progress bar for long recoveries; nothing is created.
+    pub(crate) fn options(&self) -> Options {
+        Options::new()
+            .create(false)
+            .memory_bytes(self.memory)
+            .io(self.io.into())
+            .progress(progress::watch("recovering"))
+    }
+
+    /// Opens for reading only.
+    pub(crate) fn read(&self) -> Result<Store, Failure> {
+        Ok(self.options().read_only(true).open(&self.data.data)?)
+    }
+
+    /// Opens for writing; creates the store if told.
+    pub(crate) fn write(&self, durability: &DurabilityArguments, create: bool) -> Result<Store, Failure> {
+        Ok(self.options().create(create).level(durability.durability.into()).open(&self.data.data)?)
+    }
+}

@@ -1,0 +1,118 @@
+//! `stratakv put`.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args;
+use stratakv::limits::VALUE_BYTES_MAX;
+use stratakv::{Expect, Expiry, PutOptions, PutOutcome};
+
+use crate::failure::Failure;
+use crate::opening::{DurabilityArguments, OpenArguments};
+use crate::{Output, key};
+
+/// Write a record; the store is created if there is none
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stratakv put user:1 Ada\n  stratakv put photo --file me.jpg --flags 2
+  echo hello | stratakv put greeting -\n  stratakv put lock me --if-absent --ttl 60
+
+Exit code 3 if --if-present or --if-version finds no key, 1 if another condition does not hold.")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    open: OpenArguments,
+    #[command(flatten)]
+    durability: DurabilityArguments,
+    /// The key
+    key: OsString,
+    /// The value; `-` for stdin
+    #[arg(required_unless_present = "file")]
+    value: Option<OsString>,
+    /// Take the value from a file; `-` for stdin
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    file: Option<PathBuf>,
+    /// KEY is base64
+    #[arg(long)]
+    base64: bool,
+    /// A number kept with the value; memcache clients keep types in it
+    #[arg(long, default_value_t)]
+    flags: u32,
+    /// Expire after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    ttl: Option<u32>,
+    /// Only if the key does not exist
+    #[arg(long, group = "condition")]
+    if_absent: bool,
+    /// Only if the key exists
+    #[arg(long, group = "condition")]
+    if_present: bool,
+    /// Only if the key has this version
+    #[arg(long, value_name = "VERSION", group = "condition")]
+    if_version: Option<u64>,
+    /// Print the new version as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    fn expect(&self) -> Expect {
+        match self.if_version {
+            Some(version) => Expect::Version(version),
+            None if self.if_absent => Expect::Absent,
+            None if self.if_present => Expect::Present,
+            None => Expect::Any,
+        }
+    }
+
+    fn value(&self) -> Result<Vec<u8>, Failure> {
+        match (&self.value, &self.file) {
+            (Some(value), _) if value != "-" => Ok(value.clone().into_vec()),
+            (None, Some(file)) if file != Path::new("-") => {
+                let opened = std::fs::File::open(file).and_then(read);
+                opened.map_err(|error| Failure::failed(format!("cannot read {}: {error}", file.display())))
+            }
+            _ => read(io::stdin().lock()).map_err(|error| Failure::failed(format!("cannot read stdin: {error}"))),
+        }
+    }
+
+    fn expiry(&self) -> Expiry {
+        let Some(ttl) = self.ttl else { return Expiry::NEVER };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        Expiry(u32::try_from(now.saturating_add(u64::from(ttl))).unwrap_or(u32::MAX))
+    }
+}
+
+/// One byte more than the limit, so that the store can say that it is too much.
+fn read(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut value = Vec::new();
+    from.take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut value)?;
+    Ok(value)
+}
+
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let key = key::bytes(&arguments.key, arguments.base64)?;
+    // Before the store is opened: a bad argument should not leave a new store behind.
+    stratakv::Key::new(stratakv::CollectionId::default(), &key).map_err(stratakv::Error::from)?;
+    let value = arguments.value()?;
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Failure::usage(format!("the value has over {VALUE_BYTES_MAX} bytes, the most a value may have")));
+    }
+    let store = arguments.open.write(&arguments.durability, true)?;
+    let options = PutOptions {
+        flags: arguments.flags,
+        expiry: arguments.expiry(),
+        expect: arguments.expect(),
+        ..PutOptions::default()
+    };
+    match store.put_with(&key, &value, &options)? {
+        PutOutcome::Unmet(unmet) => Err(Failure::unmet(unmet)),
+        PutOutcome::Written { version } => {
+            if arguments.json {
+                writeln!(output, "{{\"version\":{version}}}").map_err(Failure::output)?;
+            }
+            Ok(store.close()?)
+        }
+    }
+}

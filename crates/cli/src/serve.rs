@@ -1,0 +1,192 @@
+//! `stratakv serve`.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{flag, low_level::pipe};
+use stratakv::Store;
+use stratakv::limits::VALUE_BYTES_MAX;
+use stratakv_base::quantity::parse_bytes;
+use stratakv_server::{Server, ServerOptions};
+
+use crate::Output;
+use crate::failure::{Exit, Failure};
+use crate::opening::{DurabilityArguments, OpenArguments};
+
+/// Serve a store to memcache clients; it is created if there is none
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stratakv serve
+  stratakv serve --data /mnt/nvme/store --memory 8G --memcache 127.0.0.1:11211 --memcache [::1]:11211
+  stratakv serve --durability process_crash --threads 4
+
+SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
+the process at once; nothing acknowledged is lost. Exit code 5 if another process has the store or the port.
+There is no authentication: whoever can connect can read and change everything, so other addresses than loopback are
+refused without --insecure.")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    open: OpenArguments,
+    #[command(flatten)]
+    durability: DurabilityArguments,
+    /// Address for memcache clients; may be given several times; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11211", value_parser = address)]
+    memcache: Vec<SocketAddr>,
+    /// Server threads [default: one for each core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Shards; fixed when the store is created [default: one for each core]
+    #[arg(long, value_name = "N")]
+    shards: Option<usize>,
+    /// Longest value a client may store, up to 64M
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
+    item_bytes_max: u64,
+    /// Most connections at once
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    connections: usize,
+    /// Most requests in flight on the device
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    depth: u32,
+    /// Most bytes the store may take on disk [default: what the disk has]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    capacity: Option<u64>,
+    /// Listen on other addresses than loopback, without authentication
+    #[arg(long)]
+    insecure: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; write for example 127.0.0.1:11211"))?;
+    found.next().ok_or_else(|| format!("`{text}` has no address"))
+}
+
+impl Arguments {
+    fn server_options(&self) -> Result<ServerOptions, Failure> {
+        let open = self.memcache.iter().find(|address| !address.ip().is_loopback());
+        if let (Some(address), false) = (open, self.insecure) {
+            return Err(Failure::usage(format!(
+                "{address} can be reached from other machines and there is no authentication: \
+                 listen on 127.0.0.1, or say --insecure"
+            )));
+        }
+        let item_bytes_max = usize::try_from(self.item_bytes_max).unwrap_or(usize::MAX);
+        if !(1..=VALUE_BYTES_MAX).contains(&item_bytes_max) {
+            return Err(Failure::usage(format!("--item-bytes-max: 1 to {VALUE_BYTES_MAX} bytes")));
+        }
+        let defaults = ServerOptions::default();
+        let threads = self.threads.unwrap_or(defaults.threads);
+        let memcache = self.memcache.clone();
+        Ok(ServerOptions { memcache, threads, connections_max: self.connections, item_bytes_max, ..defaults })
+    }
+
+    fn open(&self) -> Result<Store, Failure> {
+        let mut options = self.open.options().create(true).depth(self.depth).level(self.durability.durability.into());
+        if let Some(shards) = self.shards {
+            options = options.shards(shards);
+        }
+        if let Some(capacity) = self.capacity {
+            options = options.capacity_bytes(capacity);
+        }
+        Ok(options.open(&self.open.data.data)?)
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let options = arguments.server_options()?;
+    refuse_busy_ports(&options.memcache)?;
+    let started = Instant::now();
+    let store = arguments.open()?;
+    let signals = Signals::register()?;
+    let server = Server::start(store.clone(), options).map_err(failure)?;
+    let server = Arc::new(server);
+    announce(&store, &server, started, output).map_err(Failure::output)?;
+    signals.shut_down(Arc::clone(&server))?;
+    let ended = server.join().map_err(failure);
+    store.close()?;
+    ended?;
+    eprintln!("stratakv: closed in order");
+    Ok(())
+}
+
+/// Recovery may take minutes: a port that is taken should be told before, not after it.
+fn refuse_busy_ports(addresses: &[SocketAddr]) -> Result<(), Failure> {
+    for address in addresses.iter().filter(|address| address.port() != 0) {
+        if let Err(error) = TcpListener::bind(address)
+            && error.kind() == io::ErrorKind::AddrInUse
+        {
+            let hint = "another program listens there (`ss -ltnp` shows which): stop it, or choose another port with --memcache";
+            return Err(Failure::new(Exit::Busy, format!("cannot listen on {address}: {error}; {hint}")));
+        }
+    }
+    Ok(())
+}
+
+fn failure(error: stratakv_server::Error) -> Failure {
+    use stratakv_server::Error;
+    match error {
+        Error::Listen { error: ref why, .. } if why.kind() == io::ErrorKind::AddrInUse => {
+            Failure::new(Exit::Busy, error.to_string())
+        }
+        Error::Option(why) => Failure::usage(why),
+        Error::Store(error) => error.into(),
+        other => Failure::failed(other.to_string()),
+    }
+}
+
+/// On stdout, flushed at once: whoever started the server waits for these lines.
+fn announce(store: &Store, server: &Server, started: Instant, output: &mut Output) -> io::Result<()> {
+    let recovery = store.recovery();
+    let state = match (recovery.created, recovery.clean) {
+        (true, _) => "created".to_owned(),
+        (_, true) => format!("{} records", recovery.records),
+        (_, false) => format!("{} records, recovered after a crash", recovery.records),
+    };
+    let ring = store.driver().map_or("unknown", |driver| driver.ring_name());
+    let (shards, level) = (store.shards(), store.default_level().name());
+    writeln!(output, "data      {} ({state} in {:.1} s)", store.path().display(), started.elapsed().as_secs_f64())?;
+    writeln!(output, "engine    slab, {shards} shards, durability {level}, I/O by {ring}")?;
+    if !recovery.corrupt.is_empty() {
+        eprintln!("stratakv: {} damaged places: run `stratakv check`", recovery.corrupt.len());
+    }
+    for address in server.addresses() {
+        writeln!(output, "memcache  {address}")?;
+    }
+    output.flush()
+}
+
+/// SIGTERM and SIGINT: the first asks for an end, the second makes one.
+struct Signals(UnixStream);
+
+impl Signals {
+    fn register() -> Result<Signals, Failure> {
+        let register = || {
+            let (heard, rung) = UnixStream::pair()?;
+            let asked = Arc::new(AtomicBool::new(false));
+            for signal in [SIGTERM, SIGINT] {
+                // In this order: the second signal finds `asked` set by the first.
+                flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
+                flag::register(signal, Arc::clone(&asked))?;
+                pipe::register(signal, rung.try_clone()?)?;
+            }
+            Ok(Signals(heard))
+        };
+        register().map_err(|error: io::Error| Failure::failed(format!("cannot handle signals: {error}")))
+    }
+
+    /// From now on the first signal shuts the server down.
+    fn shut_down(mut self, server: Arc<Server>) -> Result<(), Failure> {
+        let wait = move || {
+            if self.0.read_exact(&mut [0]).is_ok() {
+                eprintln!("stratakv: finishing; a second signal ends at once");
+                server.shutdown();
+            }
+        };
+        let spawned = std::thread::Builder::new().name("signals".into()).spawn(wait);
+        spawned.map(drop).map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))
+    }
+}

@@ -1,0 +1,42 @@
+//! One shard, step by step: what a user of the contract sees.
+
+#[expect(dead_code, reason = "each test binary uses its part of the harness")]
+mod harness;
+
+use harness::*;
+use stratakv_engine::Reply;
+
+const MEMORY: u64 = 8 << 20;
+
+#[test]
+fn values_of_every_size_survive_overwriting_closing_and_reopening() {
+    let mut machine = Machine::create(1, 1 << 30, MEMORY, None);
+    let sizes = [0, 1, 30, 100, 500, 1000, 2000, 3900, 4000, 4096, 5000, 20_000, 65_300, 65_536, 200_000, 1 << 20];
+    for round in 0..3usize {
+        for (number, size) in sizes.iter().enumerate() {
+            let size = sizes[(number + round) % sizes.len()].max(*size / 2);
+            let reply = machine.put(format!("key{number}").as_bytes(), &vec![number as u8; size]);
+            assert!(matches!(reply, Reply::Done { existed, .. } if existed == (round > 0)), "{reply:?}");
+        }
+        for (number, size) in sizes.iter().enumerate() {
+            let size = sizes[(number + round) % sizes.len()].max(*size / 2);
+            let value = machine.get(format!("key{number}").as_bytes()).unwrap().unwrap();
+            assert!(value == vec![number as u8; size], "key{number} of {size} bytes, round {round}");
+        }
+        machine.settle();
+        assert_eq!(machine.slab.check().mistakes, Vec::<String>::new());
+        machine.close();
+        machine.recover(MEMORY, None).unwrap();
+        assert!(machine.slab.recovery().clean);
+        assert!(machine.slab.recovery().corrupt.is_empty(), "{:?}", machine.slab.recovery());
+        assert_eq!(machine.slab.recovery().records, sizes.len() as u64);
+    }
+    for number in 0..sizes.len() {
+        assert!(matches!(machine.delete(format!("key{number}").as_bytes()), Reply::Done { existed: true, .. }));
+        assert_eq!(machine.get(format!("key{number}").as_bytes()), Ok(None));
+    }
+    machine.settle();
+    let report = machine.slab.check();
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!((report.records, report.run_pages, report.limbo_pages), (0, 0, 0));
+}

@@ -1,0 +1,337 @@
+//! A disk that completes requests in any order and loses what was not flushed, and a shard driven on it.
+
+use std::collections::HashMap;
+
+use stratakv_base::random::Random;
+use stratakv_base::{Expiry, Key, Level, Mono, Now, Wall};
+use stratakv_device::{DiskOutcome, DiskRequest, Geometry, IoFault, Pool};
+use stratakv_engine::{Budget, Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
+use stratakv_slab::{Slab, SlabConfig, SlabOpener};
+
+pub const UUID: [u8; 16] = *b"slab crash tests";
+
+/// A volume in memory with a volatile write cache.
+#[derive(Default)]
+pub struct Disk {
+    /// What survives a loss of power.
+    stable: Vec<u8>,
+    /// What reads see.
+    pub current: Vec<u8>,
+    /// Completed writes that no flush covered yet.
+    cached: Vec<(u64, Vec<u8>)>,
+    in_flight: Vec<(Io, DiskRequest, usize)>,
+    pub limit_bytes: u64,
+    /// Every write fails from now on.
+    pub fail_writes: Option<IoFault>,
+    pub fail_flushes: Option<IoFault>,
+}
+
+impl Disk {
+    pub fn new(limit_bytes: u64) -> Disk {
+        Disk { limit_bytes, ..Disk::default() }
+    }
+
+    pub fn submit(&mut self, requests: &mut Vec<(Io, DiskRequest)>) {
+        for (io, request) in requests.drain(..) {
+            let cached = self.cached.len();
+            self.in_flight.push((io, request, cached));
+        }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Carries out the request with this number among those in flight.
+    pub fn complete(&mut self, number: usize) -> (Io, DiskOutcome) {
+        let (io, request, cached) = self.in_flight.swap_remove(number);
+        let outcome = match request {
+            DiskRequest::Read { offset, mut block, len } => {
+                let range = offset as usize..offset as usize + len as usize;
+                let result = match self.current.get(range) {
+                    Some(bytes) => {
+                        block[..len as usize].copy_from_slice(bytes);
+                        Ok(())
+                    }
+                    None => Err(IoFault::Short),
+                };
+                DiskOutcome::Read(block, result)
+            }
+            DiskRequest::Write { offset, parts, durable } => {
+                let bytes: Vec<u8> = parts.iter().flat_map(|part| part.bytes().to_vec()).collect();
+                DiskOutcome::Write(self.write(offset, bytes, durable))
+            }
+            DiskRequest::Flush => match self.fail_flushes {
+                Some(fault) => DiskOutcome::Flush(Err(fault)),
+                None => {
+                    for (offset, bytes) in self.cached.drain(..cached) {
+                        put(&mut self.stable, offset, &bytes);
+                    }
+                    for (_, _, before) in &mut self.in_flight {
+                        *before = before.saturating_sub(cached);
+                    }
+                    DiskOutcome::Flush(Ok(()))
+                }
+            },
+            DiskRequest::Discard { .. } => DiskOutcome::Discard(Ok(())),
+        };
+        (io, outcome)
+    }
+
+    fn write(&mut self, offset: u64, bytes: Vec<u8>, durable: bool) -> Result<(), IoFault> {
+        assert!(offset % 4096 == 0 && bytes.len() % 4096 == 0, "unaligned write");
+        if let Some(fault) = self.fail_writes {
+            return Err(fault);
+        }
+        if offset + bytes.len() as u64 > self.limit_bytes {
+            return Err(IoFault::Full);
+        }
+        put(&mut self.current, offset, &bytes);
+        if durable {
+            // Write-through: of this range, the older cached writes cannot surface any more.
+            put(&mut self.stable, offset, &bytes);
+            let end = offset + bytes.len() as u64;
+            let overlaps = |other: &(u64, Vec<u8>)| other.0 < end && offset < other.0 + other.1.len() as u64;
+            if self.cached.iter().any(overlaps) {
+                self.cached.push((offset, bytes));
+            }
+        } else {
+            self.cached.push((offset, bytes));
+        }
+        Ok(())
+    }
+
+    /// The power fails: of what was not flushed, any part may have reached the medium, in pieces of 512 bytes.
+    pub fn lose_power(&mut self, random: &mut Random) {
+        let mut writes = std::mem::take(&mut self.cached);
+        writes.extend(self.unfinished());
+        let mode = random.below(4);
+        for (offset, bytes) in writes {
+            let keep = match mode {
+                0 => 0,
+                1 => 100,
+                _ => [0, 50, 100][random.below(3) as usize],
+            };
+            for (number, sector) in bytes.chunks(512).enumerate() {
+                if random.below(100) < keep {
+                    put(&mut self.stable, offset + number as u64 * 512, sector);
+                }
+            }
+        }
+        self.current = self.stable.clone();
+    }
+
+    /// The process dies: what was completed stays, what was in flight may be there in part.
+    pub fn kill(&mut self, random: &mut Random) {
+        for (offset, bytes) in self.unfinished() {
+            let keep = [0, 50, 100][random.below(3) as usize];
+            for (number, sector) in bytes.chunks(512).enumerate() {
+                if random.below(100) < keep {
+                    put(&mut self.current, offset + number as u64 * 512, sector);
+                }
+            }
+        }
+        // What reached the device's cache stays there, unflushed; simplest is to let it settle.
+        self.stable = self.current.clone();
+        self.cached.clear();
+    }
+
+    fn unfinished(&mut self) -> Vec<(u64, Vec<u8>)> {
+        let in_flight = std::mem::take(&mut self.in_flight);
+        in_flight
+            .into_iter()
+            .filter_map(|(_, request, _)| match request {
+                DiskRequest::Write { offset, parts, .. } => {
+                    Some((offset, parts.iter().flat_map(|part| part.bytes().to_vec()).collect()))
+                }
+                _ => None,
+            })
+            .filter(|(offset, bytes): &(u64, Vec<u8>)| offset + bytes.len() as u64 <= self.limit_bytes)
+            .collect()
+    }
+
+    /// Flips bits of the medium.
+    pub fn damage(&mut self, offset: usize, mask: u8) {
+        self.current[offset] ^= mask;
+        self.stable[offset] ^= mask;
+    }
+}
+
+fn put(image: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let end = offset as usize + bytes.len();
+    if image.len() < end {
+        image.resize(end, 0);
+    }
+    image[offset as usize..end].copy_from_slice(bytes);
+}
+
+pub fn config(disk: &Disk, memory_bytes: u64, capacity_bytes: Option<u64>) -> SlabConfig {
+    SlabConfig {
+        uuid: UUID,
+        shard: 0,
+        shards: 1,
+        geometry: Geometry::unknown(),
+        memory_bytes,
+        depth: 8,
+        capacity_bytes,
+        volume_bytes: disk.current.len() as u64,
+        read_only: false,
+        verify: true,
+    }
+}
+
+/// Runs an opener to its end, or until `stop` requests were completed.
+pub fn open(
+    mut opener: SlabOpener,
+    disk: &mut Disk,
+    effects: &mut Effects,
+    random: &mut Random,
+    stop: Option<u64>,
+) -> Option<Result<Slab, Error>> {
+    opener.start(effects);
+    let mut completed = 0;
+    loop {
+        disk.submit(&mut effects.requests);
+        if opener.is_finished() {
+            return Some(opener.finish());
+        }
+        if stop == Some(completed) {
+            return None;
+        }
+        completed += 1;
+        let (io, outcome) = disk.complete(random.below(disk.in_flight() as u64) as usize);
+        opener.complete(io, outcome, effects);
+    }
+}
+
+/// A shard, its disk and its clock.
+pub struct Machine {
+    pub disk: Disk,
+    pub slab: Slab,
+    pub effects: Effects,
+    pub random: Random,
+    pub now: Now,
+    next: u32,
+    pub replies: HashMap<u32, Reply>,
+}
+
+impl Machine {
+    pub fn create(seed: u64, limit_bytes: u64, memory_bytes: u64, capacity_bytes: Option<u64>) -> Machine {
+        let mut disk = Disk::new(limit_bytes);
+        let mut random = Random::new(seed);
+        let mut effects = Effects::new(Pool::new(memory_bytes as usize));
+        let opener = SlabOpener::create(config(&disk, memory_bytes, capacity_bytes));
+        let slab = open(opener, &mut disk, &mut effects, &mut random, None).unwrap().unwrap();
+        let now = Now { mono: Mono(1), wall: Wall(1000) };
+        Machine { disk, slab, effects, random, now, next: 0, replies: HashMap::new() }
+    }
+
+    /// Opens the volume again after a crash.
+    pub fn recover(&mut self, memory_bytes: u64, capacity_bytes: Option<u64>) -> Result<(), Error> {
+        self.replies.clear();
+        self.effects = Effects::new(Pool::new(memory_bytes as usize));
+        let opener = SlabOpener::recover(config(&self.disk, memory_bytes, capacity_bytes));
+        self.slab = open(opener, &mut self.disk, &mut self.effects, &mut self.random, None).unwrap()?;
+        Ok(())
+    }
+
+    /// Hands over an operation; its number names the reply.
+    pub fn submit(&mut self, operation: Operation) -> u32 {
+        self.next += 1;
+        self.effects.begin(self.now);
+        let token = Token { slot: self.next, generation: 0 };
+        self.slab.accept(token, operation, &mut self.effects).expect("the shard is open");
+        self.next
+    }
+
+    /// Completes up to `count` requests, in random order, and ends the turn.
+    pub fn turn(&mut self, count: u64) {
+        self.now.mono.0 += 1_000_000;
+        self.effects.begin(self.now);
+        for _ in 0..count.min(self.disk.in_flight() as u64) {
+            let (io, outcome) = self.disk.complete(self.random.below(self.disk.in_flight() as u64) as usize);
+            self.slab.complete(io, outcome, &mut self.effects);
+        }
+        self.slab.turn_end(Budget::default(), &mut self.effects);
+        self.disk.submit(&mut self.effects.requests);
+        for (token, reply) in self.effects.replies.drain(..) {
+            assert!(self.replies.insert(token.slot, reply).is_none(), "a second reply for {token:?}");
+        }
+    }
+
+    /// Runs until the operation is answered.
+    pub fn wait(&mut self, number: u32) -> Reply {
+        for _ in 0..100_000 {
+            if let Some(reply) = self.replies.remove(&number) {
+                return reply;
+            }
+            self.turn(4);
+        }
+        panic!("operation {number} is never answered: {:#?}", self.slab);
+    }
+
+    pub fn run(&mut self, operation: Operation) -> Reply {
+        let number = self.submit(operation);
+        self.wait(number)
+    }
+
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Reply {
+        self.run(put_operation(key, value, Expiry::NEVER, Level::PowerLoss))
+    }
+
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        match self.run(Operation::Get { key: self::key(key), part: stratakv_engine::RecordPart::Whole }) {
+            Reply::Record(record) => Ok(record.map(|record| record.value.to_bytes().to_vec())),
+            Reply::Failed(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn delete(&mut self, key: &[u8]) -> Reply {
+        self.run(delete_operation(key, Level::PowerLoss))
+    }
+
+    /// Turns until nothing is in flight.
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            self.turn(64);
+            if self.disk.in_flight() == 0 {
+                self.turn(0);
+                if self.disk.in_flight() == 0 {
+                    return;
+                }
+            }
+        }
+        panic!("never at rest");
+    }
+
+    pub fn close(&mut self) {
+        self.effects.begin(self.now);
+        self.slab.close(&mut self.effects);
+        for _ in 0..10_000 {
+            if self.slab.is_closed() {
+                return;
+            }
+            self.turn(64);
+        }
+        panic!("never closed: {:#?}", self.slab);
+    }
+}
+
+pub fn key(bytes: &[u8]) -> Key {
+    Key::new(stratakv_base::CollectionId(0), bytes).unwrap()
+}
+
+pub fn put_operation(key: &[u8], value: &[u8], expiry: Expiry, level: Level) -> Operation {
+    let kind = stratakv_engine::ChangeKind::Put { value: bytes::Bytes::copy_from_slice(value), flags: 0, expiry };
+    write(key, stratakv_engine::Expect::Any, kind, level)
+}
+
+pub fn delete_operation(key: &[u8], level: Level) -> Operation {
+    write(key, stratakv_engine::Expect::Any, stratakv_engine::ChangeKind::Delete, level)
+}
+
+pub fn write(key: &[u8], expect: stratakv_engine::Expect, kind: stratakv_engine::ChangeKind, level: Level) -> Operation {
+    let changes = vec![stratakv_engine::Change { key: self::key(key), expect, kind }];
+    Operation::Write { changes, level, txn: None }
+}
