@@ -15,11 +15,13 @@ use crate::opening::OpenArguments;
 
 /// Write every record as a line of JSON, in order of the keys
 #[derive(Args)]
-#[command(after_help = "Examples:\n  stratakv dump > backup.jsonl\n  stratakv dump --prefix user: | stratakv load --data copy -
+#[command(
+    after_help = "Examples:\n  stratakv dump > backup.jsonl\n  stratakv dump --prefix user: | stratakv load --data copy -
 
 A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are not UTF-8 stand in
 \"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) are left out when 0. Versions are not kept.
-`dump` after `load` gives the same lines. Damaged records end the dump with exit code 4.")]
+`dump` after `load` gives the same lines. Damaged records end the dump with exit code 4."
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,

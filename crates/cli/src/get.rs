@@ -12,9 +12,11 @@ use crate::{Output, key};
 
 /// Print the value of a key, byte for byte
 #[derive(Args)]
-#[command(after_help = "Examples:\n  stratakv get user:1\n  stratakv get --json user:1\n  stratakv get --base64 AP8= > value.bin
+#[command(
+    after_help = "Examples:\n  stratakv get user:1\n  stratakv get --json user:1\n  stratakv get --base64 AP8= > value.bin
 
-Exit code 3 if there is no such key.")]
+Exit code 3 if there is no such key."
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,

@@ -15,6 +15,9 @@ pub(crate) fn bytes(argument: &OsString, base64: bool) -> Result<Vec<u8>, Failur
         return Ok(raw);
     }
     STANDARD.decode(&raw).map_err(|error| {
-        Failure::usage(format!("`{}` is not base64 ({error}): give it padded, in the standard alphabet", raw.escape_ascii()))
+        Failure::usage(format!(
+            "`{}` is not base64 ({error}): give it padded, in the standard alphabet",
+            raw.escape_ascii()
+        ))
     })
 }

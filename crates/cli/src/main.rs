@@ -5,7 +5,7 @@
 mod check;
 mod completions;
 mod del;
-// mod doctor;
+mod doctor;
 mod dump;
 mod failure;
 mod get;
@@ -68,7 +68,7 @@ enum Command {
     Dump(dump::Arguments),
     Stats(stats::Arguments),
     Check(check::Arguments),
-//    Doctor(doctor::Arguments),
+    Doctor(doctor::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -83,7 +83,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
-//        Command::Doctor(arguments) => doctor::run(&arguments, output),
+        Command::Doctor(arguments) => doctor::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
 }

@@ -14,11 +14,13 @@ use crate::{Output, key, text};
 
 /// List keys and values in order of their bytes
 #[derive(Args)]
-#[command(after_help = "Examples:\n  stratakv scan --prefix user: --limit 10\n  stratakv scan --from a --to b --reverse --keys-only
+#[command(
+    after_help = "Examples:\n  stratakv scan --prefix user: --limit 10\n  stratakv scan --from a --to b --reverse --keys-only
   stratakv scan --json --prefix user: | jq -r .value
 
 Without --json: key, tab, value; a line for each record, with control characters, backslashes and bytes that are not
-UTF-8 escaped as in Rust. No snapshot: each record as it is when it is reached.")]
+UTF-8 escaped as in Rust. No snapshot: each record as it is when it is reached."
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,

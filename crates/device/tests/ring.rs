@@ -381,6 +381,16 @@ on_every_ring!(
 );
 
 #[test]
+fn an_io_uring_refuses_a_second_thread_and_says_why() {
+    let mut ring = open_ring(RingKind::IoUring, 8).unwrap();
+    let wait = Wait::For { completions: 1, timeout: Some(Duration::from_millis(1)) };
+    ring.submit(wait).unwrap();
+    // The drop at the other thread's end must not hang either.
+    let refusal = thread::spawn(move || ring.submit(wait).unwrap_err()).join().unwrap();
+    assert!(refusal.to_string().contains("another thread"), "{refusal}");
+}
+
+#[test]
 fn the_second_opener_of_a_volume_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("v");

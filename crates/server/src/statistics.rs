@@ -1,6 +1,7 @@
 //! The answers of `stats`.
 
 use stratakv_base::Wall;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_protocol::memcache::{Statistics, reply};
 
 use crate::counters::Counters;
@@ -46,12 +47,13 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     reply::stat(out, "accepting_conns", 1);
     reply::stat(out, "threads", shared.counters.len());
     let engine = shared.store.stats();
-    let known = |names: &[&str]| {
-        engine.iter().find(|statistic| names.contains(&statistic.name)).map_or(0, |statistic| statistic.value)
-    };
-    reply::stat(out, "limit_maxbytes", known(&["limit_bytes", "capacity_bytes", "memory_bytes"]));
-    reply::stat(out, "curr_items", known(&["items", "records", "keys"]));
-    reply::stat(out, "bytes", known(&["live_bytes", "used_bytes"]));
+    let known = |name| engine.iter().find(|statistic| statistic.name == name).map_or(0, |statistic| statistic.value);
+    // Where memcached has memory these have the medium: what the store has taken of it, and what of that holds records.
+    let usable_bytes = known("usable_bytes");
+    let free_bytes = (known("pages_free") + known("pages_limbo")) * PAGE_BYTES as u64;
+    reply::stat(out, "limit_maxbytes", usable_bytes);
+    reply::stat(out, "bytes", usable_bytes.saturating_sub(free_bytes));
+    reply::stat(out, "curr_items", known("records"));
     reply::stat(out, "evictions", 0);
     for statistic in &engine {
         reply::stat(out, statistic.name, statistic.value);

@@ -284,11 +284,18 @@ fn a_compare_and_swap_with_the_version_that_gets_told() {
 #[test]
 fn statistics_are_counted() {
     let bench = Bench::new();
-    converse(bench.address(), b"set a 0 0 1\r\n1\r\nget a b\r\ndelete a\r\n");
+    converse(bench.address(), b"set a 0 0 1\r\n1\r\nset c 0 0 1\r\n1\r\nget a b\r\ndelete a\r\n");
     let text = String::from_utf8(converse(bench.address(), b"stats\r\n")).unwrap();
-    for expected in
-        ["cmd_get 2", "cmd_set 1", "get_hits 1", "get_misses 1", "delete_hits 1", "threads 2", "total_connections 2"]
-    {
+    for expected in [
+        "cmd_get 2",
+        "cmd_set 2",
+        "curr_items 1",
+        "get_hits 1",
+        "get_misses 1",
+        "delete_hits 1",
+        "threads 2",
+        "total_connections 2",
+    ] {
         assert!(text.contains(&format!("STAT {expected}\r\n")), "{expected}:\n{text}");
     }
     assert!(text.ends_with("END\r\n"));

@@ -122,6 +122,8 @@ impl Groups {
 struct Batch {
     writes: Vec<(u32, Vec<Part>)>,
     next: u32,
+    /// Contains the head of a run whose other slices were written earlier.
+    has_body: bool,
 }
 
 impl Batch {
@@ -163,7 +165,8 @@ impl Slab {
             let number = self.groups.sealed;
             let volatile = self.config.geometry.volatile_cache;
             let needs_flush = volatile && level == Level::PowerLoss;
-            let through = needs_flush && batch.writes.len() == 1;
+            // Write-through covers its own write only, not the slices of a run that were written before.
+            let through = needs_flush && batch.writes.len() == 1 && !batch.has_body;
             self.groups.in_flight.push_back(Group {
                 number,
                 last_sequence: self.counter,
@@ -217,6 +220,7 @@ impl Slab {
             *level = (*level).max(run.level);
             let sequence = self.next_number();
             let first = run.first;
+            batch.has_body |= run.has_body();
             let (parts, change) = run.seal(&self.config.uuid, (sequence, self.groups.durable_sequence));
             batch.alone(first, parts);
             members.push(Member::Run { change });

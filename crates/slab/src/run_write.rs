@@ -66,6 +66,11 @@ impl RunWrites {
 }
 
 impl ReadyRun {
+    /// Whether slices were written ahead of the head.
+    pub(crate) fn has_body(&self) -> bool {
+        self.shape.slices > self.shape.head_slices()
+    }
+
     /// The head's slices, complete, and the change they make durable.
     pub(crate) fn seal(mut self, uuid: &[u8; 16], sequences: (u64, u64)) -> (Vec<Part>, Change) {
         let key = self.change.key.encoded();

@@ -411,7 +411,8 @@ fn run(seed: u64) {
 /// Seeds that failed once.
 #[test]
 fn seeds_that_failed_once() {
-    for seed in [] {
+    // 183: a run's head was written through, its other slices were not flushed.
+    for seed in [183] {
         run(seed);
     }
 }

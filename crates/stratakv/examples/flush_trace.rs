@@ -110,13 +110,17 @@ fn judge(trace: &str) -> Found {
             found.batches += 1;
             found.held += usize::from(written && durable);
         } else if let Some(event) = line.split("block_rq_complete: ").nth(1) {
-            let kind = event.split_whitespace().nth(1).unwrap_or_default();
+            let mut words = event.split_whitespace();
+            let kind = words.nth(1).unwrap_or_default();
+            let sectors = words.skip_while(|word| *word != "+").nth(1).unwrap_or_default();
+            // The empty write that carried a flush completes too; M marks the file system's own blocks, which hold none of our data.
+            let data = sectors != "0" && !kind.contains('M');
             let (flush, rest) = kind.strip_prefix('F').map_or((false, kind), |rest| (true, rest));
             if flush {
                 found.flushes += 1;
                 durable = true;
             }
-            if let Some(flags) = rest.strip_prefix('W') {
+            if let Some(flags) = rest.strip_prefix('W').filter(|_| data) {
                 found.writes += 1;
                 written = true;
                 let fua = flags.contains('F');
@@ -137,7 +141,8 @@ mod tests {
     const ACK: &str = "x-1 [0] 1.4: tracing_mark_write: ack 1\n";
     const WRITE: &str = "x-1 [0] 1.1: block_rq_complete: 254,0 WS () 8 + 8 none,0,0 [0]\n";
     const FUA: &str = "x-1 [0] 1.1: block_rq_complete: 254,0 WFS () 8 + 8 none,0,0 [0]\n";
-    const FLUSH: &str = "x-1 [0] 1.2: block_rq_complete: 254,0 FF () 0 + 0 none,0,0 [0]\n";
+    const FLUSH: &str = "x-1 [0] 1.2: block_rq_complete: 254,0 FF () 0 + 0 none,0,0 [0]\n\
+                         x-1 [0] 1.2: block_rq_complete: 254,0 WS () 0 + 0 be,0,4 [0]\n";
 
     #[test]
     fn a_missing_or_early_flush_is_seen() {

@@ -1,0 +1,246 @@
+//! Measurements on a temporary file, through the same rings the store uses.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stratakv_base::random::Random;
+use stratakv_device::ring::RingKind;
+use stratakv_device::volume::OpenMode;
+use stratakv_device::{
+    Block, Class, Completion, DiskOutcome, DiskRequest, Geometry, IoFault, Part, Pool, Ring, Volume, Wait,
+};
+use stratakv_device::{open_ring, sync};
+
+use crate::failure::Failure;
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+const FLUSHES: u64 = 50;
+
+/// What to measure.
+pub(super) struct Run<'a> {
+    pub(super) directory: &'a Path,
+    /// A multiple of 1 MiB.
+    pub(super) file_bytes: u64,
+    pub(super) length: Duration,
+    pub(super) ring: RingKind,
+}
+
+/// One load.
+#[derive(Debug)]
+pub(super) struct Figures {
+    pub(super) iops: f64,
+    pub(super) latency_us_p50: f64,
+    pub(super) latency_us_p99: f64,
+}
+
+/// All of them.
+pub(super) struct Measured {
+    pub(super) geometry: Geometry,
+    pub(super) direct: bool,
+    pub(super) ring: &'static str,
+    pub(super) file_bytes: u64,
+    pub(super) fdatasync_us_p50: f64,
+    pub(super) dsync_us_p50: f64,
+    pub(super) read_1: Figures,
+    pub(super) read_64: Figures,
+    pub(super) write_1: Figures,
+    pub(super) write_64: Figures,
+}
+
+pub(super) fn measure(run: &Run<'_>) -> Result<Measured, Failure> {
+    let bench = Bench::prepare(run)?;
+    let (read_1, ring) = bench.load(Kind::Read, 1)?;
+    Ok(Measured {
+        geometry: bench.volume.geometry().clone(),
+        direct: bench.volume.is_direct(),
+        ring,
+        file_bytes: run.file_bytes,
+        fdatasync_us_p50: bench.flush_cost_us(false)?,
+        dsync_us_p50: bench.flush_cost_us(true)?,
+        read_1,
+        read_64: bench.load(Kind::Read, 64)?.0,
+        write_1: bench.load(Kind::Write, 1)?.0,
+        write_64: bench.load(Kind::Write, 64)?.0,
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+}
+
+struct Bench<'a> {
+    run: &'a Run<'a>,
+    path: PathBuf,
+    volume: Arc<Volume>,
+    pool: Pool,
+    /// What is written: not zeros, which some devices treat apart.
+    page: Arc<Block>,
+}
+
+fn median_us(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    percentile_us(&times, 0.5)
+}
+
+/// Of sorted times; 0 if there are none.
+fn percentile_us(sorted: &[Duration], share: f64) -> f64 {
+    let at = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
+    sorted.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+}
+
+impl<'a> Bench<'a> {
+    /// Makes the file, takes its name away (so that it is gone when the program ends), and fills it.
+    fn prepare(run: &'a Run<'a>) -> Result<Bench<'a>, Failure> {
+        let path = run.directory.join(format!(".stratakv-doctor-{}", std::process::id()));
+        let cannot = |what: &str, error: io::Error| {
+            Failure::failed(format!("cannot {what} a temporary file in {}: {error}", run.directory.display()))
+        };
+        let space = rustix::fs::statvfs(run.directory).map_err(|error| cannot("make", error.into()))?;
+        let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        if free_bytes < run.file_bytes + 16 * MIB {
+            let (free, wanted) = (free_bytes / MIB, run.file_bytes / MIB);
+            return Err(Failure::failed(format!(
+                "{} has {free} MiB free, the measurement wants {wanted}: name another directory, or a smaller --file-bytes",
+                run.directory.display()
+            )));
+        }
+        let mode = OpenMode { create: true, read_only: false };
+        let volume = Volume::open(&path, mode).map_err(|error| cannot("make", error));
+        let removed = std::fs::remove_file(&path);
+        let volume = Arc::new(volume?);
+        removed.map_err(|error| cannot("unlink", error))?;
+        let pool = Pool::new(16 << 20);
+        let page = Arc::new(random_block(&pool, Class::Page)?);
+        let bench = Bench { run, path, volume, pool, page };
+        bench.fill()?;
+        Ok(bench)
+    }
+
+    fn fill(&self) -> Result<(), Failure> {
+        let slice = Arc::new(random_block(&self.pool, Class::Slice)?);
+        let parts: Vec<Part> = (0..MIB / slice.len() as u64).map(|_| Part::whole(Arc::clone(&slice))).collect();
+        for offset in (0..self.run.file_bytes).step_by(MIB as usize) {
+            self.execute(DiskRequest::Write { offset, parts: parts.clone(), durable: false })?;
+        }
+        self.execute(DiskRequest::Flush)
+    }
+
+    fn execute(&self, request: DiskRequest) -> Result<(), Failure> {
+        self.ended(&sync::execute(&self.volume, request))
+    }
+
+    fn ended(&self, outcome: &DiskOutcome) -> Result<(), Failure> {
+        let (what, result): (_, &Result<(), IoFault>) = match outcome {
+            DiskOutcome::Read(_, result) => ("read", result),
+            DiskOutcome::Write(result) => ("write", result),
+            DiskOutcome::Flush(result) => ("flush", result),
+            DiskOutcome::Discard(result) => ("discard", result),
+        };
+        (*result).map_err(|fault| Failure::failed(format!("a {what} of {} failed: {fault}", self.path.display())))
+    }
+
+    fn write_of_page(&self, random: &mut Random, durable: bool) -> DiskRequest {
+        let offset = random.below(self.run.file_bytes / PAGE) * PAGE;
+        DiskRequest::Write { offset, parts: vec![Part::whole(Arc::clone(&self.page))], durable }
+    }
+
+    /// Median time until one page is durable.
+    fn flush_cost_us(&self, dsync: bool) -> Result<f64, Failure> {
+        let mut random = Random::new(1);
+        let mut times = Vec::new();
+        for _ in 0..FLUSHES {
+            let started = Instant::now();
+            self.execute(self.write_of_page(&mut random, dsync))?;
+            if !dsync {
+                self.execute(DiskRequest::Flush)?;
+            }
+            times.push(started.elapsed());
+        }
+        Ok(median_us(times))
+    }
+
+    fn request(&self, kind: Kind, random: &mut Random) -> Result<DiskRequest, Failure> {
+        if kind == Kind::Write {
+            return Ok(self.write_of_page(random, false));
+        }
+        let block = self.pool.take(Class::Page).ok_or_else(no_block)?;
+        Ok(DiskRequest::Read { offset: random.below(self.run.file_bytes / PAGE) * PAGE, block, len: PAGE as u32 })
+    }
+
+    /// Keeps `depth` requests in flight; waits for a quarter of them at a time, as the store does.
+    fn load(&self, kind: Kind, depth: u64) -> Result<(Figures, &'static str), Failure> {
+        let broken = |error: io::Error| Failure::failed(format!("the I/O ring failed: {error}"));
+        let mut ring = open_ring(self.run.ring, 64).map_err(broken)?;
+        let mut random = Random::new(depth);
+        let mut begun = vec![Instant::now(); depth as usize];
+        let mut times = Vec::new();
+        let mut completions = Vec::new();
+        let started = Instant::now();
+        for tag in 0..depth {
+            self.begin(ring.as_mut(), kind, tag, &mut begun, &mut random)?;
+        }
+        let wait = Wait::For { completions: (depth as u32 / 4).max(1), timeout: Some(Duration::from_secs(10)) };
+        while ring.in_flight() > 0 {
+            ring.submit(wait).map_err(broken)?;
+            ring.reap(&mut completions);
+            let more = started.elapsed() < self.run.length;
+            for completion in completions.drain(..) {
+                let Completion::Disk { tag, outcome } = completion else { continue };
+                self.ended(&outcome)?;
+                drop(outcome);
+                times.push(begun[tag as usize].elapsed());
+                if more {
+                    self.begin(ring.as_mut(), kind, tag, &mut begun, &mut random)?;
+                }
+            }
+        }
+        let iops = times.len() as f64 / started.elapsed().as_secs_f64();
+        times.sort_unstable();
+        let (latency_us_p50, latency_us_p99) = (percentile_us(&times, 0.5), percentile_us(&times, 0.99));
+        Ok((Figures { iops, latency_us_p50, latency_us_p99 }, ring.name()))
+    }
+
+    fn begin(
+        &self,
+        ring: &mut dyn Ring,
+        kind: Kind,
+        tag: u64,
+        begun: &mut [Instant],
+        random: &mut Random,
+    ) -> Result<(), Failure> {
+        begun[tag as usize] = Instant::now();
+        ring.disk(tag, &self.volume, self.request(kind, random)?);
+        Ok(())
+    }
+}
+
+fn no_block() -> Failure {
+    Failure::failed("no memory for an I/O block")
+}
+
+fn random_block(pool: &Pool, class: Class) -> Result<Block, Failure> {
+    let mut block = pool.take(class).ok_or_else(no_block)?;
+    Random::new(0).fill(&mut block);
+    Ok(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_sorted_times() {
+        let times: Vec<_> = (1..=100).map(Duration::from_micros).collect();
+        assert_eq!((percentile_us(&times, 0.5).round(), percentile_us(&times, 0.99).round()), (51.0, 100.0));
+        assert_eq!(percentile_us(&[], 0.5), 0.0);
+        assert_eq!(
+            median_us(vec![Duration::from_micros(9), Duration::from_micros(1), Duration::from_micros(5)]).round(),
+            5.0
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! `stratakv doctor`: what this kernel and this disk can do, measured, with advice.
+
+mod advice;
+mod measure;
+mod system;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use stratakv_base::quantity::{format_bytes, parse_bytes};
+
+use crate::Output;
+use crate::failure::Failure;
+use crate::opening::Io;
+use measure::{Figures, Measured, Run};
+use system::System;
+
+/// Tell what this kernel and the disk under a directory can do, and what to change
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
+
+Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, and takes about ten seconds. Run
+it while nothing else uses the disk.")]
+pub(crate) struct Arguments {
+    /// A directory on the disk in question
+    #[arg(default_value = ".")]
+    directory: PathBuf,
+    /// Size of the temporary file
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
+    file_bytes: u64,
+    /// Length of each of the four measurements
+    #[arg(long, default_value_t = 1.5)]
+    seconds: f64,
+    /// What carries the I/O
+    #[arg(long, value_enum, default_value_t)]
+    io: Io,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if !(0.01..=600.0).contains(&arguments.seconds) {
+        return Err(Failure::usage("--seconds: 0.01 to 600"));
+    }
+    if !((1 << 20)..=(1 << 40)).contains(&arguments.file_bytes) {
+        return Err(Failure::usage("--file-bytes: 1M to 1T"));
+    }
+    let run = Run {
+        directory: &arguments.directory,
+        file_bytes: arguments.file_bytes >> 20 << 20,
+        length: Duration::from_secs_f64(arguments.seconds),
+        ring: arguments.io.into(),
+    };
+    let system = System::read();
+    let measured = measure::measure(&run)?;
+    let advice = advice::advice(&system, &measured);
+    let report = Report { arguments, system: &system, measured: &measured, advice: &advice };
+    let written = if arguments.json { report.write_json(output) } else { report.write_text(output) };
+    written.map_err(Failure::output)
+}
+
+struct Report<'a> {
+    arguments: &'a Arguments,
+    system: &'a System,
+    measured: &'a Measured,
+    advice: &'a [String],
+}
+
+fn figures_json(figures: &Figures) -> serde_json::Value {
+    json!({ "iops": figures.iops, "latency_us_p50": figures.latency_us_p50, "latency_us_p99": figures.latency_us_p99 })
+}
+
+impl Report<'_> {
+    fn write_json(&self, output: &mut Output) -> io::Result<()> {
+        let (system, measured) = (self.system, self.measured);
+        let geometry = &measured.geometry;
+        let object = json!({
+            "directory": self.arguments.directory.to_string_lossy(),
+            "kernel": system.kernel, "cores": system.cores,
+            "io_uring": system.io_uring.is_ok(), "io_uring_refusal": system.io_uring.as_ref().err(),
+            "memlock_bytes": system.memlock_bytes, "open_files": system.open_files,
+            "device": geometry.device, "file_system": geometry.file_system, "o_direct": measured.direct,
+            "sector_bytes": geometry.sector_bytes, "physical_block_bytes": geometry.physical_block_bytes,
+            "atomic_write_bytes": geometry.atomic_write_bytes, "volatile_cache": geometry.volatile_cache,
+            "rotational": geometry.rotational, "survives_power_loss": geometry.survives_power_loss,
+            "ring": measured.ring, "file_bytes": measured.file_bytes,
+            "write_then_fdatasync_us_p50": measured.fdatasync_us_p50, "write_dsync_us_p50": measured.dsync_us_p50,
+            "read_depth_1": figures_json(&measured.read_1), "read_depth_64": figures_json(&measured.read_64),
+            "write_depth_1": figures_json(&measured.write_1), "write_depth_64": figures_json(&measured.write_64),
+            "advice": self.advice,
+        });
+        writeln!(output, "{object}")
+    }
+
+    fn write_text(&self, output: &mut Output) -> io::Result<()> {
+        let (system, measured) = (self.system, self.measured);
+        let geometry = &measured.geometry;
+        let yes = |yes: bool| if yes { "yes" } else { "no" };
+        let unknown = || "unknown".to_owned();
+        let io_uring = match &system.io_uring {
+            Ok(()) => "allowed".to_owned(),
+            Err(refusal) => format!("refused: {}", refusal.why),
+        };
+        let atomic = match geometry.atomic_write_bytes {
+            0 => "none promised".to_owned(),
+            bytes => format_bytes(u64::from(bytes)),
+        };
+        let memlock = system.memlock_bytes.map_or("unlimited".to_owned(), format_bytes);
+        let rows = [
+            ("kernel", system.kernel.clone()),
+            ("cores", system.cores.to_string()),
+            ("io_uring", io_uring),
+            ("locked memory", memlock),
+            ("open files", system.open_files.map_or("unlimited".to_owned(), |files| files.to_string())),
+            ("directory", self.arguments.directory.display().to_string()),
+            ("device", geometry.device.clone().unwrap_or_else(unknown)),
+            ("file system", geometry.file_system.clone().unwrap_or_else(unknown)),
+            ("direct I/O", yes(measured.direct).to_owned()),
+            ("sector", format!("{} B", geometry.sector_bytes)),
+            ("physical block", format!("{} B", geometry.physical_block_bytes)),
+            ("atomic write", atomic),
+            ("volatile cache", format!("{} (as far as the system tells)", yes(geometry.volatile_cache))),
+            ("rotating", yes(geometry.rotational).to_owned()),
+        ];
+        for (name, value) in rows {
+            writeln!(output, "{name:<24} {value}")?;
+        }
+        writeln!(output, "\nMeasured on a file of {}, I/O by {}:", format_bytes(measured.file_bytes), measured.ring)?;
+        writeln!(output, "{:<32} {:>8.0} µs median", "4 KiB write, then fdatasync", measured.fdatasync_us_p50)?;
+        writeln!(output, "{:<32} {:>8.0} µs median", "4 KiB write with RWF_DSYNC", measured.dsync_us_p50)?;
+        for (name, figures) in [
+            ("4 KiB random read, depth 1", &measured.read_1),
+            ("4 KiB random read, depth 64", &measured.read_64),
+            ("4 KiB random write, depth 1", &measured.write_1),
+            ("4 KiB random write, depth 64", &measured.write_64),
+        ] {
+            let Figures { iops, latency_us_p50, latency_us_p99 } = figures;
+            writeln!(
+                output,
+                "{name:<32} {iops:>8.0} IOPS   p50 {latency_us_p50:>6.0} µs   p99 {latency_us_p99:>6.0} µs"
+            )?;
+        }
+        writeln!(output)?;
+        match self.advice {
+            [] => writeln!(output, "Nothing to change."),
+            advice => advice.iter().try_for_each(|line| writeln!(output, "- {line}")),
+        }
+    }
+}

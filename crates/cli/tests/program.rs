@@ -1,0 +1,390 @@
+//! The program as its users see it: arguments, exit codes, stdout and stderr.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
+
+fn command(data: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.env("STRATAKV_DATA", data).env_remove("STRATAKV_LOG").args(arguments);
+    command
+}
+
+fn run(data: &Path, arguments: &[&str]) -> Output {
+    command(data, arguments).output().unwrap()
+}
+
+fn feed(data: &Path, arguments: &[&str], input: &[u8]) -> Output {
+    let mut child =
+        command(data, arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A program that refuses its arguments does not read; what it says is looked at below.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("killed: {output:?}"))
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs it, expects success, returns stdout.
+fn ok(data: &Path, arguments: &[&str]) -> Vec<u8> {
+    let output = run(data, arguments);
+    assert_eq!(code(&output), 0, "{arguments:?}: {}", stderr(&output));
+    output.stdout
+}
+
+fn put(data: &Path, arguments: &[&str]) {
+    // Tests run on tmpfs too, where power_loss is refused.
+    let mut all = vec!["put", "--durability", "process_crash"];
+    all.extend(arguments);
+    assert_eq!(ok(data, &all), b"");
+}
+
+fn load(data: &Path, arguments: &[&str], input: &[u8]) -> Output {
+    let mut all = vec!["load", "--durability", "process_crash"];
+    all.extend(arguments);
+    feed(data, &all, input)
+}
+
+fn directory() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    (directory, data)
+}
+
+#[test]
+fn usage_errors_exit_with_2_and_create_nothing() {
+    let (_directory, data) = directory();
+    let cases: [&[&str]; 9] = [
+        &[],
+        &["frobnicate"],
+        &["get"],
+        &["put", "key"],
+        &["put", "", "value"],
+        &["put", "key", "value", "--if-absent", "--if-version", "3"],
+        &["put", "key", "value", "--base64"],
+        &["serve", "--memcache", "0.0.0.0:0"],
+        &["scan", "--prefix", "a", "--from", "b"],
+    ];
+    for arguments in cases {
+        let output = run(&data, arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}");
+    }
+    assert!(!data.exists());
+    let refused = run(&data, &["serve", "--memcache", "0.0.0.0:0"]);
+    assert!(stderr(&refused).contains("--insecure"), "{}", stderr(&refused));
+}
+
+#[test]
+fn help_tells_exit_codes_and_examples() {
+    let (_directory, data) = directory();
+    let help = String::from_utf8(ok(&data, &["--help"])).unwrap();
+    for part in ["Exit codes:", "4  corruption", "Examples:", "serve", "doctor"] {
+        assert!(help.contains(part), "no `{part}` in {help}");
+    }
+    for subcommand in ["serve", "get", "put", "del", "scan", "load", "dump", "stats", "check", "doctor", "completions"]
+    {
+        let help = String::from_utf8(ok(&data, &[subcommand, "--help"])).unwrap();
+        assert!(help.contains("Examples:"), "{subcommand}: {help}");
+    }
+    assert!(ok(&data, &["completions", "bash"]).starts_with(b"_stratakv()"));
+}
+
+#[test]
+fn what_is_not_there_exits_with_3() {
+    let (_directory, data) = directory();
+    for arguments in [&["get", "key"][..], &["scan"], &["dump"], &["stats"], &["check"], &["del", "key"]] {
+        let output = run(&data, arguments);
+        assert_eq!(code(&output), 3, "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("no store"), "{}", stderr(&output));
+    }
+    put(&data, &["here", "1"]);
+    let absent = run(&data, &["get", "absent"]);
+    assert_eq!((code(&absent), absent.stdout.len()), (3, 0));
+    assert!(stderr(&absent).contains("absent"));
+    assert_eq!(code(&run(&data, &["del", "--durability", "process_crash", "absent", "here"])), 3);
+    assert_eq!(code(&run(&data, &["get", "here"])), 3, "the other key is deleted all the same");
+}
+
+#[test]
+fn values_come_back_byte_for_byte() {
+    let (directory, data) = directory();
+    put(&data, &["text", "Ada"]);
+    assert_eq!(ok(&data, &["get", "text"]), b"Ada");
+
+    let bytes: Vec<u8> = (0..300_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let file = directory.path().join("value");
+    std::fs::write(&file, &bytes).unwrap();
+    put(&data, &["file", "--file", file.to_str().unwrap(), "--flags", "7"]);
+    assert_eq!(ok(&data, &["get", "file"]), bytes);
+
+    let fed = feed(&data, &["put", "--durability", "process_crash", "stdin", "-"], b"\x00\xff\n");
+    assert_eq!(code(&fed), 0, "{}", stderr(&fed));
+    assert_eq!(ok(&data, &["get", "stdin"]), b"\x00\xff\n");
+
+    put(&data, &["--base64", "AP8=", ""]);
+    assert_eq!(ok(&data, &["get", "--base64", "AP8="]), b"");
+    let line: serde_json::Value = serde_json::from_slice(&ok(&data, &["get", "--json", "file"])).unwrap();
+    assert_eq!((&line["key"], &line["flags"]), (&"file".into(), &7.into()));
+    assert!(line["version"].as_u64().is_some() && line["value_base64"].is_string() && line.get("expiry").is_none());
+}
+
+#[test]
+fn conditions_that_do_not_hold_change_nothing() {
+    let (_directory, data) = directory();
+    let put = |arguments: &[&str]| {
+        let mut all = vec!["put", "--durability", "process_crash", "key"];
+        all.extend(arguments);
+        code(&run(&data, &all))
+    };
+    assert_eq!(put(&["0", "--if-present"]), 3);
+    assert_eq!(put(&["0", "--if-version", "1"]), 3);
+    assert_eq!(put(&["1", "--if-absent"]), 0);
+    assert_eq!(put(&["2", "--if-absent"]), 1);
+    assert_eq!(ok(&data, &["get", "key"]), b"1");
+    let line: serde_json::Value = serde_json::from_slice(&ok(&data, &["get", "--json", "key"])).unwrap();
+    let version = line["version"].as_u64().unwrap();
+    assert_eq!(put(&["3", "--if-version", &(version + 1).to_string()]), 1);
+    assert_eq!(ok(&data, &["get", "key"]), b"1");
+    assert_eq!(put(&["4", "--if-version", &version.to_string()]), 0);
+    assert_eq!(put(&["5", "--if-present", "--ttl", "1000"]), 0);
+    let line: serde_json::Value = serde_json::from_slice(&ok(&data, &["get", "--json", "key"])).unwrap();
+    assert!(line["value"] == "5" && line["expiry"].as_u64().unwrap() > 1_700_000_000, "{line}");
+}
+
+#[test]
+fn scans_are_ordered_and_bounded() {
+    let (_directory, data) = directory();
+    let lines = "cab b a\ta".split(' ').chain(["ca"]).map(|key| serde_json::json!({ "key": key, "value": "v" }));
+    let input: String = lines.map(|line| format!("{line}\n")).collect();
+    assert_eq!(code(&load(&data, &[], input.as_bytes())), 0);
+    let scan = |arguments: &[&str]| {
+        let mut all = vec!["scan", "--keys-only"];
+        all.extend(arguments);
+        String::from_utf8(ok(&data, &all)).unwrap()
+    };
+    assert_eq!(scan(&[]), "a\\ta\nb\nca\ncab\n");
+    assert_eq!(scan(&["--reverse", "--limit", "2"]), "cab\nca\n");
+    assert_eq!(scan(&["--prefix", "ca"]), "ca\ncab\n");
+    assert_eq!(scan(&["--from", "b", "--to", "cab"]), "b\nca\n");
+    assert_eq!(scan(&["--prefix", "b", "--json"]), "{\"key\":\"b\"}\n");
+    assert_eq!(ok(&data, &["scan", "--prefix", "b"]), b"b\tv\n");
+}
+
+/// Keys and values of all kinds: text, bytes, empty, escapes, some pages long.
+fn mixed_lines() -> Vec<u8> {
+    let mut lines = String::new();
+    for i in 0..700u32 {
+        let value = match i % 4 {
+            0 => serde_json::json!({ "key": format!("näme \"{i:04}\"\n"), "value": "" }),
+            1 => {
+                serde_json::json!({ "key": format!("key{i:04}"), "value": "x\u{0}y".repeat(i as usize % 50), "flags": i })
+            }
+            // 0xFF first: no UTF-8.
+            2 => {
+                serde_json::json!({ "key_base64": format!("/w{:02}", i % 100).replace('%', "A"), "value_base64": "gIGC" })
+            }
+            _ => {
+                serde_json::json!({ "key": format!("big{i:04}"), "value": "z".repeat(20_000), "expiry": 4_000_000_000u32 })
+            }
+        };
+        lines.push_str(&format!("{value}\n"));
+    }
+    lines.into_bytes()
+}
+
+#[test]
+fn dump_and_load_give_back_every_byte() {
+    let (directory, data) = directory();
+    let loaded = load(&data, &["--shards-are-not-an-option"], b"");
+    assert_eq!(code(&loaded), 2);
+    let loaded = load(&data, &[], &mixed_lines());
+    assert_eq!(code(&loaded), 0, "{}", stderr(&loaded));
+    assert!(stderr(&loaded).contains("700 records"), "{}", stderr(&loaded));
+    assert!(loaded.stdout.is_empty());
+
+    let dump = ok(&data, &["dump"]);
+    assert!(dump.windows(10).any(|window| window == b"key_base64"));
+    let copy = directory.path().join("copy");
+    let loaded = load(&copy, &[], &dump);
+    assert_eq!(code(&loaded), 0, "{}", stderr(&loaded));
+    assert!(ok(&copy, &["dump"]) == dump, "the copy's dump differs");
+    assert_eq!(ok(&copy, &["get", "--base64", "/w02"]), b"\x80\x81\x82");
+
+    let file = directory.path().join("dump.jsonl");
+    std::fs::write(&file, ok(&data, &["scan", "--json"])).unwrap();
+    let again = directory.path().join("again");
+    ok(&again, &["load", "--durability", "process_crash", file.to_str().unwrap()]);
+    assert!(ok(&again, &["dump"]) == dump, "what `scan --json` gives can be loaded");
+}
+
+#[test]
+fn the_last_line_of_a_key_wins() {
+    let (_directory, data) = directory();
+    let input: String = (0..500).map(|i| format!("{{\"key\":\"same\",\"value\":\"{i}\"}}\n")).collect();
+    assert_eq!(code(&load(&data, &[], input.as_bytes())), 0);
+    assert_eq!(ok(&data, &["get", "same"]), b"499");
+}
+
+#[test]
+fn a_malformed_line_is_named() {
+    let (_directory, data) = directory();
+    let input = b"{\"key\":\"a\",\"value\":\"1\"}\n\n{\"key\":\"b\"}\n{\"key\":\"c\",\"value\":\"3\"}\n";
+    let stopped = load(&data, &[], input);
+    assert_eq!(code(&stopped), 1);
+    assert!(stderr(&stopped).contains("stdin: line 3: no `value`"), "{}", stderr(&stopped));
+    assert_eq!(ok(&data, &["scan"]), b"a\t1\n", "the lines before it are written, those after it are not");
+    let skipped = load(&data, &["--skip-errors"], input);
+    assert_eq!(code(&skipped), 0);
+    assert!(stderr(&skipped).contains("line 3") && stderr(&skipped).contains("1 bad lines passed over"));
+    assert_eq!(ok(&data, &["scan"]), b"a\t1\nc\t3\n");
+}
+
+#[test]
+fn a_sound_store_checks_and_tells_its_statistics() {
+    let (_directory, data) = directory();
+    assert_eq!(code(&load(&data, &[], &mixed_lines())), 0);
+    let records = ok(&data, &["dump"]).iter().filter(|byte| **byte == b'\n').count();
+    assert!(String::from_utf8(ok(&data, &["check"])).unwrap().ends_with("sound\n"));
+    let report: serde_json::Value = serde_json::from_slice(&ok(&data, &["check", "--json"])).unwrap();
+    assert_eq!((&report["sound"], &report["records"]), (&true.into(), &records.into()), "{report}");
+    let stats: serde_json::Value = serde_json::from_slice(&ok(&data, &["stats", "--json"])).unwrap();
+    assert_eq!(stats["clean"], true, "{stats}");
+    assert!(String::from_utf8(ok(&data, &["stats"])).unwrap().contains("shards"));
+}
+
+#[test]
+fn damage_exits_with_4_and_is_listed() {
+    let (_directory, data) = directory();
+    put(&data, &["key", &"needle".repeat(100)]);
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(12).position(|window| window == b"needleneedle") {
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    let checked = run(&data, &["check"]);
+    assert_eq!(code(&checked), 4, "{checked:?}");
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("damaged: "), "{checked:?}");
+    let json = run(&data, &["check", "--json"]);
+    assert_eq!(code(&json), 4);
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert!(report["sound"] == false && !report["damage"].as_array().unwrap().is_empty(), "{report}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let (_directory, data) = directory();
+    assert_eq!(code(&load(&data, &[], &mixed_lines())), 0);
+    let mut child = command(&data, &["dump"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 1];
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut first).unwrap();
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), stderr(&output).as_str()), (0, ""));
+}
+
+/// A server, killed when dropped.
+struct Serving {
+    child: std::process::Child,
+    lines: Vec<String>,
+    address: String,
+    // Kept open: the server writes to it.
+    _stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Serving {
+    fn start(data: &Path) -> Serving {
+        let arguments = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash", "--threads", "1"];
+        let mut child = command(data, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = Vec::new();
+        let address = loop {
+            let mut line = String::new();
+            assert!(
+                stdout.read_line(&mut line).unwrap() > 0,
+                "the server ended: {lines:?} {:?}",
+                child.wait_with_output()
+            );
+            lines.push(line.clone());
+            if let Some(address) = line.strip_prefix("memcache") {
+                break address.trim().to_owned();
+            }
+        };
+        Serving { child, lines, address, _stdout: stdout }
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap().success());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_served_store_is_locked_and_closes_in_order() {
+    for signal in ["-TERM", "-INT"] {
+        let (_directory, data) = directory();
+        let mut serving = Serving::start(&data);
+        let told = serving.lines.concat();
+        assert!(told.contains(data.to_str().unwrap()) && told.contains("I/O by"), "{told}");
+        for arguments in
+            [&["get", "key"][..], &["put", "key", "value"], &["check"], &["serve", "--memcache", "127.0.0.1:0"]]
+        {
+            let locked = run(&data, arguments);
+            assert_eq!(code(&locked), 5, "{arguments:?}: {}", stderr(&locked));
+            assert!(stderr(&locked).contains("another process"), "{}", stderr(&locked));
+        }
+        let mut client = std::net::TcpStream::connect(&serving.address).unwrap();
+        client.write_all(b"set key 5 0 5\r\nvalue\r\n").unwrap();
+        let mut answer = [0; 8];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"STORED\r\n");
+        serving.signal(signal);
+        assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+        assert_eq!(ok(&data, &["get", "key"]), b"value");
+        let stats: serde_json::Value = serde_json::from_slice(&ok(&data, &["stats", "--json"])).unwrap();
+        assert_eq!(stats["clean"], true, "{stats}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_exits_with_5_before_a_store_is_made() {
+    let (_directory, data) = directory();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = run(&data, &["serve", "--memcache", &address]);
+    assert_eq!(code(&output), 5, "{}", stderr(&output));
+    assert!(stderr(&output).contains(&address) && !data.exists());
+}
+
+#[test]
+fn doctor_measures_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let arguments = ["doctor", path, "--json", "--seconds", "0.02", "--file-bytes", "2M"];
+    let report: serde_json::Value = serde_json::from_slice(&ok(directory.path(), &arguments)).unwrap();
+    for load in ["read_depth_1", "read_depth_64", "write_depth_1", "write_depth_64"] {
+        assert!(report[load]["iops"].as_f64().unwrap() > 0.0, "{load}: {report}");
+    }
+    assert!(report["kernel"].as_str().unwrap().starts_with("Linux") && report["advice"].is_array());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    let missing = run(directory.path(), &["doctor", "/no/such/directory"]);
+    assert_eq!(code(&missing), 1, "{}", stderr(&missing));
+}
