@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "diagnostics of a program go to stderr")]
 
+mod bench;
 mod check;
 mod completions;
 mod del;
@@ -69,6 +70,7 @@ enum Command {
     Stats(stats::Arguments),
     Check(check::Arguments),
     Doctor(doctor::Arguments),
+    Bench(bench::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -84,6 +86,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, output),
+        Command::Bench(arguments) => bench::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
 }

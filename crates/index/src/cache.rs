@@ -2,7 +2,7 @@
 //!
 //! A table by linear hashing (Litwin, VLDB 1980): each insert adds at most one bucket and moves one chain, so growing never stops a
 //! request; the KVell paper (section 5.2) saw 100 ms spikes from a hash table that doubled, and fell back to a B-tree.
-//! The victim is chosen by CLOCK (second chance), with a bounded look. About 30 bytes a page, besides the page.
+//! The victim is chosen by CLOCK (second chance), with a bounded look. About 36 bytes a page, besides the page.
 
 use std::sync::Arc;
 
@@ -162,7 +162,7 @@ impl PageCache {
     }
 
     /// Forgets all pages whose block lies in `chunk`, and says how many: the chunk's memory goes back once its last block is dropped
-    /// ([`stratakv_device::Pool::retire_chunk`]). O(pages), some 2 ns each.
+    /// ([`stratakv_device::Pool::retire_chunk`]). O(pages), by one walk over the table that reads no block.
     pub fn drop_chunk(&mut self, chunk: ChunkId) -> usize {
         let before = self.len();
         // Downwards, as taking one moves the last slot, which is then one already seen, into its place.

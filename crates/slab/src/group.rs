@@ -110,6 +110,10 @@ impl Groups {
     fn has_work(&self) -> bool {
         !(self.queue.is_empty() && self.runs.is_empty() && self.kills.is_empty())
     }
+    /// Whether every group so far is durable, or will be before it is applied.
+    fn all_durable_when_applied(&self) -> bool {
+        self.durable == self.applied && self.in_flight.iter().all(|group| group.needs_flush || group.writes_through)
+    }
     /// The last group such that it and all before it are written.
     fn written(&self) -> (u64, u64) {
         let written = self.in_flight.iter().take_while(|group| group.writes_left == 0).last();
@@ -165,8 +169,10 @@ impl Slab {
             let number = self.groups.sealed;
             let volatile = self.config.geometry.volatile_cache;
             let needs_flush = volatile && level == Level::PowerLoss;
-            // Write-through covers its own write only, not the slices of a run that were written before.
-            let through = needs_flush && batch.writes.len() == 1 && !batch.has_body;
+            // Write-through covers its own write only: not the slices of a run that were written before, nor groups that were
+            // acknowledged without a flush, on which this one may rely.
+            let through =
+                needs_flush && batch.writes.len() == 1 && !batch.has_body && self.groups.all_durable_when_applied();
             self.groups.in_flight.push_back(Group {
                 number,
                 last_sequence: self.counter,

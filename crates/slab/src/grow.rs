@@ -127,7 +127,7 @@ impl Slab {
     fn write_zeroes(&mut self, effects: &mut Effects) {
         let Step::Zeroing { mut next, mut in_flight, fault } = self.growth.step else { return };
         if self.zeroes.is_none() {
-            self.zeroes = effects.block(Class::Slice).map(|mut block| {
+            self.zeroes = self.take_block(Class::Slice, effects).map(|mut block| {
                 block.fill(0);
                 Arc::new(block)
             });

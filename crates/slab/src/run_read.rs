@@ -224,7 +224,7 @@ impl Slab {
             return self.finish_run_read(read, effects);
         }
         while read.error.is_none() && self.run_reads.in_flight < self.config.depth.max(1) as usize {
-            let Some(block) = effects.block(Class::Slice) else {
+            let Some(block) = self.take_block(Class::Slice, effects) else {
                 if read.copy_out() {
                     continue;
                 }

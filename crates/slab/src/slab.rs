@@ -7,6 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
 use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{Corruption, Expiry, Key, Level, Mono};
+use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
     Budget, Capabilities, Capability, ChangeKind, Effects, Error, Io, Message, Operation, Outcome, Reply, Room, Shard,
@@ -170,15 +171,18 @@ impl Slab {
         if let Some(block) = effects.block(class) {
             return Some(block);
         }
-        if class == Class::Slice {
-            return None;
-        }
         for _ in 0..8 {
-            drop(self.cache.0.evict()?);
+            if class == Class::Slice {
+                break;
+            }
+            let Some(victim) = self.cache.0.evict() else { break };
+            drop(victim);
             if let Some(block) = effects.block(class) {
                 return Some(block);
             }
         }
+        // The next turn looks whether one class took everything.
+        self.next_budget_at = 0;
         None
     }
 
@@ -210,17 +214,28 @@ impl Slab {
         self.config.memory_bytes - (4 << 20).min(self.config.memory_bytes / 2)
     }
 
-    /// Gives the cache what the index leaves of the cap (NOTES rule 11).
+    /// Gives the cache what the index leaves of the cap (NOTES rule 11), and sees to it that a block of each class can be had: a pool
+    /// filled with blocks of one class would starve the other.
     fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
-        let left = self.config.memory_bytes.saturating_sub(self.index_bytes() + self.cache.0.footprint_bytes() as u64);
-        pool.set_limit_bytes(left as usize);
+        let used = self.index_bytes() + self.cache.0.footprint_bytes() as u64;
+        let left = (self.config.memory_bytes.saturating_sub(used) as usize).max(2 * CHUNK_BYTES);
+        let limit = left - CHUNK_BYTES;
+        pool.set_limit_bytes(limit);
         for _ in 0..4 {
-            if pool.held_bytes() <= pool.limit_bytes() {
+            if pool.held_bytes() <= left {
                 break;
             }
             let Some(chunk) = pool.retire_chunk() else { break };
             self.cache.0.drop_chunk(chunk);
+        }
+        let starved = [(Class::Slice, true), (Class::Page, self.cache.0.is_empty())];
+        for (class, _) in starved.into_iter().filter(|(_, starved)| *starved) {
+            if effects.block(class).is_none() {
+                pool.set_limit_bytes(pool.held_bytes() + CHUNK_BYTES);
+                drop(effects.block(class));
+                pool.set_limit_bytes(limit);
+            }
         }
     }
 

@@ -6,8 +6,10 @@ use super::system::System;
 /// Below this, io_uring cannot pin its buffers on kernels before 5.12.
 const MEMLOCK_BYTES_MIN: u64 = 8 << 20;
 const OPEN_FILES_MIN: u64 = 10_256;
-/// A drive that keeps its word without a capacitor takes longer than this, one with it less.
+/// Drives with power-loss protection take less than this, others more.
 const FLUSH_US_SLOW: f64 = 1000.0;
+/// No flush of a volatile cache to flash or disk is as quick as this.
+const FLUSH_US_QUICK: f64 = 100.0;
 
 pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
     let geometry = &measured.geometry;
@@ -43,13 +45,19 @@ pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
         geometry.rotational,
         "the system says that this disk rotates; random reads will be slow if that is true".into(),
     );
-    let slow = measured.fdatasync_us_p50.min(measured.dsync_us_p50) > FLUSH_US_SLOW;
     let flush_us = measured.fdatasync_us_p50.min(measured.dsync_us_p50);
     say(
-        slow,
+        flush_us > FLUSH_US_SLOW,
         format!(
             "a durable write takes {flush_us:.0} µs: keep many in flight, or use a drive with power-loss protection. \
              --durability process_crash does not wait for it, and loses what was acknowledged last at a power cut"
+        ),
+    );
+    say(
+        geometry.volatile_cache && geometry.survives_power_loss && flush_us < FLUSH_US_QUICK,
+        format!(
+            "a durable write takes only {flush_us:.0} µs although the disk is said to have a volatile cache: a hypervisor or drive may \
+             be ignoring flushes; ask whoever runs it before you rely on power_loss"
         ),
     );
     let gain = measured.read_64.iops / measured.read_1.iops.max(1.0);

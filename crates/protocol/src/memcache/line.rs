@@ -43,9 +43,10 @@ pub(super) fn words<const N: usize>(tokens: Tokens<'_>) -> Option<([&[u8]; N], u
     Some((words, count))
 }
 
-/// Whether `key` may be a key.
+/// Whether `key` may be a key. Control characters may be in it: the protocol's text forbids them, memcached takes them, and clients
+/// (libmemcached's memaslap) send them.
 pub(super) fn is_key(key: &[u8]) -> bool {
-    !key.is_empty() && key.len() <= KEY_BYTES_MAX && key.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
+    !key.is_empty() && key.len() <= KEY_BYTES_MAX && !key.contains(&0)
 }
 
 /// A decimal number without sign, or with `+` as strtoull takes it.

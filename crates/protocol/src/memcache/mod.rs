@@ -5,7 +5,7 @@
 //! depend on how the bytes were cut into pieces. [`reply`] writes the answers.
 //!
 //! Where it differs from memcached, on purpose:
-//! * keys with control characters (bytes below 0x21, 0x7f) are refused, as the protocol's text asks and memcached does not check;
+//! * a zero byte in a key is refused, where memcached takes the line to end there;
 //! * flags of more than 32 bits and lengths of more than 31 bits are refused, where memcached cuts them silently;
 //! * a line may have [`LINE_BYTES_MAX`] bytes, a line of get, gets, gat or gats [`GET_LINE_BYTES_MAX`], wherever packets end;
 //! * a refused `set` leaves the old value in place: a store is not a cache.

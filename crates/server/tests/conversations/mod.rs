@@ -103,11 +103,12 @@ pub const CONVERSATIONS: &[Conversation] = &[
     same("small statistics", "verbosity 1\r\nstats reset\r\n", "OK\r\nRESET\r\n"),
     same("a browser is hung up on", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", ""),
     ours("a browser's post is hung up on before its body", "POST /\r\nset a 0 0 1\r\n1\r\n", ""),
-    ours(
-        "control characters are no part of a key",
-        "get a\tb\r\nset \x01 0 0 1\r\n",
-        "CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n",
+    same(
+        "control characters may be in keys",
+        "set \x01\t 0 0 1\r\n1\r\nget \x01\t\r\n",
+        "STORED\r\nVALUE \x01\t 0 1\r\n1\r\nEND\r\n",
     ),
+    ours("a zero byte may not", "get a\0b\r\n", "CLIENT_ERROR bad command line format\r\n"),
     ours("flags have 32 bits", "set a 4294967296 0 1\r\n", "CLIENT_ERROR bad command line format\r\n"),
     ours("sizes are not kept", "stats sizes\r\nstats items\r\n", "STAT sizes_status disabled\r\nEND\r\nEND\r\n"),
 ];

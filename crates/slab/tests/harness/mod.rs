@@ -150,6 +150,14 @@ impl Disk {
             .collect()
     }
 
+    /// Replaces the medium.
+    pub fn restore(&mut self, image: Vec<u8>) {
+        self.stable = image.clone();
+        self.current = image;
+        self.cached.clear();
+        self.in_flight.clear();
+    }
+
     /// Flips bits of the medium.
     pub fn damage(&mut self, offset: usize, mask: u8) {
         self.current[offset] ^= mask;
@@ -229,6 +237,7 @@ impl Machine {
     /// Opens the volume again after a crash.
     pub fn recover(&mut self, memory_bytes: u64, capacity_bytes: Option<u64>) -> Result<(), Error> {
         self.replies.clear();
+        self.disk.in_flight.clear();
         self.effects = Effects::new(Pool::new(memory_bytes as usize));
         let opener = SlabOpener::recover(config(&self.disk, memory_bytes, capacity_bytes));
         self.slab = open(opener, &mut self.disk, &mut self.effects, &mut self.random, None).unwrap()?;

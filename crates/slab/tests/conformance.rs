@@ -1,0 +1,41 @@
+//! The engines' common suite, with an orderly end, a killed process and a loss of power between lives.
+
+use stratakv_device::Geometry;
+use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
+use stratakv_slab::{SlabConfig, SlabOpener};
+
+const MEMORY: u64 = 160 << 20;
+
+fn opener(opening: Opening) -> SlabOpener {
+    let config = SlabConfig {
+        uuid: [9; 16],
+        shard: 0,
+        shards: 1,
+        geometry: Geometry::unknown(),
+        memory_bytes: MEMORY,
+        depth: 32,
+        capacity_bytes: Some(opening.capacity_bytes),
+        volume_bytes: opening.len_bytes,
+        read_only: false,
+        verify: false,
+    };
+    if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
+}
+
+fn subject(ending: Ending) -> impl conformance::Subject {
+    ShardSubject::new(512 << 20, MEMORY as usize, ending, 1, opener)
+}
+
+macro_rules! tests {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                for ending in [Ending::Orderly, Ending::Kill, Ending::PowerCut] {
+                    conformance::$module::$name(&mut subject(ending));
+                }
+            }
+        )*
+    };
+}
+stratakv_engine::conformance_cases!(tests);
