@@ -172,14 +172,17 @@ fn run_paths(paths: &Paths, output: &mut Output) -> Result<(), Failure> {
     let stand = Stand::open(subject)?;
     subject.load(Some(&stand.store), TargetKind::Embedded, 256)?;
     let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
-    let server = Server::start(stand.store.clone(), ServerOptions { memcache: vec![any_port], ..ServerOptions::default() })
-        .map_err(|error| Failure::failed(error.to_string()))?;
+    let server =
+        Server::start(stand.store.clone(), ServerOptions { memcache: vec![any_port], ..ServerOptions::default() })
+            .map_err(|error| Failure::failed(error.to_string()))?;
     let reports = measure(&stand.store, server.addresses().first().copied(), subject.records, paths.count)?;
     server.shutdown();
     server.join().map_err(|error| Failure::failed(error.to_string()))?;
-    writeln!(output, "{:<16}{:>10}{:>14}{:>14}", "path of one get", "count", "p50 in µs", "p99 in µs").map_err(Failure::output)?;
+    writeln!(output, "{:<16}{:>10}{:>14}{:>14}", "path of one get", "count", "p50 in µs", "p99 in µs")
+        .map_err(Failure::output)?;
     for PathReport { path, count, latency_us_p50, latency_us_p99 } in &reports {
-        writeln!(output, "{path:<16}{count:>10}{latency_us_p50:>14.2}{latency_us_p99:>14.2}").map_err(Failure::output)?;
+        writeln!(output, "{path:<16}{count:>10}{latency_us_p50:>14.2}{latency_us_p99:>14.2}")
+            .map_err(Failure::output)?;
     }
     stand.close(subject)?;
     subject.write_json(&reports)

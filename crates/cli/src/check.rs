@@ -27,14 +27,18 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = &arguments.data.data;
-    let report = stratakv::check(path, Some(progress::watch("checking")))?;
+    let mut report = stratakv::check(path, Some(progress::watch("checking")))?;
+    // Recovery and the check of the books may both have met a place.
+    report.damage.sort();
+    report.damage.dedup();
     let written = if arguments.json { write_json(&report, output) } else { write_text(&report, output) };
     written.map_err(Failure::output)?;
     if report.is_sound() {
         return Ok(());
     }
     let (damage, mistakes) = (report.damage.len(), report.mistakes.len());
-    let advice = "what is undamaged can be read and copied with `stratakv dump`; restore the rest from a backup";
+    let advice =
+        "what is undamaged can be read and copied with `stratakv dump --skip-damaged`; restore the rest from a backup";
     let message = match (damage, mistakes) {
         (0, mistakes) => format!("{mistakes} books do not add up: a defect of this program, please report it"),
         (damage, _) => format!("{damage} places in {} are damaged; {advice}", path.display()),

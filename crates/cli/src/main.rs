@@ -21,7 +21,7 @@ mod serve;
 mod stats;
 mod text;
 
-use std::io::{BufWriter, StdoutLock, Write};
+use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -92,8 +92,9 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
-    log_to_stderr();
     let arguments = Arguments::parse();
+    // A command says itself what it met; only who runs for long has more to tell.
+    log_to_stderr(if matches!(arguments.command, Command::Serve(_)) { "warn" } else { "error" });
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
     let result = run(arguments.command, &mut output);
     // What was found before a failure is still worth having.
@@ -109,8 +110,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn log_to_stderr() {
+fn log_to_stderr(default: &str) {
     use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("STRATAKV_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let filter = EnvFilter::try_from_env("STRATAKV_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    subscriber.with_ansi(std::io::stderr().is_terminal()).init();
 }

@@ -45,7 +45,8 @@ pub(crate) enum Io {
     #[default]
     Auto,
     /// io_uring, or an error
-    IoUring,
+    #[value(name = "io_uring")]
+    Uring,
     /// Threads and epoll
     Blocking,
 }
@@ -65,7 +66,7 @@ impl From<Io> for IoBackend {
     fn from(io: Io) -> IoBackend {
         match io {
             Io::Auto => IoBackend::Auto,
-            Io::IoUring => IoBackend::IoUring,
+            Io::Uring => IoBackend::IoUring,
             Io::Blocking => IoBackend::Blocking,
         }
     }

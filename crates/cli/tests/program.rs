@@ -120,7 +120,7 @@ fn values_come_back_byte_for_byte() {
     put(&data, &["text", "Ada"]);
     assert_eq!(ok(&data, &["get", "text"]), b"Ada");
 
-    let bytes: Vec<u8> = (0..300_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..300_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
     let file = directory.path().join("value");
     std::fs::write(&file, &bytes).unwrap();
     put(&data, &["file", "--file", file.to_str().unwrap(), "--flags", "7"]);
@@ -264,18 +264,27 @@ fn a_sound_store_checks_and_tells_its_statistics() {
 #[test]
 fn damage_exits_with_4_and_is_listed() {
     let (_directory, data) = directory();
-    put(&data, &["key", &"needle".repeat(100)]);
+    put(&data, &["a", "1"]);
+    put(&data, &["key", &"needle".repeat(1000)]);
+    put(&data, &["z", "2"]);
     for entry in std::fs::read_dir(&data).unwrap() {
         let path = entry.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
-        if let Some(at) = bytes.windows(12).position(|window| window == b"needleneedle") {
-            bytes[at] ^= 1;
-            std::fs::write(&path, bytes).unwrap();
+        // All copies: a page that was rewritten is still there until its space is used again.
+        while let Some(at) = bytes.windows(12).position(|window| window == b"needleneedle") {
+            bytes[at..at + 12].fill(b'?');
         }
+        std::fs::write(&path, bytes).unwrap();
     }
     let checked = run(&data, &["check"]);
     assert_eq!(code(&checked), 4, "{checked:?}");
     assert!(String::from_utf8_lossy(&checked.stdout).contains("damaged: "), "{checked:?}");
+    let get = run(&data, &["get", "key"]);
+    assert_eq!((code(&get), get.stdout.len()), (4, 0), "damage is never given out: {get:?}");
+    assert_eq!(code(&run(&data, &["dump"])), 4);
+    let rest = run(&data, &["dump", "--skip-damaged"]);
+    assert_eq!(code(&rest), 4);
+    assert_eq!(rest.stdout, b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"z\",\"value\":\"2\"}\n", "{rest:?}");
     let json = run(&data, &["check", "--json"]);
     assert_eq!(code(&json), 4);
     let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();

@@ -18,7 +18,7 @@ use crate::output::Output;
 
 /// Commands in progress on one connection.
 const PENDING_MAX: usize = 64;
-/// Bytes of answers waiting on one connection, beyond which nothing more is begun.
+/// Bytes of answers put into words ahead of sending; further replies wait as they are, and count as commands in progress.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of values being written for one connection, beyond which nothing more is begun.
 const WRITING_BYTES_MAX: u64 = 4 << 20;
@@ -356,9 +356,7 @@ impl Connection {
     /// How many commands may be in progress: fewer when values are long, so that their bytes stay bounded.
     fn has_room(&self) -> bool {
         let window = (OUTPUT_BYTES_MAX / self.value_bytes.max(1)).clamp(1, PENDING_MAX as u64) as usize;
-        self.pending.len() < window
-            && self.writing_bytes < WRITING_BYTES_MAX
-            && self.output.bytes() + self.sending_bytes < OUTPUT_BYTES_MAX
+        self.pending.len() < window && self.writing_bytes < WRITING_BYTES_MAX
     }
 
     /// Does one thing; false if nothing can be done now.

@@ -236,6 +236,33 @@ fn a_command_received_before_the_end_is_answered() {
 }
 
 #[test]
+fn a_server_that_stops_still_answers_what_had_to_wait() {
+    let mut bench = Bench::new(b"set a 0 0 1\r\n1\r\nget a\r\n");
+    let buffer = bench.connection.next_recv().unwrap();
+    bench.receive(buffer, 1000);
+    bench.advance();
+    assert_eq!(bench.model.waiting(), 1, "the get waits for the set");
+    bench.connection.end();
+    bench.advance();
+    let bench = bench.run(&mut Random::new(7), 1000);
+    assert_eq!(bench.answer, b"STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
+}
+
+#[test]
+fn a_receive_may_reach_beyond_the_data_block() {
+    let mut bench = Bench::new(format!("set a 0 0 8000\r\n{}\r\nget b\r\n", "x".repeat(8000)).as_bytes());
+    let buffer = bench.connection.next_recv().unwrap();
+    bench.receive(buffer, 16);
+    bench.advance();
+    let mut buffer = bench.connection.next_recv().unwrap();
+    buffer.reserve(20_000);
+    bench.receive(buffer, 20_000);
+    assert!(bench.unsent.is_empty());
+    let bench = bench.run(&mut Random::new(8), 1000);
+    assert_eq!(bench.answer, b"STORED\r\nEND\r\n");
+}
+
+#[test]
 fn flush_all_reaches_every_shard_and_waits_for_what_came_before() {
     let mut bench = Bench::new(b"set a 0 0 1\r\n1\r\nflush_all\r\nset a 0 0 1\r\n2\r\n");
     let buffer = bench.connection.next_recv().unwrap();

@@ -169,7 +169,8 @@ impl Slab {
                     }
                 }
                 Place::Slot { logical, slot } => {
-                    let page = self.table.get(logical).filter(|page| page.place != NOWHERE && slot < page.class.slots());
+                    let page =
+                        self.table.get(logical).filter(|page| page.place != NOWHERE && slot < page.class.slots());
                     if page.is_none() {
                         mistakes.push(format!("{} lies in page {logical}, which does not exist", key.escape_ascii()));
                     }

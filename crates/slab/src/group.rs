@@ -456,7 +456,9 @@ impl Slab {
         for work in waiting {
             self.answer(work.origin, refused(), effects);
         }
-        (self.space_waiters.clear(), self.block_waiters.clear(), self.stale_queue.clear());
+        self.space_waiters.clear();
+        self.block_waiters.clear();
+        self.stale_queue.clear();
         self.fail_ranges(&Error::Poisoned(fault), effects);
         self.answer_syncs(effects);
     }

@@ -99,7 +99,7 @@ impl Slab {
     /// Starts growth when space runs low.
     pub(crate) fn grow(&mut self, effects: &mut Effects) {
         let total = self.space.total();
-        let low = (total / 8).min(32 * MIB_PAGES).max(MIB_PAGES / 2);
+        let low = (total / 8).clamp(MIB_PAGES / 2, 32 * MIB_PAGES);
         let short = self.space.free_pages() < low || self.growth.wanted > 0;
         if self.growth.step != Step::Idle || !short || self.closing != Closing::Open {
             return;

@@ -37,7 +37,15 @@ impl SlabOpener {
         let superblock =
             Superblock { shard: config.shard, shards: config.shards, incarnation: 1, ..Superblock::default() };
         let last = LastWrites::new(superblock, Vec::new());
-        SlabOpener::Create(Box::new(Creation { config, next: 0, to: 0, zeroes: None, last, io: IoTable::new(), error: None }))
+        SlabOpener::Create(Box::new(Creation {
+            config,
+            next: 0,
+            to: 0,
+            zeroes: None,
+            last,
+            io: IoTable::new(),
+            error: None,
+        }))
     }
 
     /// Opens an existing volume: reads all of it, checks every record and rebuilds index and space maps (KVell paper, section 5.6).
@@ -121,7 +129,13 @@ impl LastWrites {
     }
 
     /// Submits the next request.
-    fn next<T>(&mut self, uuid: &[u8; 16], io: &mut IoTable<T>, purpose: T, effects: &mut Effects) -> Result<(), Error> {
+    fn next<T>(
+        &mut self,
+        uuid: &[u8; 16],
+        io: &mut IoTable<T>,
+        purpose: T,
+        effects: &mut Effects,
+    ) -> Result<(), Error> {
         let block = |effects: &mut Effects| effects.block(Class::Page).ok_or(Error::Unknown("no memory for a page"));
         if let Some(page) = self.zero.pop_front() {
             let mut block = block(effects)?;
@@ -162,7 +176,8 @@ impl Creation {
         self.last.superblock.usable_bytes = Slab::offset(self.to);
         if self.to < PAGES_MIN {
             let bytes = Slab::offset(PAGES_MIN);
-            self.error = Some(Error::WrongVolume(format!("the capacity is too small: give each shard {bytes} bytes at least")));
+            self.error =
+                Some(Error::WrongVolume(format!("the capacity is too small: give each shard {bytes} bytes at least")));
             return;
         }
         let Some(mut block) = effects.block(Class::Slice) else {
@@ -209,7 +224,9 @@ impl Creation {
 
 fn write_fault(outcome: &Outcome) -> Option<IoFault> {
     match outcome {
-        Outcome::Read(_, result) | Outcome::Write(result) | Outcome::Flush(result) | Outcome::Discard(result) => result.err(),
+        Outcome::Read(_, result) | Outcome::Write(result) | Outcome::Flush(result) | Outcome::Discard(result) => {
+            result.err()
+        }
     }
 }
 

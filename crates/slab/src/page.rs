@@ -89,7 +89,7 @@ fn slot_range(class: SizeClass, slot: u8) -> std::ops::Range<usize> {
 pub(crate) fn put(page: &mut [u8], slot: u8, meta: &Meta, key: &[u8], value: &[u8]) {
     let range = slot_range(class_of(page), slot);
     let Some(bytes) = page.get_mut(range) else { return };
-    let bits = u8::from(meta.flags != 0) * HAS_FLAGS | u8::from(meta.expiry != 0) * HAS_EXPIRY;
+    let bits = (u8::from(meta.flags != 0) * HAS_FLAGS) | (u8::from(meta.expiry != 0) * HAS_EXPIRY);
     let mut writer = Writer::new(bytes);
     writer.u32(0).u8(LIVE).u8(bits).u16(key.len() as u16).u16(value.len() as u16).u16(key_check(key)).u64(meta.version);
     if meta.flags != 0 {
@@ -265,7 +265,10 @@ mod tests {
         let Verdict::Image { header, bad: 0, edges: true } = verify(&mut page, &UUID, 42) else { panic!() };
         assert_eq!((header.logical, header.sequence, header.durable), (3, 10, 9));
         let Slot::Live(record) = slot(&page, 3) else { panic!() };
-        assert_eq!((record.key, record.value, record.meta.flags, record.meta.expiry), (&b"\0beta"[..], &[8; 60][..], 9, 77));
+        assert_eq!(
+            (record.key, record.value, record.meta.flags, record.meta.expiry),
+            (&b"\0beta"[..], &[8; 60][..], 9, 77)
+        );
         assert_eq!(&page[record.value_start..][..60], &[8; 60]);
         assert_eq!(slot(&page, 1), Slot::Free);
         assert_eq!(verify(&mut sample(), &UUID, 43), Verdict::Unknown, "another place");

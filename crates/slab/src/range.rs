@@ -59,7 +59,8 @@ impl Slab {
             return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Level)));
         }
         if self.config.read_only {
-            let error = Error::WrongVolume("the store is open for reading only: open it for writing to change it".into());
+            let error =
+                Error::WrongVolume("the store is open for reading only: open it for writing to change it".into());
             return effects.reply(token, Reply::Failed(error));
         }
         if is_empty_range(&from, &to) {
@@ -128,6 +129,10 @@ impl Slab {
                 self.submit(work, effects);
             }
             self.range_step_done(number, Reply::Done { version: 0, existed: false }, effects);
+            if self.ranges.active.get(&number).is_some_and(|range| range.outstanding < STEPS_MAX) {
+                // Some were answered at once: the next ones need not wait for I/O.
+                effects.more();
+            }
         }
     }
 

@@ -21,11 +21,18 @@ const SHARED_BYTES: usize = 1024;
 /// Who waits for a page.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    Get { token: Token, key: Key, part: RecordPart },
+    Get {
+        token: Token,
+        key: Key,
+        part: RecordPart,
+    },
     /// The first write of this key.
     Write(Key),
     /// An item of a scan.
-    Scan { scan: u64, item: usize },
+    Scan {
+        scan: u64,
+        item: usize,
+    },
     /// The clearing of an older copy.
     Clear(Key, Place),
 }
@@ -191,7 +198,9 @@ impl Slab {
 
     fn lies_in(&self, key: &Key, page: u32) -> bool {
         let entry = self.index.0.get(key.encoded());
-        entry.is_some_and(|entry| matches!(Place::from_bits(entry.place), Place::Slot { logical, .. } if logical == page))
+        entry.is_some_and(
+            |entry| matches!(Place::from_bits(entry.place), Place::Slot { logical, .. } if logical == page),
+        )
     }
 
     fn check_page(&mut self, block: &mut Block, logical: u32, place: u32, sequence: u32) -> Result<(), Corruption> {

@@ -3,7 +3,6 @@
 //! The newest image of a logical page holds, then the highest version of a key. docs/format-slab.md argues why that is right.
 
 use foldhash::HashMap;
-use smallvec::SmallVec;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Key};
 use stratakv_index::{Builder, Entry, Tree};
@@ -218,7 +217,12 @@ impl Scanner {
     fn maybe_run(&mut self, number: u32, page: &[u8]) {
         let Some(header) = run::decode_header(&self.uuid, number, page) else {
             if run::looks_like_head(page) {
-                self.damage(number, "head of a large value", "a header that checks", "a checksum that does not match".into());
+                self.damage(
+                    number,
+                    "head of a large value",
+                    "a header that checks",
+                    "a checksum that does not match".into(),
+                );
             }
             return;
         };
@@ -287,7 +291,12 @@ impl Scanner {
         self.place_images(&mut found, &mut digest_found);
         self.place_records(&mut found, &mut digest_found);
         if digest.is_some_and(|digest| digest != digest_found.sum()) {
-            self.damage(0, "volume", "the pages of the last orderly close", "another set of pages: some are lost or outdated".into());
+            self.damage(
+                0,
+                "volume",
+                "the pages of the last orderly close",
+                "another set of pages: some are lost or outdated".into(),
+            );
         }
         found.report.corrupt = self.corrupt;
         found.report.records = found.index.0.len() as u64;
@@ -389,7 +398,7 @@ impl Scanner {
             if last == Some(key) {
                 let Some(key) = Key::from_encoded(key) else { continue };
                 let copy = StaleCopy { place: candidate.place, requested: false, after: 0 };
-                found.stale.entry(key).or_insert_with(SmallVec::new).push(copy);
+                found.stale.entry(key).or_default().push(copy);
                 continue;
             }
             last = Some(key);
@@ -414,7 +423,7 @@ impl OpenRun {
             self.intact &= run::head_checks(uuid, self.first, &self.header, &self.head);
         }
         let slice = at / SLICE_BYTES;
-        if at % SLICE_BYTES == 0 || (at < shape.head_bytes() && in_head < page.len()) {
+        if at.is_multiple_of(SLICE_BYTES) || (at < shape.head_bytes() && in_head < page.len()) {
             self.slice_crc = run::slice_crc(uuid, self.first, self.header.meta.version, slice, &[]);
         }
         let end = shape.total_bytes().saturating_sub(at).min(page.len());

@@ -153,9 +153,9 @@ pub(crate) fn looks_like_head(bytes: &[u8]) -> bool {
 /// Whether the head (`shape.head_bytes()` of it) checks.
 pub(crate) fn head_checks(uuid: &[u8; 16], place: u32, header: &RunHeader, head: &[u8]) -> bool {
     head.len() == header.shape.head_bytes()
-        && head.get(HEADER_BYTES..).is_some_and(|table| {
-            crc32c(seed(uuid, u64::from(place), header.sequence), table) == header.table_crc
-        })
+        && head
+            .get(HEADER_BYTES..)
+            .is_some_and(|table| crc32c(seed(uuid, u64::from(place), header.sequence), table) == header.table_crc)
 }
 
 /// The checksum of one slice and the key, from a head that checks.

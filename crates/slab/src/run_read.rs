@@ -30,7 +30,10 @@ pub(crate) enum RunPurpose {
     Get(Token),
     /// The first write of the run's key needs the record.
     Load,
-    Scan { scan: u64, item: usize },
+    Scan {
+        scan: u64,
+        item: usize,
+    },
 }
 
 /// Runs being read.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
-use stratakv_base::Key;
+use stratakv_base::{Corruption, Key};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token};
 
 use crate::place::Place;
@@ -121,7 +121,9 @@ impl Slab {
         loop {
             let end = scan.items.len().min(scan.done + WINDOW);
             for item in scan.done..end {
-                self.start_item(number, item, &mut scan.items, &mut runs, effects);
+                if let Err(corruption) = self.start_item(number, item, &mut scan.items, &mut runs, effects) {
+                    return effects.reply(scan.token, Reply::Failed(corruption.into()));
+                }
             }
             let before = scan.done;
             while scan.done < end {
@@ -154,6 +156,7 @@ impl Slab {
         }
     }
 
+    /// Takes an item from the cache, or begins to read it. Other waiters of a failed scan find it gone.
     fn start_item(
         &mut self,
         scan: u64,
@@ -161,11 +164,12 @@ impl Slab {
         items: &mut [(Key, State)],
         runs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
-    ) {
-        let Some((key, state)) = items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo)) else { return };
+    ) -> Result<(), Corruption> {
+        let todo = items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo));
+        let Some((key, state)) = todo else { return Ok(()) };
         let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
             *state = State::Gone;
-            return;
+            return Ok(());
         };
         *state = State::Reading;
         match Place::from_bits(entry.place) {
@@ -173,11 +177,7 @@ impl Slab {
             Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
                 Some(block) => {
                     self.counters.cache_hits += 1;
-                    match self.record_at(&block, logical, slot, key, RecordPart::Whole) {
-                        Ok(record) => *state = State::Read(record),
-                        // Answered when the page is "read": the page is asked for so that the error reaches the scan.
-                        Err(_) => *state = State::Gone,
-                    }
+                    *state = State::Read(self.record_at(&block, logical, slot, key, RecordPart::Whole)?);
                 }
                 None => {
                     self.counters.cache_misses += 1;
@@ -185,6 +185,7 @@ impl Slab {
                 }
             },
         }
+        Ok(())
     }
 
     /// The page of an item is in the cache.

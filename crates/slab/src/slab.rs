@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
-use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
+use stratakv_base::key::KeyError;
+use stratakv_base::limits::{KEY_BYTES_MAX, PAGE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{Corruption, Expiry, Key, Level, Mono};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
@@ -239,7 +240,13 @@ impl Slab {
         }
     }
 
-    fn accept_write(&mut self, token: Token, mut changes: Vec<stratakv_engine::Change>, level: Level, effects: &mut Effects) {
+    fn accept_write(
+        &mut self,
+        token: Token,
+        mut changes: Vec<stratakv_engine::Change>,
+        level: Level,
+        effects: &mut Effects,
+    ) {
         if changes.len() != 1 {
             return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Batch)));
         }
@@ -259,12 +266,12 @@ impl Slab {
         if let Kind::Put { value, .. } = &work.kind
             && value.len() > VALUE_BYTES_MAX
         {
-            let error =
-                Error::ValueTooLarge { len_bytes: value.len() as u64, max_bytes: VALUE_BYTES_MAX as u64 };
+            let error = Error::ValueTooLarge { len_bytes: value.len() as u64, max_bytes: VALUE_BYTES_MAX as u64 };
             return effects.reply(token, Reply::Failed(error));
         }
         if self.config.read_only {
-            let error = Error::WrongVolume("the store is open for reading only: open it for writing to change it".into());
+            let error =
+                Error::WrongVolume("the store is open for reading only: open it for writing to change it".into());
             return effects.reply(token, Reply::Failed(error));
         }
         self.submit(work, effects);
@@ -356,6 +363,10 @@ impl Shard for Slab {
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
         if self.closing != Closing::Open {
             return Err(operation);
+        }
+        if let Some(error) = key_error(&operation) {
+            effects.reply(token, Reply::Failed(error.into()));
+            return Ok(());
         }
         match operation {
             Operation::Get { key, part } => self.get(token, key, part, effects),
@@ -478,6 +489,20 @@ impl Shard for Slab {
         add("full_refusals", counters.full_refusals);
         add("expired_records", counters.expired_records);
         add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
+    }
+}
+
+/// Whether an operation names a key that cannot be one: bounds of scans are not checked when they are made.
+fn key_error(operation: &Operation) -> Option<KeyError> {
+    let check = |key: &Key| match key.user().len() {
+        0 => Some(KeyError::Empty),
+        len if len > KEY_BYTES_MAX => Some(KeyError::TooLong(len)),
+        _ => None,
+    };
+    match operation {
+        Operation::Get { key, .. } | Operation::Update { key, .. } => check(key),
+        Operation::Write { changes, .. } => changes.iter().find_map(|change| check(&change.key)),
+        _ => None,
     }
 }
 

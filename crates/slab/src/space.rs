@@ -164,9 +164,10 @@ impl Space {
 
     fn find_run(&self, pages: u32) -> Option<u32> {
         let in_one = |wanted: &dyn Fn(&Segment) -> bool| {
-            (0u32..).zip(&self.segments).filter(|(_, segment)| u32::from(segment.free) >= pages && wanted(segment)).find_map(
-                |(number, _)| self.find_within(number * SEGMENT_PAGES, (number + 1) * SEGMENT_PAGES, pages),
-            )
+            (0u32..)
+                .zip(&self.segments)
+                .filter(|(_, segment)| u32::from(segment.free) >= pages && wanted(segment))
+                .find_map(|(number, _)| self.find_within(number * SEGMENT_PAGES, (number + 1) * SEGMENT_PAGES, pages))
         };
         if pages <= SEGMENT_PAGES {
             let own = in_one(&|segment| segment.runs);

@@ -44,7 +44,13 @@ impl Superblock {
     pub(crate) fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
         page.fill(0);
         let mut writer = Writer::new(page);
-        writer.u64(MAGIC).u32(u32::from(FORMAT)).u32(self.shard).bytes(uuid).u32(self.shards).u32(u32::from(self.clean));
+        writer
+            .u64(MAGIC)
+            .u32(u32::from(FORMAT))
+            .u32(self.shard)
+            .bytes(uuid)
+            .u32(self.shards)
+            .u32(u32::from(self.clean));
         writer.u64(self.generation).u64(self.incarnation).u64(self.usable_bytes).u64(self.durable).u64(self.digest);
         debug_assert_eq!(writer.at(), 80);
         let crc = crc32c(seed(uuid, 0, 0), &page[..CRC_AT]);

@@ -121,7 +121,9 @@ pub(crate) enum Wait {
     /// A page read.
     Page(u32),
     /// Its run's record.
-    Run { whole: bool },
+    Run {
+        whole: bool,
+    },
     /// Its run's first page.
     Head,
     /// Older copies to be cleared.
@@ -337,7 +339,8 @@ impl Slab {
                     }
                     _ => {
                         let physical = self.table.get(logical).map_or(0, |entry| entry.place);
-                        let corruption = self.corruption(physical, "record", format!("{:?}", work.key), "damaged bytes");
+                        let corruption =
+                            self.corruption(physical, "record", format!("{:?}", work.key), "damaged bytes");
                         self.note_corruption(&corruption);
                         Err(Error::Corrupt(corruption).into())
                     }
@@ -511,9 +514,8 @@ impl Slab {
             while let Some(logical) = self.table.with_free_slot(class, whole_table) {
                 self.ensure_dirty(logical, effects)?;
                 let image = self.images.get(&logical).and_then(|image| image.dirty.as_ref());
-                let free = image.and_then(|dirty| {
-                    (0..class.slots()).find(|slot| page::slot(&dirty.block, *slot) == Slot::Free)
-                });
+                let free = image
+                    .and_then(|dirty| (0..class.slots()).find(|slot| page::slot(&dirty.block, *slot) == Slot::Free));
                 if let Some(slot) = free {
                     return Ok((logical, slot));
                 }

@@ -14,10 +14,10 @@ use bytes::Bytes;
 use harness::*;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Level};
+use stratakv_device::Pool;
 use stratakv_engine::{
     ChangeKind, Effects, Error, Expect, Operation, PageRequest, RecordPart, Reply, Shard, Unmet, Update,
 };
-use stratakv_device::Pool;
 use stratakv_slab::SlabOpener;
 
 const MEMORY: u64 = 4 << 20;
@@ -400,7 +400,9 @@ fn run(seed: u64) {
             1 => {
                 world.drain();
                 world.machine.close();
-                world.histories.values_mut().for_each(|history| (history.durable, history.acked) = (history.writes.len(), history.writes.len()));
+                world.histories.values_mut().for_each(|history| {
+                    (history.durable, history.acked) = (history.writes.len(), history.writes.len())
+                });
             }
             _ => {}
         }
@@ -421,7 +423,7 @@ fn seeds_that_failed_once() {
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_deleted_returns() {
     let from = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let count = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(300);
+    let count = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(100);
     for seed in from.unwrap_or(0)..from.map_or(count, |from: u64| from + 1) {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
             eprintln!("the seed is {seed}");

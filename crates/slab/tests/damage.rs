@@ -3,11 +3,13 @@
 #[expect(dead_code, reason = "each test binary uses its part of the harness")]
 mod harness;
 
+use std::ops::Bound;
+
 use harness::*;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Level, Mono, Wall};
 use stratakv_device::{IoFault, Pool};
-use stratakv_engine::{Capability, Effects, Error, Operation, Reply, Shard};
+use stratakv_engine::{Capability, Effects, Error, Operation, PageRequest, Reply, Shard};
 use stratakv_slab::{Slab, SlabOpener};
 
 const MEMORY: u64 = 8 << 20;
@@ -99,6 +101,17 @@ fn damage_under_a_running_shard_is_an_error_and_a_put_heals_it() {
     assert!(matches!(machine.get(&name(7)), Err(Error::Corrupt(_))));
     assert!(matches!(machine.get(&name(8)), Ok(Some(_))), "its neighbours are whole");
     assert!(!machine.slab.check().corrupt.is_empty());
+    let all = PageRequest {
+        from: Bound::Unbounded,
+        to: Bound::Unbounded,
+        reverse: false,
+        keys_only: false,
+        items_max: 100,
+        bytes_max: 1 << 20,
+        at: None,
+    };
+    let scan = machine.run(Operation::Page(all));
+    assert!(matches!(scan, Reply::Failed(Error::Corrupt(_))), "a scan does not leave it out: {scan:?}");
     // Changing a neighbour seals the page again; the damage must not become truth.
     assert!(matches!(machine.put(&name(8), &[8; 8 * 37]), Reply::Done { .. }));
     assert!(matches!(machine.get(&name(7)), Err(Error::Corrupt(_))));
@@ -122,7 +135,8 @@ fn superblocks_are_repaired_and_foreign_or_newer_volumes_refused() {
     assert!(matches!(machine.recover(MEMORY, Some(256 << 10)), Err(Error::Corrupt(_))));
     machine.disk.restore(clean);
     let (mut effects, mut random) = (Effects::new(Pool::new(MEMORY as usize)), Random::new(1));
-    let mut open_with = |config| open(SlabOpener::recover(config), &mut machine.disk, &mut effects, &mut random, None).unwrap();
+    let mut open_with =
+        |config| open(SlabOpener::recover(config), &mut machine.disk, &mut effects, &mut random, None).unwrap();
     let config = |volume_bytes| {
         let mut config = config(&Disk::new(0), MEMORY, None);
         config.volume_bytes = volume_bytes;

@@ -1,6 +1,7 @@
 //! [`Session`]: many operations in flight from one thread.
 
 use std::io;
+use std::marker::PhantomData;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::store::{Route, Store};
 ///
 /// Operations of one session on one key take effect in the order of submission only if the earlier one was answered first.
 /// While operations are in flight, poll: writes of other threads may ride on this session's I/O and wait with it.
-/// Dropping a session lets writes that have begun end; their outcome is not told.
+/// A session stays in the thread that made it: it is not `Send`. Dropping a session lets writes that have begun end; their outcome is not told.
 pub struct Session {
     store: Store,
     driver: Driver,
@@ -30,6 +31,8 @@ pub struct Session {
     events: Vec<Event>,
     done: Vec<(u64, Reply)>,
     gather: Duration,
+    /// A ring belongs to the thread that first submitted on it: a session cannot move to another.
+    thread_bound: PhantomData<*const ()>,
 }
 
 enum Entry {
@@ -82,6 +85,7 @@ impl Session {
             events: Vec::new(),
             done: Vec::new(),
             gather: Duration::from_micros(200),
+            thread_bound: PhantomData,
         }
     }
 

@@ -79,7 +79,7 @@ impl Disk {
     }
 
     fn write(&mut self, offset: u64, bytes: Vec<u8>, durable: bool) -> Result<(), IoFault> {
-        assert!(offset % 4096 == 0 && bytes.len() % 4096 == 0, "unaligned write");
+        assert!(offset.is_multiple_of(4096) && bytes.len().is_multiple_of(4096), "unaligned write");
         if let Some(fault) = self.fail_writes {
             return Err(fault);
         }
@@ -340,7 +340,12 @@ pub fn delete_operation(key: &[u8], level: Level) -> Operation {
     write(key, stratakv_engine::Expect::Any, stratakv_engine::ChangeKind::Delete, level)
 }
 
-pub fn write(key: &[u8], expect: stratakv_engine::Expect, kind: stratakv_engine::ChangeKind, level: Level) -> Operation {
+pub fn write(
+    key: &[u8],
+    expect: stratakv_engine::Expect,
+    kind: stratakv_engine::ChangeKind,
+    level: Level,
+) -> Operation {
     let changes = vec![stratakv_engine::Change { key: self::key(key), expect, kind }];
     Operation::Write { changes, level, txn: None }
 }
