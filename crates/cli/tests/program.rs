@@ -70,7 +70,7 @@ fn usage_errors_exit_with_2_and_create_nothing() {
         &["put", "", "value"],
         &["put", "key", "value", "--if-absent", "--if-version", "3"],
         &["put", "key", "value", "--base64"],
-        &["serve", "--memcache", "0.0.0.0:0"],
+        &["serve", "--memcache", "127.0.0.1:0", "--shards", "5000"],
         &["scan", "--prefix", "a", "--from", "b"],
     ];
     for arguments in cases {
@@ -79,7 +79,8 @@ fn usage_errors_exit_with_2_and_create_nothing() {
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}");
     }
     assert!(!data.exists());
-    let refused = run(&data, &["serve", "--memcache", "0.0.0.0:0"]);
+    // Too many shards, so that it ends even where the address is let through.
+    let refused = run(&data, &["serve", "--memcache", "0.0.0.0:0", "--shards", "5000"]);
     assert!(stderr(&refused).contains("--insecure"), "{}", stderr(&refused));
 }
 

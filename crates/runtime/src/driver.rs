@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stratakv_base::Now;
+use stratakv_base::{Mono, Now};
 use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
 use stratakv_engine::{Io, Operation, Outcome, Reply, Shard};
 
@@ -33,6 +33,9 @@ pub enum Event {
     },
 }
 
+/// How long requests may wait on the ring for more company when a turn brought events: well below any device's latency.
+const HOLD_NS: u64 = 30_000;
+
 /// One thread's ring, carrying sockets and the disk I/O of the turns this thread runs.
 ///
 /// Server cores, sessions and reactors are all drivers. Dropping one waits for its disk I/O and hands what follows to a reactor.
@@ -49,6 +52,7 @@ pub struct Driver<S: Shard + 'static> {
     replies: Vec<(u64, Reply)>,
     out: TurnOutput,
     now: Now,
+    submitted_at: Mono,
     /// A reactor's number, if this is one: it takes what others leave, and sees to timers.
     reactor: Option<usize>,
     /// Going to rest: new I/O is for the reactors.
@@ -73,6 +77,7 @@ impl<S: Shard> Driver<S> {
             replies: Vec::new(),
             out: TurnOutput::default(),
             now: clock::now(),
+            submitted_at: Mono::default(),
             runtime,
             ring,
             reactor,
@@ -130,12 +135,19 @@ impl<S: Shard> Driver<S> {
             Wait::For { completions, timeout } if found < completions && !self.has_work() => {
                 self.wait(completions - found, timeout)?;
                 self.gather(events);
+                self.submitted_at = self.now.mono;
                 self.run_shards(events);
                 Ok(())
             }
-            // Anything may have been queued by the shards' turns: hand it over, wait for nothing.
-            _ => self.ring.submit(Wait::None),
+            // The caller will queue more because of these events and come back at once: one system call then serves both.
+            Wait::For { .. } if found > 0 && self.now.mono.0 < self.submitted_at.0 + HOLD_NS => Ok(()),
+            _ => self.submit_now(Wait::None),
         }
+    }
+
+    fn submit_now(&mut self, wait: Wait) -> io::Result<()> {
+        self.submitted_at = self.now.mono;
+        self.ring.submit(wait)
     }
 
     fn has_work(&self) -> bool {
@@ -148,14 +160,14 @@ impl<S: Shard> Driver<S> {
         let left = self.inbox.is_filled() || self.has_work();
         if left {
             waker.awake();
-            return self.ring.submit(Wait::None);
+            return self.submit_now(Wait::None);
         }
         let timer = self.reactor.and_then(|reactor| self.runtime.reactor_timer(reactor, self.now));
         let timeout = match (timeout, timer) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        self.ring.submit(Wait::For { completions, timeout })
+        self.submit_now(Wait::For { completions, timeout })
     }
 
     /// Takes completions, replies others left, and (reactors) requests others left.

@@ -246,12 +246,15 @@ fn shutting_down_answers_what_was_received_and_keeps_it() {
         let mut stream = bench.connect();
         ask(&mut stream, "set a 0 0 1\r\n1\r\n", "STORED\r\n");
         stream.write_all(b"set a 0 0 1\r\n2\r\nget a\r\nset b 0 0 5\r\n").unwrap();
+        let begun = Instant::now();
         bench.server.shutdown();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         // Whether the last bytes had arrived is a matter of chance; what was answered was done, in order.
         assert!(b"STORED\r\nVALUE a 0 1\r\n2\r\nEND\r\n".starts_with(&answer), "{}", answer.escape_ascii());
         bench.server.join().unwrap();
+        // Only what does not end in order is cut off, after ten seconds.
+        assert!(begun.elapsed() < Duration::from_secs(9), "the connections did not end by themselves");
         assert_eq!(idle.read(&mut [0]).unwrap(), 0);
         assert!(TcpStream::connect(bench.address()).is_err());
         let kept = bench.store.get(b"a").unwrap().unwrap().to_bytes();

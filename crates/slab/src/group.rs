@@ -322,6 +322,7 @@ impl Slab {
             self.groups.durable_sequence = group.last_sequence;
         }
         let mut drained: Vec<Key> = Vec::new();
+        let copies = self.stale.len();
         for member in group.members {
             match member {
                 Member::Page { logical, place, sequence, changes } => {
@@ -337,6 +338,9 @@ impl Slab {
         }
         for key in drained {
             self.wake(&key, effects);
+        }
+        if self.stale.len() < copies {
+            self.wake_space_waiters(effects);
         }
     }
 

@@ -74,7 +74,7 @@ impl Slab {
             self.growth.wanted = self.growth.wanted.max(pages);
             return Wait::Space.into();
         }
-        if self.space.limbo_pages() > 0 {
+        if self.space.limbo_pages() > 0 || !self.stale.is_empty() {
             return Wait::Space.into();
         }
         self.counters.full_refusals += 1;
@@ -100,8 +100,9 @@ impl Slab {
     pub(crate) fn grow(&mut self, effects: &mut Effects) {
         let total = self.space.total();
         let low = (total / 8).clamp(MIB_PAGES / 2, 32 * MIB_PAGES);
-        let short = self.space.free_pages() < low || self.growth.wanted > 0;
-        if self.growth.step != Step::Idle || !short || self.closing != Closing::Open {
+        // A closing shard grows only for writes it has accepted.
+        let ahead = self.space.free_pages() < low && self.closing == Closing::Open;
+        if self.growth.step != Step::Idle || !(ahead || self.growth.wanted > 0) {
             return;
         }
         if self.growth.failed_until.is_some_and(|until| effects.now().mono < until) {

@@ -25,10 +25,17 @@ impl Slab {
             let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
             let Some(copy) = copy.filter(|copy| !copy.requested) else { continue };
             if copy.after > self.groups.durable() {
+                // Without a flush nothing could ever be cleared; one is made when it pays, or when space is short.
+                if self.stale_queue.len() >= COPIES_PER_TURN || !self.space_waiters.is_empty() {
+                    self.groups.want(copy.after);
+                }
                 self.stale_queue.push_front((key, place));
                 return;
             }
             self.clear_copy(&key, place, effects);
+        }
+        if !self.space_waiters.is_empty() {
+            effects.more();
         }
     }
 
@@ -85,6 +92,7 @@ impl Slab {
         for key in drained {
             self.wake(&key, effects);
         }
+        self.wake_space_waiters(effects);
     }
 
     /// An older copy is gone, durably; a waiting delete goes on after the last one.

@@ -158,6 +158,8 @@ fn garbage() {
     }
     let before = memory_bytes(&served);
     let mut endless = served.client();
+    // Once the server has given up on us nobody reads: the kernel then refuses, or lets us wait.
+    endless.stream().set_write_timeout(Some(Duration::from_secs(1))).expect("a socket can be told to wait");
     for _ in 0..64 {
         if endless.send(&vec![b'a'; 1 << 20]).is_err() {
             break;
