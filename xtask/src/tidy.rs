@@ -57,7 +57,9 @@ impl File {
     pub fn new(path: &str, text: &str) -> File {
         let rust = path.ends_with(".rs");
         let code = if rust { scan::code_only(text) } else { String::new() };
-        let whole_file_is_test = path.contains("/tests/") || path.ends_with("/tests.rs") || path.contains("/benches/");
+        // Examples and benchmarks are programs around a library, as tests are.
+        let whole_file_is_test = path.ends_with("/tests.rs")
+            || ["/tests/", "/benches/", "/examples/"].iter().any(|folder| path.contains(folder));
         let test_lines = if whole_file_is_test { vec![true; code.lines().count()] } else { scan::test_lines(&code) };
         File { path: path.to_owned(), text: text.to_owned(), code, test_lines }
     }

@@ -294,8 +294,18 @@ impl Recovery {
                     }
                 }
             }
+            (Purpose::Slice(slice), Outcome::Read(mut block, Err(IoFault::Os(_)))) if self.config.read_only => {
+                // Saves what can be read. For writing this would be dangerous: the pages would count as free.
+                block.fill(0);
+                if let Some(scanner) = &mut self.scanner {
+                    scanner.unreadable((slice * (SLICE_BYTES / PAGE_BYTES) as u64) as u32);
+                }
+                self.arrived.insert(slice, block);
+                self.look();
+            }
             (Purpose::Slice(_), Outcome::Read(_, Err(fault))) => {
-                self.error = Some(Error::Io { what: "reading a volume", fault });
+                self.error =
+                    Some(Error::Io { what: "reading the volume (opened read-only, the rest can be saved)", fault });
             }
             (Purpose::Slice(slice), Outcome::Read(block, Ok(()))) => {
                 self.arrived.insert(slice, block);

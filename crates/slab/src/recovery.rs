@@ -157,6 +157,11 @@ impl Scanner {
         }
     }
 
+    /// A slice cannot be read; zeros are given for it.
+    pub(crate) fn unreadable(&mut self, page: u32) {
+        self.damage(page, "slice", "64 KiB that can be read", "a device error".into());
+    }
+
     fn note(&mut self, sequence: u64, durable: u64) {
         self.last_number = self.last_number.max(sequence);
         self.durable = self.durable.max(durable);

@@ -108,7 +108,9 @@ impl World {
         let keys = [3, 8, 30, 100][random.below(4) as usize];
         let largest = [200, 1500, 6000, 30_000, 150_000][random.below(5) as usize];
         let casual = [0, 20, 50, 95][random.below(4) as usize];
-        let machine = Machine::create(seed, 64 << 20, MEMORY, capacity);
+        let mut machine = Machine::create(seed, 64 << 20, MEMORY, capacity);
+        // Takes effect when the volume is opened again.
+        machine.disk.writes_through = random.below(5) == 0;
         let histories = (0..keys).map(|key| (key, History::default())).collect();
         let trace = std::env::var("TRACE").is_ok();
         World { machine, histories, asked: HashMap::new(), keys, capacity, counter: 0, largest, casual, trace }
@@ -383,9 +385,12 @@ fn page_request(reverse: bool, keys_only: bool, items_max: u32) -> PageRequest {
 }
 
 fn run(seed: u64) {
-    let mut world = World::new(seed);
+    run_world(World::new(seed), 400);
+}
+
+fn run_world(mut world: World, steps_max: u64) {
     for _ in 0..4 {
-        let steps = 20 + world.below(400);
+        let steps = 20 + world.below(steps_max);
         let burst = 1 + world.below(12);
         for _ in 0..steps {
             for _ in 0..world.below(burst + 1) {
@@ -412,6 +417,18 @@ fn run(seed: u64) {
             _ => {}
         }
         world.crash();
+    }
+}
+
+/// More pages than the pool has blocks, so that pages are evicted and read again while they are written.
+#[test]
+fn with_a_cache_smaller_than_the_data() {
+    for seed in 0..3 {
+        let mut world = World::new(seed);
+        world.machine = Machine::create(seed, 256 << 20, MEMORY, None);
+        (world.capacity, world.keys, world.largest) = (None, 1500, 4000);
+        world.histories = (0..world.keys).map(|key| (key, History::default())).collect();
+        run_world(world, 2500);
     }
 }
 

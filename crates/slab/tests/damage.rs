@@ -158,6 +158,22 @@ fn superblocks_are_repaired_and_foreign_or_newer_volumes_refused() {
 }
 
 #[test]
+fn a_volume_with_unreadable_places_is_saved_read_only() {
+    let mut machine = sample();
+    machine.disk.bad_place = Some(100 << 10);
+    assert!(matches!(machine.recover(MEMORY, Some(256 << 10)), Err(Error::Io { .. })), "not for writing");
+    let mut reader = config(&machine.disk, MEMORY, None);
+    reader.read_only = true;
+    let opener = SlabOpener::recover(reader);
+    machine.slab = open(opener, &mut machine.disk, &mut machine.effects, &mut machine.random, None).unwrap().unwrap();
+    assert!(!machine.slab.recovery().corrupt.is_empty());
+    let saved = (0..20).filter(|number| matches!(machine.get(&name(*number)), Ok(Some(_)))).count();
+    assert!(saved > 0, "the rest is there");
+    assert!(matches!(machine.put(b"k", b"v"), Reply::Failed(Error::WrongVolume(_))));
+    machine.close();
+}
+
+#[test]
 fn a_full_store_refuses_new_records_but_not_deletes_and_recovers() {
     let mut machine = Machine::create(4, 1 << 30, MEMORY, Some(512 << 10));
     let mut stored = 0;

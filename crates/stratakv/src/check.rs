@@ -1,5 +1,6 @@
 //! `check`: every record, the index against the disk, the books of free space. Changes nothing.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,5 +68,8 @@ pub fn check(
             ));
         }
     }
+    // Recovery and the books meet the same damage.
+    let mut seen = HashSet::new();
+    sum.damage.retain(|damage| seen.insert(damage.clone()));
     Ok(sum)
 }

@@ -129,11 +129,12 @@ pub(crate) fn merge_keys(
     (keys, next)
 }
 
-/// A running scan: an iterator of keys and records, in order. Memory is bounded by one batch.
+/// A running scan: an iterator of keys and records, in order. Memory is bounded by one batch. A record that cannot be read is an error in
+/// its place; the scan goes on after it.
 pub struct Scan {
     store: Store,
     options: ScanOptions,
-    ready: VecDeque<(Bytes, Record)>,
+    ready: VecDeque<Result<(Bytes, Record), Error>>,
     /// Keys of the next batch: small at first, so that a short scan reads little.
     batch: usize,
     ended: bool,
@@ -153,7 +154,7 @@ impl Scan {
             None => self.ended = true,
         }
         if self.options.keys_only {
-            self.ready.extend(keys.iter().map(|key| (Bytes::copy_from_slice(key.user()), Record::empty())));
+            self.ready.extend(keys.iter().map(|key| Ok((Bytes::copy_from_slice(key.user()), Record::empty()))));
             return Ok(());
         }
         let gets = keys.iter().map(|key| Operation::Get { key: key.clone(), part: RecordPart::Whole });
@@ -161,12 +162,14 @@ impl Scan {
         for (key, reply) in keys.iter().zip(replies) {
             match reply {
                 Reply::Record(Some(record)) => {
-                    self.ready.push_back((Bytes::copy_from_slice(key.user()), record.into()));
+                    self.ready.push_back(Ok((Bytes::copy_from_slice(key.user()), record.into())));
                 }
                 // Deleted since the index was read: as if the scan had come later.
                 Reply::Record(None) => {}
-                Reply::Failed(error) => return Err(error.into()),
-                _ => return Err(EngineError::Unknown("the engine gave an answer of another kind").into()),
+                Reply::Failed(error) => self.ready.push_back(Err(error.into())),
+                _ => {
+                    self.ready.push_back(Err(EngineError::Unknown("the engine gave an answer of another kind").into()))
+                }
             }
         }
         Ok(())
@@ -179,12 +182,12 @@ impl Iterator for Scan {
     fn next(&mut self) -> Option<Self::Item> {
         while self.ready.is_empty() && !self.ended {
             if let Err(error) = self.fill() {
-                // What was read before the damaged record is still given out by the caller's earlier calls; the scan ends here.
+                // The keys themselves cannot be had: there is nowhere to go on from.
                 self.ended = true;
                 return Some(Err(error));
             }
         }
-        self.ready.pop_front().map(Ok)
+        self.ready.pop_front()
     }
 }
 

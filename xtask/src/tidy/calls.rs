@@ -153,6 +153,7 @@ mod tests {
         assert_eq!(calls("crates/slab/src/a.rs", "// println!()\nlet a = \"todo!()\";"), 0);
         assert_eq!(calls("crates/slab/src/a.rs", "#[cfg(test)]\nmod tests {\n  fn f() { std::fs::read(p); }\n}"), 0);
         assert_eq!(calls("crates/slab/tests/a.rs", "std::fs::read(p);"), 0);
+        assert_eq!(calls("crates/slab/examples/a.rs", "println!()"), 0);
         assert_eq!(calls("crates/slab/src/a.rs", "#[cfg(test)]\nmod tests {\n  fn f() { todo!() }\n}"), 1);
     }
 

@@ -24,6 +24,10 @@ pub struct Disk {
     /// Every write fails from now on.
     pub fail_writes: Option<IoFault>,
     pub fail_flushes: Option<IoFault>,
+    /// The device has no volatile cache: what is written is durable.
+    pub writes_through: bool,
+    /// Reads of this place fail.
+    pub bad_place: Option<u64>,
 }
 
 impl Disk {
@@ -48,7 +52,9 @@ impl Disk {
         let outcome = match request {
             DiskRequest::Read { offset, mut block, len } => {
                 let range = offset as usize..offset as usize + len as usize;
+                let bad = self.bad_place.is_some_and(|bad| range.contains(&(bad as usize)));
                 let result = match self.current.get(range) {
+                    Some(_) if bad => Err(IoFault::Os(5)),
                     Some(bytes) => {
                         block[..len as usize].copy_from_slice(bytes);
                         Ok(())
@@ -87,7 +93,7 @@ impl Disk {
             return Err(IoFault::Full);
         }
         put(&mut self.current, offset, &bytes);
-        if durable {
+        if durable || self.writes_through {
             // Write-through: of this range, the older cached writes cannot surface any more.
             put(&mut self.stable, offset, &bytes);
             let end = offset + bytes.len() as u64;
@@ -178,7 +184,7 @@ pub fn config(disk: &Disk, memory_bytes: u64, capacity_bytes: Option<u64>) -> Sl
         uuid: UUID,
         shard: 0,
         shards: 1,
-        geometry: Geometry::unknown(),
+        geometry: Geometry { volatile_cache: !disk.writes_through, ..Geometry::unknown() },
         memory_bytes,
         depth: 8,
         capacity_bytes,
