@@ -104,7 +104,11 @@ impl Chooser {
     pub fn next(&self, records: u64, random: &mut Random) -> u64 {
         match self {
             Chooser::Uniform => random.below(records),
-            Chooser::Zipfian(zipfian) => fnv1a(zipfian.next(random)) % records.max(1),
+            Chooser::Zipfian(zipfian) => {
+                // By the loaded count, which stays: a growing modulus would move the hot records with every insert.
+                let record = fnv1a(zipfian.next(random)) % zipfian.items;
+                if record < records { record } else { record % records.max(1) }
+            }
             Chooser::Latest(zipfian) => records.saturating_sub(1 + zipfian.next(random)),
         }
     }
@@ -147,5 +151,14 @@ mod tests {
         let mut random = Random::new(3);
         let newest = (0..10_000).filter(|_| chooser.next(1000, &mut random) == 999).count();
         assert!(newest > 1000, "{newest} of 10,000");
+    }
+
+    #[test]
+    fn inserts_do_not_move_the_hot_records() {
+        let chooser = Chooser::new(Distribution::Zipfian, 2000);
+        let mut random = Random::new(4);
+        let mut counts = vec![0u32; 4000];
+        (0..40_000u64).for_each(|turn| counts[chooser.next(2000 + turn / 20, &mut random) as usize] += 1);
+        assert!(counts.iter().max().is_some_and(|hottest| *hottest > 4000), "{:?} of 40,000", counts.iter().max());
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Rules an engine keeps (DESIGN.md of the project, NOTES rules 1-7, 11-14, restated where they bind):
 //! * each accepted [`Token`] gets exactly one terminal [`Reply`];
-//! * a write is acknowledged only when it is durable at the asked [`Level`], and is visible to reads only then, in sequence order;
+//! * a write is acknowledged only when it is durable at the asked [`Level`](stratakv_base::Level), and is visible to reads only then, in sequence order;
 //! * a block handed to [`Effects`] is not touched until its [`Outcome`] gives it back;
 //! * long work is done in bounded steps in [`Shard::turn_end`].
 #![forbid(unsafe_code)]

@@ -74,6 +74,7 @@ impl Slab {
             run_pages: found.run_pages,
             expiring: found.expiring,
             sweep_from: None,
+            sweep_at: Default::default(),
             syncs: Vec::new(),
             poisoned: None,
             closing: Closing::Open,

@@ -21,8 +21,11 @@ const STEPS: [u32; 3] = [4 * MIB_PAGES, 16 * MIB_PAGES, 64 * MIB_PAGES];
 const WRITES: u32 = 2;
 /// After a failure, growth is tried again once a second at most.
 const RETRY: u64 = 1_000_000_000;
-/// Index entries looked at per turn by the sweep.
-const SWEEP: usize = 16;
+/// The sweep for expired records looks at so many index entries, and deletes so many, at so many nanoseconds' distance:
+/// 16,000 entries a second, about 0.1 % of a core.
+const SWEEP: usize = 4096;
+const SWEEP_DELETES: usize = 64;
+const SWEEP_EVERY: u64 = 250_000_000;
 
 /// Pages of a volume when it is created: the first step, or the capacity if that is less.
 pub(crate) fn initial_pages(capacity_bytes: Option<u64>) -> u32 {
@@ -216,10 +219,11 @@ impl Slab {
         if self.expiring == 0 || self.closing != Closing::Open {
             return;
         }
-        effects.wake_at(Mono(effects.now().mono.0 + 1_000_000_000));
-        if self.pending.len() > 256 {
-            return;
+        let now = effects.now().mono;
+        if now < self.sweep_at || self.pending.len() > 256 {
+            return effects.wake_at(self.sweep_at.max(Mono(now.0 + SWEEP_EVERY / 10)));
         }
+        self.sweep_at = Mono(now.0 + SWEEP_EVERY);
         let from = self.sweep_from.take();
         let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.encoded()));
         let (mut seen, mut last, mut expired) = (0, None, Vec::new());
@@ -228,16 +232,18 @@ impl Slab {
             if is_expired(entry.expiry, effects) {
                 expired.extend(Key::from_encoded(key));
             }
-            if seen < SWEEP {
+            if seen < SWEEP && expired.len() < SWEEP_DELETES {
                 return ControlFlow::Continue(());
             }
             last = Key::from_encoded(key);
             ControlFlow::Break(())
         });
         self.sweep_from = last;
-        if !expired.is_empty() && self.sweep_from.is_some() {
-            effects.more();
+        if expired.len() >= SWEEP_DELETES {
+            // There is much to do: go on as soon as these are done.
+            self.sweep_at = now;
         }
+        effects.wake_at(self.sweep_at.max(Mono(now.0 + SWEEP_EVERY / 10)));
         for key in expired {
             if !self.pending.contains_key(&key) {
                 self.counters.expired_records += 1;

@@ -129,6 +129,7 @@ pub struct Slab {
     /// Index entries with an expiry, and where the sweep for expired ones goes on.
     pub(crate) expiring: u64,
     pub(crate) sweep_from: Option<Key>,
+    pub(crate) sweep_at: Mono,
     pub(crate) syncs: Vec<(Token, u64)>,
     pub(crate) poisoned: Option<IoFault>,
     pub(crate) closing: Closing,
@@ -230,9 +231,10 @@ impl Slab {
             let Some(chunk) = pool.retire_chunk() else { break };
             self.cache.0.drop_chunk(chunk);
         }
-        let starved = [(Class::Slice, true), (Class::Page, self.cache.0.is_empty())];
+        // A few cached pages may be lent to replies or lie in a chunk that is being given back: they help nobody.
+        let starved = [(Class::Slice, true), (Class::Page, self.cache.0.len() < 64)];
         for (class, _) in starved.into_iter().filter(|(_, starved)| *starved) {
-            if effects.block(class).is_none() {
+            if effects.block(class).is_none() && pool.held_bytes() <= left + 2 * CHUNK_BYTES {
                 pool.set_limit_bytes(pool.held_bytes() + CHUNK_BYTES);
                 drop(effects.block(class));
                 pool.set_limit_bytes(limit);

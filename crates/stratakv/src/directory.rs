@@ -139,6 +139,10 @@ fn parse(text: &str) -> Result<Manifest, Refusal> {
     if !(1..=SHARDS_MAX as u32).contains(&manifest.shards) {
         return Err(Refusal::Damaged(format!("{} shards; a store has 1 to {SHARDS_MAX}", manifest.shards)));
     }
+    if manifest.engine != "slab" {
+        let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
+        return Err(Refusal::Damaged(format!("engine `{}` {why}", manifest.engine)));
+    }
     if manifest.uuid_bytes().is_none() {
         return Err(Refusal::Damaged("`uuid` is not 32 hexadecimal digits".into()));
     }

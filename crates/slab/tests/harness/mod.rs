@@ -127,6 +127,13 @@ impl Disk {
         self.current = self.stable.clone();
     }
 
+    /// The power fails, and nothing that was not flushed or written through has reached the medium.
+    pub fn lose_all_unflushed(&mut self) {
+        self.cached.clear();
+        self.in_flight.clear();
+        self.current = self.stable.clone();
+    }
+
     /// The process dies: what was completed stays, what was in flight may be there in part.
     pub fn kill(&mut self, random: &mut Random) {
         for (offset, bytes) in self.unfinished() {
