@@ -95,8 +95,38 @@ impl<S: Shard> Cell<S> {
         operations: &mut Vec<(Waiter, Operation)>,
         out: &mut TurnOutput,
     ) {
+        let guard = self.lock();
+        self.turn_of(guard, now, me, completions, operations, out);
+    }
+
+    /// Like [`Cell::turn`], unless another thread is in a turn of this shard: then nothing is done and false is returned.
+    pub(crate) fn try_turn(
+        &self,
+        now: Now,
+        me: Option<&Arc<Inbox>>,
+        completions: &mut Vec<(Io, Outcome)>,
+        operations: &mut Vec<(Waiter, Operation)>,
+        out: &mut TurnOutput,
+    ) -> bool {
+        match self.state.try_lock() {
+            Ok(guard) => {
+                self.turn_of(guard, now, me, completions, operations, out);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn turn_of(
+        &self,
+        mut guard: MutexGuard<'_, State<S>>,
+        now: Now,
+        me: Option<&Arc<Inbox>>,
+        completions: &mut Vec<(Io, Outcome)>,
+        operations: &mut Vec<(Waiter, Operation)>,
+        out: &mut TurnOutput,
+    ) {
         self.wants_turn.store(false, Ordering::Release);
-        let mut guard = self.lock();
         let state = &mut *guard;
         state.effects.begin(now);
         for (io, outcome) in completions.drain(..) {

@@ -47,6 +47,8 @@ pub struct Driver<S: Shard + 'static> {
     queues: Vec<Queue>,
     /// Shards whose queue is not empty.
     busy: Vec<u32>,
+    /// Working space of a turn.
+    held: Vec<u32>,
     in_flight: InFlight,
     completions: Vec<Completion>,
     replies: Vec<(u64, Reply)>,
@@ -72,6 +74,7 @@ impl<S: Shard> Driver<S> {
             inbox: Inbox::new(ring.waker()),
             queues: (0..runtime.cells.len()).map(|_| Queue::default()).collect(),
             busy: Vec::new(),
+            held: Vec::new(),
             in_flight: InFlight::default(),
             completions: Vec::new(),
             replies: Vec::new(),
@@ -204,15 +207,19 @@ impl<S: Shard> Driver<S> {
 
     /// The turns of all shards with work; what they ask for goes on the ring.
     fn run_shards(&mut self, events: &mut Vec<Event>) {
-        while let Some(shard) = self.busy.pop() {
+        // Shards that another thread holds come last: by then it is likely done, and nobody slept.
+        let mut held = mem::take(&mut self.held);
+        while let Some((shard, patient)) = self.busy.pop().map(|s| (s, false)).or_else(|| Some((held.pop()?, true))) {
             let queue = &mut self.queues[shard as usize];
+            let (completions, operations) = (&mut queue.completions, &mut queue.operations);
+            let (cell, me) = (&self.runtime.cells[shard as usize], Some(&self.inbox));
+            if patient {
+                cell.turn(self.now, me, completions, operations, &mut self.out);
+            } else if !cell.try_turn(self.now, me, completions, operations, &mut self.out) {
+                held.push(shard);
+                continue;
+            }
             queue.listed = false;
-            let (mut completions, mut operations) =
-                (mem::take(&mut queue.completions), mem::take(&mut queue.operations));
-            let cell = &self.runtime.cells[shard as usize];
-            cell.turn(self.now, Some(&self.inbox), &mut completions, &mut operations, &mut self.out);
-            let queue = &mut self.queues[shard as usize];
-            (queue.completions, queue.operations) = (completions, operations);
             if self.leaves_requests {
                 self.runtime.leave_requests(shard, &mut self.out.requests);
             }
@@ -223,6 +230,7 @@ impl<S: Shard> Driver<S> {
             self.out.requests = requests;
             self.runtime.after_turn(shard, &mut self.out, self.reactor);
         }
+        self.held = held;
         mem::swap(&mut self.replies, &mut self.out.own);
         self.hand_out(events);
         self.out.fire();

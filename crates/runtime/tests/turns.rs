@@ -196,6 +196,31 @@ fn every_way_in_gives_the_same_answers_on_threads() {
     every_way_in_gives_the_same_answers(RingKind::Blocking);
 }
 
+/// A shard that another thread held was once dropped from the turn's list, and its operations were never answered.
+#[test]
+fn drivers_that_meet_at_a_shard_are_all_answered() {
+    let (_directory, runtime) = start(RingKind::Auto, 3, 64);
+    thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let runtime = &runtime;
+            scope.spawn(move || {
+                let mut driver = runtime.driver().unwrap();
+                let mut events = Vec::new();
+                for round in 0..300u64 {
+                    (0..3).for_each(|shard| driver.submit(shard, round, put(thread * 3 + shard as u8, round)));
+                    while events.len() < 3 {
+                        driver.turn(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
+                    }
+                    assert!(
+                        events.drain(..).all(|event| matches!(event, Event::Reply { reply: Reply::Done { .. }, .. }))
+                    );
+                }
+            });
+        }
+    });
+    runtime.close();
+}
+
 #[test]
 fn a_timer_fires_without_any_caller() {
     let (_directory, runtime) = start(RingKind::Auto, 1, 8);

@@ -66,6 +66,11 @@ impl Reads {
 impl Slab {
     /// Answers a get: from the cache at once, or after one read.
     pub(crate) fn get(&mut self, token: Token, key: Key, part: RecordPart, effects: &mut Effects) {
+        self.answer_get(token, key, part, true, effects);
+    }
+
+    /// `first`: not after a wait for its page. Only then it counts as a hit or miss.
+    fn answer_get(&mut self, token: Token, key: Key, part: RecordPart, first: bool, effects: &mut Effects) {
         let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
             return effects.reply(token, Reply::Record(None));
         };
@@ -75,7 +80,7 @@ impl Slab {
             }
             Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
                 Some(block) => {
-                    self.counters.cache_hits += 1;
+                    self.counters.cache_hits += u64::from(first);
                     let reply = match self.record_at(&block, logical, slot, &key, part) {
                         Ok(record) => Reply::Record(Some(record)),
                         Err(corruption) => Reply::Failed(corruption.into()),
@@ -83,7 +88,7 @@ impl Slab {
                     effects.reply(token, reply);
                 }
                 None => {
-                    self.counters.cache_misses += 1;
+                    self.counters.cache_misses += u64::from(first);
                     self.request_page(logical, Waiter::Get { token, key, part }, effects);
                 }
             },
@@ -184,7 +189,7 @@ impl Slab {
     fn page_ready(&mut self, logical: u32, waiter: Waiter, error: Option<&Error>, effects: &mut Effects) {
         match (waiter, error) {
             (Waiter::Get { token, .. }, Some(error)) => effects.reply(token, Reply::Failed(error.clone())),
-            (Waiter::Get { token, key, part }, None) => self.get(token, key, part, effects),
+            (Waiter::Get { token, key, part }, None) => self.answer_get(token, key, part, false, effects),
             (Waiter::Write(key), Some(error)) if self.lies_in(&key, logical) => {
                 self.fail_first(&key, error.clone(), effects);
             }
