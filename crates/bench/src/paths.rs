@@ -56,7 +56,8 @@ pub fn measure(
 fn one_path(path: &'static str, kind: Kind, store: &Store, among: u64, count: u64) -> Result<PathReport, BenchError> {
     let mut target = kind.open(Some(store), Level::PowerLoss)?;
     let mut random = Random::new(11);
-    let mut histogram = Histogram::<u64>::new(3).map_err(|error| BenchError::Wrong(error.to_string()))?;
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 120_000_000_000, 3)
+        .map_err(|error| BenchError::Wrong(error.to_string()))?;
     let mut done = Vec::new();
     let warm_up = 2 * 64;
     for turn in 0..count + warm_up {
