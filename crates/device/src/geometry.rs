@@ -61,6 +61,8 @@ impl Geometry {
             read_queue(&queue, &mut geometry);
         }
         geometry.atomic_write_bytes = atomic_write_bytes(file);
+        // A write that the kernel may keep in its own cache is volatile, whatever the device says.
+        geometry.volatile_cache |= !is_direct(file);
         geometry
     }
 }
@@ -103,33 +105,47 @@ fn read_queue(queue: &Path, geometry: &mut Geometry) {
     geometry.device = queue.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
 }
 
+/// Struct statx of an open file, as bytes.
+#[repr(C, align(8))]
+struct Statx([u8; 256]);
+
+impl Statx {
+    /// `None` if the kernel does not know the fields of `mask`.
+    fn of(file: &File, mask: u32) -> Option<Statx> {
+        let mut statx = Statx([0; 256]);
+        // SAFETY: the kernel writes at most sizeof(struct statx) = 256 bytes to the buffer; the empty path with AT_EMPTY_PATH names the open file.
+        let result = unsafe {
+            libc::syscall(libc::SYS_statx, file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &raw mut statx)
+        };
+        // `stx_mask`, what was filled in, comes first.
+        (result == 0 && statx.word(0) & mask == mask).then_some(statx)
+    }
+
+    /// The 32-bit field at byte `at`.
+    fn word(&self, at: usize) -> u32 {
+        let bytes = self.0.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
+        u32::from_ne_bytes(bytes)
+    }
+}
+
 /// What statx(2) promises for this very file: the device and the file system together. 0 if nothing (or before Linux 6.11).
 fn atomic_write_bytes(file: &File) -> u32 {
     const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
     /// Where `stx_atomic_write_unit_min` and `_max` lie in struct statx, in bytes.
     const UNIT_MIN_AT: usize = 0xA8;
     const UNIT_MAX_AT: usize = 0xAC;
-    #[repr(C, align(8))]
-    struct Statx([u8; 256]);
-    let mut statx = Statx([0; 256]);
-    // SAFETY: the kernel writes at most sizeof(struct statx) = 256 bytes to the buffer; the empty path with AT_EMPTY_PATH names the open file.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_statx,
-            file.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            STATX_WRITE_ATOMIC,
-            &raw mut statx,
-        )
-    };
-    let word = |at: usize| {
-        let bytes = statx.0.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
-        u32::from_ne_bytes(bytes)
-    };
+    let statx = Statx::of(file, STATX_WRITE_ATOMIC);
     // A smallest unit above a page is of no use to us: single pages are what may tear.
-    let promised = result == 0 && word(0) & STATX_WRITE_ATOMIC != 0 && word(UNIT_MIN_AT) as usize <= PAGE_BYTES;
-    if promised { word(UNIT_MAX_AT) } else { 0 }
+    statx.filter(|statx| statx.word(UNIT_MIN_AT) as usize <= PAGE_BYTES).map_or(0, |statx| statx.word(UNIT_MAX_AT))
+}
+
+/// Whether O_DIRECT on this file bypasses the kernel's cache: some file systems accept the flag and buffer all the same (ext4 with data
+/// journalling, encrypted files). False where the kernel does not say (before Linux 6.1).
+fn is_direct(file: &File) -> bool {
+    const STATX_DIOALIGN: u32 = 0x2000;
+    /// `stx_dio_mem_align`: 0 where direct I/O is not supported.
+    const MEM_ALIGN_AT: usize = 0x98;
+    Statx::of(file, STATX_DIOALIGN).is_some_and(|statx| statx.word(MEM_ALIGN_AT) != 0)
 }
 
 #[cfg(test)]
@@ -144,6 +160,15 @@ mod tests {
         if geometry.file_system.as_deref() == Some("tmpfs") {
             assert!(!geometry.survives_power_loss);
         }
+    }
+
+    /// Acknowledging from the kernel's cache would lose writes at a power cut on a device that says `write through`.
+    #[test]
+    fn a_file_that_is_buffered_has_a_volatile_cache() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(Geometry::probe(&file).volatile_cache || is_direct(&file));
+        // No file system takes O_DIRECT for procfs files: the kernel answers for them without an alignment.
+        assert!(!is_direct(&File::open("/proc/self/status").unwrap()));
     }
 
     #[test]

@@ -127,7 +127,8 @@ pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
     {
         File::open(parent)?.sync_all()?;
     }
-    let geometry = Geometry::probe(&file);
+    let mut geometry = Geometry::probe(&file);
+    geometry.volatile_cache |= !direct && geometry.survives_power_loss;
     Ok(Volume { file, path: path.to_path_buf(), geometry, direct })
 }
 

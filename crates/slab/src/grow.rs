@@ -138,7 +138,7 @@ impl Slab {
         }
         let Some(zeroes) = self.zeroes.clone() else {
             self.growth.step = Step::Idle;
-            return effects.more();
+            return effects.wake_at(Mono(effects.now().mono.0 + 1_000_000));
         };
         while in_flight < WRITES && next < self.growth.to && fault.is_none() {
             let end = (next / MIB_PAGES * MIB_PAGES + MIB_PAGES).min(self.growth.to);
@@ -151,6 +151,12 @@ impl Slab {
 
     /// A request of growth is done.
     pub(crate) fn grow_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        if self.poisoned.is_some() {
+            // The failed flush may have dropped zeros too: nothing here may be called usable.
+            self.growth.step = Step::Idle;
+            self.zeroes = None;
+            return;
+        }
         match self.growth.step {
             Step::Idle => {}
             Step::Zeroing { next, in_flight, fault } => {

@@ -196,7 +196,9 @@ impl Slab {
             (Waiter::Write(key), _) => self.wake(&key, effects),
             (Waiter::Scan { scan, .. }, Some(error)) => self.fail_scan(scan, error, effects),
             (Waiter::Scan { scan, item }, None) => self.scan_item_ready(scan, item, effects),
-            (Waiter::Clear(key, place), Some(_)) => self.forget_copy(&key, place, effects),
+            // What does not check is no copy to recovery either; what could not be read may be one the next time.
+            (Waiter::Clear(key, place), Some(Error::Corrupt(_))) => self.forget_copy(&key, place, effects),
+            (Waiter::Clear(key, place), Some(error)) => self.clear_failed(&key, place, error.clone(), effects),
             (Waiter::Clear(key, place), None) => self.clear_copy(&key, place, effects),
         }
     }

@@ -446,7 +446,12 @@ impl Shard for Slab {
         }
         self.answer_syncs(effects);
         self.close_step(effects);
-        let starved = self.reads.is_starved(self.io.len()) || !self.block_waiters.is_empty();
+        let starved = self.reads.is_starved(self.io.len())
+            || !self.block_waiters.is_empty()
+            || self.io.len() == 0
+                && (!self.run_reads.is_idle()
+                    || !self.run_writes.is_idle()
+                    || self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Stale)));
         if starved && effects.requests.is_empty() {
             // Every block is lent out, to replies on their way: ask again soon.
             effects.wake_at(Mono(effects.now().mono.0 + 1_000_000));

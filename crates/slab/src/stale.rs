@@ -19,7 +19,8 @@ const COPIES_PER_TURN: usize = 16;
 impl Slab {
     /// Clears a bounded number of older copies.
     pub(crate) fn pump_stale(&mut self, effects: &mut Effects) {
-        for _ in 0..COPIES_PER_TURN {
+        let mut left = COPIES_PER_TURN.max((self.stale_queue.len() / 8).min(4 * COPIES_PER_TURN));
+        while left > 0 {
             let Some((key, place)) = self.stale_queue.pop_front() else { return };
             let copies = self.stale.get(&key);
             let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
@@ -33,6 +34,7 @@ impl Slab {
                 return;
             }
             self.clear_copy(&key, place, effects);
+            left -= 1;
         }
         if !self.space_waiters.is_empty() {
             effects.more();
@@ -95,6 +97,14 @@ impl Slab {
         self.wake_space_waiters(effects);
     }
 
+    /// The device would not read an older copy: it is still there, so a delete that waits for it fails. The next delete tries again.
+    pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
+        self.set_requested(key, place, false);
+        if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Stale)) {
+            self.fail_first(key, error, effects);
+        }
+    }
+
     /// An older copy is gone, durably; a waiting delete goes on after the last one.
     pub(crate) fn stale_cleared(&mut self, key: &Key, place: Place, drained: &mut Vec<Key>) {
         let Some(copies) = self.stale.get_mut(key) else { return };
@@ -147,7 +157,11 @@ impl Slab {
         let copy = self.is_copy(&key, place);
         if let Err(fault) = result {
             let error = Error::Io { what: "reading the head of a large value", fault };
-            return if copy { self.forget_copy(&key, place, effects) } else { self.fail_first(&key, error, effects) };
+            return if copy {
+                self.clear_failed(&key, place, error, effects)
+            } else {
+                self.fail_first(&key, error, effects)
+            };
         }
         if self.poisoned.is_some() {
             return;

@@ -85,7 +85,7 @@ impl Directory {
 
     /// No `store.toml`: fine in an empty directory, damage beside volumes.
     fn no_manifest(&self) -> Result<Option<Manifest>, Error> {
-        if self.volume_path(0).exists() {
+        if (0..SHARDS_MAX as u32).any(|shard| self.volume_path(shard).exists()) {
             let why = "it is missing, though volumes lie beside it. Restore it from a backup: it holds `format`, `engine`, `shards`, \
                        `uuid` (32 hexadecimal digits, bytes 16 to 31 of each volume) and `complete = true`";
             return Err(Error::Damaged { path: self.manifest_path(), why: why.into() });
@@ -230,7 +230,8 @@ mod tests {
     #[test]
     fn volumes_without_a_manifest_are_not_written_over() {
         let at = tempfile::tempdir().unwrap();
-        fs::write(at.path().join("shard-000.vol"), b"precious").unwrap();
+        // Also when the first volume is lost as well.
+        fs::write(at.path().join("shard-003.vol"), b"precious").unwrap();
         let directory = Directory::lock(at.path(), true, false).unwrap();
         assert!(directory.read_manifest().unwrap_err().to_string().contains("volumes lie beside it"));
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use stratakv_base::Level;
+use stratakv_base::limits::SHARDS_MAX;
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{Pool, Volume, open_ring};
 use stratakv_engine::Progress;
@@ -82,12 +83,13 @@ fn new_manifest(options: &Options) -> Result<Manifest, Error> {
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
 fn begin_creation(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     directory.write_manifest(manifest)?;
-    for shard in 0.. {
+    // Volumes are made in parallel, so there may be gaps.
+    for shard in 0..SHARDS_MAX as u32 {
         let path = directory.volume_path(shard);
-        if !path.exists() {
-            break;
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io_error("remove", &path)(error)),
+            _ => {}
         }
-        std::fs::remove_file(&path).map_err(io_error("remove", &path))?;
     }
     Ok(())
 }

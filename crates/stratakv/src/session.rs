@@ -19,7 +19,9 @@ use crate::store::{Route, Store};
 /// threads, and one system call serves many operations.
 ///
 /// Operations of one session on one key take effect in the order of submission only if the earlier one was answered first.
-/// While operations are in flight, poll: writes of other threads may ride on this session's I/O and wait with it.
+/// While operations are in flight, poll: writes of other threads may ride on this session's I/O and wait with it. So may this thread's own blocking
+/// calls, which would then wait for ever: poll until nothing is in flight, or call [`Session::rest`], before a blocking call or
+/// [`Store::close`] in the same thread.
 /// A session stays in the thread that made it: it is not `Send`. Dropping a session lets writes that have begun end; their outcome is not told.
 pub struct Session {
     store: Store,
@@ -161,9 +163,28 @@ impl Session {
         }
         self.in_flight -= self.done.len();
         if self.in_flight == 0 {
-            self.driver.rest(&mut self.events).map_err(ring_error)?;
+            let done = std::mem::take(&mut self.done);
+            self.rest()?;
+            return Ok(done);
         }
         Ok(std::mem::take(&mut self.done))
+    }
+
+    /// Sees the I/O under way through and leaves what follows from it to the store's reactors: after this the thread may make blocking calls.
+    /// Answers are kept for the next [`Session::poll`].
+    ///
+    /// # Errors
+    /// The ring failed.
+    pub fn rest(&mut self) -> Result<(), Error> {
+        let mut events = std::mem::take(&mut self.events);
+        let rested = self.driver.rest(&mut events).map_err(ring_error);
+        for event in events.drain(..) {
+            if let Event::Reply { tag, reply } = event {
+                self.answered(tag as u32, reply);
+            }
+        }
+        self.events = events;
+        rested
     }
 
     fn answered(&mut self, tag: u32, reply: Reply) {

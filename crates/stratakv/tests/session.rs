@@ -1,0 +1,46 @@
+//! Sessions beside other ways in.
+
+use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Options, Reply};
+
+fn put(key: &[u8]) -> Operation {
+    let kind = ChangeKind::Put { value: vec![7; 2000].into(), flags: 0, expiry: Expiry::NEVER };
+    let change = Change { key: Key::new(CollectionId(0), key).unwrap(), expect: Expect::Any, kind };
+    Operation::Write { changes: vec![change], level: Level::PowerLoss, txn: None }
+}
+
+/// A blocking write joins the groups behind the session's and once waited for ever: only this thread can reap the session's ring.
+#[test]
+fn a_rested_session_does_not_hold_up_its_own_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Options::new().shards(1).open(directory.path().join("d")).unwrap();
+    let mut session = store.session().unwrap();
+    let tickets: Vec<u64> = (0..8u8).map(|number| session.submit(put(&[number]))).collect();
+    session.poll(0).unwrap();
+    session.rest().unwrap();
+    store.put(b"other", b"value").unwrap();
+    let mut answers = Vec::new();
+    while session.in_flight() > 0 {
+        answers.extend(session.poll(1).unwrap());
+    }
+    assert!(answers.iter().all(|(_, reply)| matches!(reply, Reply::Done { .. })), "{answers:?}");
+    assert!(answers.len() <= tickets.len());
+    assert_eq!(store.scan(stratakv::ScanOptions::all()).count(), 9);
+    drop(session);
+    store.close().unwrap();
+}
+
+/// Volumes are made in parallel, so a crash in the middle leaves gaps; creating again once stopped at the first.
+#[test]
+fn what_an_interrupted_creation_left_is_cleared_also_with_gaps() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("d");
+    let store = Options::new().shards(3).open(&path).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let manifest = std::fs::read_to_string(path.join("store.toml")).unwrap();
+    std::fs::write(path.join("store.toml"), manifest.replace("complete = true", "complete = false")).unwrap();
+    std::fs::remove_file(path.join("shard-000.vol")).unwrap();
+    let store = Options::new().shards(3).open(&path).unwrap();
+    store.put(b"k", b"v").unwrap();
+    store.close().unwrap();
+}
