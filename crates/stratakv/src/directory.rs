@@ -43,8 +43,15 @@ impl Manifest {
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
-    /// Holds the lock while it is open.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    /// Unlocks rather than only closes: a child that another thread is just starting holds a copy of the descriptor until it runs its
+    /// program, and with it the lock.
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Directory {
@@ -61,7 +68,7 @@ impl Directory {
             return Err(Error::Option(format!("{} is not a directory: a store is a directory", path.display())));
         }
         let lock = lock_file(path, create, read_only)?;
-        Ok(Directory { path: path.into(), _lock: lock })
+        Ok(Directory { path: path.into(), lock })
     }
 
     pub(crate) fn volume_path(&self, shard: u32) -> PathBuf {
@@ -225,6 +232,17 @@ mod tests {
         let _first = Directory::lock(at.path(), true, false).unwrap();
         let second = Directory::lock(at.path(), true, false).unwrap_err();
         assert!(second.to_string().contains(&format!("(process {})", std::process::id())), "{second}");
+    }
+
+    /// A copy of the descriptor, as a child just being started has one, once kept the lock.
+    #[test]
+    fn the_lock_goes_although_a_copy_of_its_descriptor_lives() {
+        let at = tempfile::tempdir().unwrap();
+        let first = Directory::lock(at.path(), true, false).unwrap();
+        let copy = first.lock.try_clone().unwrap();
+        drop(first);
+        Directory::lock(at.path(), true, false).unwrap();
+        drop(copy);
     }
 
     #[test]
