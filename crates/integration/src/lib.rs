@@ -11,4 +11,5 @@ pub mod place;
 pub mod program;
 pub mod realdata;
 pub mod requirement;
+pub mod sim;
 pub mod value;

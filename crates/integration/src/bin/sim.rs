@@ -1,0 +1,120 @@
+//! `cargo xtask sim`: scenarios from seeds, over the real code of an engine on a disk that fails on command.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use stratakv_integration::sim::{Search, SlabEngine, search};
+use stratakv_sim::scenario::Statistics;
+use stratakv_sim::search::{Failure, keep_panics, run_seed, shrink};
+
+const USAGE: &str = "\
+usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
+       sim [--engine slab] --seed SEED                                             one seed again, cut down if it fails
+
+Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
+gives the same run. Ends with the table of faults that were met, by phase and kind of request.
+";
+
+struct Arguments {
+    search: Search,
+    seed: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    keep_panics();
+    match arguments().and_then(run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("sim: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let hour = Duration::from_secs(3600);
+    let mut arguments =
+        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None };
+    let mut words = std::env::args().skip(1);
+    let mut bounded = false;
+    while let Some(word) = words.next() {
+        if word == "--help" {
+            print!("{USAGE}");
+            std::process::exit(0);
+        }
+        let value = words.next().ok_or_else(|| format!("{word} needs a value\n\n{USAGE}"))?;
+        let number = || value.parse::<u64>().map_err(|_| format!("{word} needs a number, not `{value}`"));
+        match word.as_str() {
+            "--engine" if value == "slab" => {}
+            "--engine" => return Err(format!("there is no engine `{value}`; known: slab")),
+            "--seeds" => (arguments.search.seeds, bounded) = (number()?, true),
+            "--minutes" => (arguments.search.time, bounded) = (Duration::from_secs(60 * number()?), true),
+            "--from" => arguments.search.from = number()?,
+            "--threads" => arguments.search.threads = number()?.clamp(1, 64) as usize,
+            "--seed" => arguments.seed = Some(number()?),
+            other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
+        }
+    }
+    if !bounded {
+        arguments.search.time = Duration::from_secs(60);
+    }
+    Ok(arguments)
+}
+
+fn run(arguments: Arguments) -> Result<(), String> {
+    if let Some(seed) = arguments.seed {
+        return match run_seed(&SlabEngine, seed) {
+            Ok(statistics) => {
+                print(&statistics);
+                Ok(())
+            }
+            Err(failure) => Err(explain(&failure)),
+        };
+    }
+    let started = Instant::now();
+    let (statistics, failure) = search(&SlabEngine, &arguments.search, &|sums, next| {
+        let seconds = started.elapsed().as_secs();
+        eprintln!("{seconds} s: up to seed {next}, {} power cuts, {} kills", sums.power_cuts, sums.kills);
+    });
+    print(&statistics);
+    println!("{:.1} s", started.elapsed().as_secs_f64());
+    match failure {
+        Some(failure) => Err(explain(&failure)),
+        None => {
+            println!("nothing lost");
+            Ok(())
+        }
+    }
+}
+
+fn print(sums: &Statistics) {
+    print!("{}", sums.coverage);
+    println!(
+        "{} scenarios, {} power cuts and {} kills; ended in recovery {} / {} / {} (depth 1, 2, 3)",
+        sums.scenarios,
+        sums.power_cuts,
+        sums.kills,
+        sums.in_recovery[0],
+        sums.in_recovery[1],
+        sums.in_recovery[2]
+    );
+    println!("{} operations, {} writes acknowledged, {} keys compared after a crash", sums.operations, sums.acknowledged, sums.verified);
+    println!(
+        "injected: {} reads failed, {} stores opened after a repair; after lies: {} would not open, {} keys older unnoticed",
+        sums.failed_reads, sums.repairs, sums.refused, sums.unnoticed
+    );
+}
+
+fn explain(failure: &Failure) -> String {
+    let smallest = shrink(&SlabEngine, failure, 3000);
+    format!(
+        "seed {} failed: {}\ncut down from {} steps to {}:\n{}\nagain: cargo xtask sim --engine slab --seed {}",
+        failure.seed,
+        failure.why,
+        failure.plan.steps.len(),
+        smallest.plan.steps.len(),
+        smallest.script(),
+        failure.seed
+    )
+}

@@ -1,0 +1,105 @@
+//! The engines as the simulator sees them, and the runs `cargo xtask sim` makes over them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use stratakv_device::Geometry;
+use stratakv_sim::machine::{Audit, Engine, Opening};
+use stratakv_sim::scenario::Statistics;
+use stratakv_sim::search::{Failure, run_seed};
+use stratakv_slab::{Slab, SlabConfig, SlabOpener};
+
+/// Engine `slab`.
+#[derive(Clone, Copy, Debug)]
+pub struct SlabEngine;
+
+impl Engine for SlabEngine {
+    type Opener = SlabOpener;
+    type Shard = Slab;
+
+    fn opener(&self, opening: &Opening) -> SlabOpener {
+        let config = SlabConfig {
+            uuid: *b"simulated store!",
+            shard: 0,
+            shards: 1,
+            geometry: Geometry { volatile_cache: opening.volatile_cache, ..Geometry::unknown() },
+            memory_bytes: opening.memory_bytes,
+            depth: opening.depth,
+            capacity_bytes: opening.capacity_bytes,
+            volume_bytes: opening.volume_bytes,
+            read_only: false,
+            verify: true,
+        };
+        if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
+    }
+
+    fn audit(&self, shard: &Slab) -> Audit {
+        let check = shard.check();
+        let damage = shard.recovery().corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
+        Audit { damage: damage.collect(), mistakes: check.mistakes }
+    }
+}
+
+/// How long to search.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// The first seed.
+    pub from: u64,
+    /// How many, at most.
+    pub seeds: u64,
+    /// How long, at most.
+    pub time: Duration,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// Runs seed after seed until one fails or seeds or time are used up. `watch` is told the sums every few seconds.
+///
+/// # Errors
+/// The failure with the lowest seed among those found, with the sums so far.
+pub fn search<E: Engine + Sync>(
+    engine: &E,
+    search: &Search,
+    watch: &(dyn Fn(&Statistics, u64) + Sync),
+) -> (Statistics, Option<Box<Failure>>) {
+    let next = AtomicU64::new(search.from);
+    let stop = AtomicBool::new(false);
+    let sums = Mutex::new((Statistics::default(), None::<Box<Failure>>));
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..search.threads {
+            scope.spawn(|| {
+                let mut mine = Statistics::default();
+                let mut told = Instant::now();
+                while !stop.load(Ordering::Relaxed) && started.elapsed() < search.time {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed - search.from >= search.seeds {
+                        break;
+                    }
+                    let failed = match run_seed(engine, seed) {
+                        Ok(statistics) => {
+                            mine.add(&statistics);
+                            None
+                        }
+                        Err(failure) => Some(failure),
+                    };
+                    if failed.is_some() || told.elapsed() > Duration::from_secs(10) {
+                        told = Instant::now();
+                        let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+                        sums.0.add(&std::mem::take(&mut mine));
+                        if let Some(failure) = failed {
+                            stop.store(true, Ordering::Relaxed);
+                            if sums.1.as_ref().is_none_or(|known| failure.seed < known.seed) {
+                                sums.1 = Some(failure);
+                            }
+                        }
+                        watch(&sums.0, next.load(Ordering::Relaxed));
+                    }
+                }
+                sums.lock().unwrap_or_else(PoisonError::into_inner).0.add(&mine);
+            });
+        }
+    });
+    sums.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

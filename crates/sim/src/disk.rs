@@ -1,0 +1,569 @@
+//! A disk with a volatile write cache, which fails on command.
+//!
+//! What the medium promises is little (RELIABILITY: fault model): requests complete in any order; a completed write may be lost by a
+//! power cut until a flush *submitted after its completion* has completed; what is cut may be there in part, in sectors of 512
+//! bytes; a write that completes only when durable (FUA) covers itself and nothing else. On command it fails, is full, or lies.
+
+use std::collections::BTreeMap;
+
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::random::Random;
+use stratakv_device::{DiskOutcome, DiskRequest, IoFault};
+
+use crate::coverage::{Call, Coverage, Fault, Phase};
+
+const SECTOR_BYTES: usize = 512;
+/// EIO.
+const EIO: IoFault = IoFault::Os(5);
+
+type Page = Box<[u8]>;
+
+/// What kind of disk.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskOptions {
+    /// Writes beyond this many bytes are answered `Full`.
+    pub capacity_bytes: u64,
+    /// Completed writes are durable only when flushed.
+    pub volatile_cache: bool,
+}
+
+/// How often requests fail or lie, in parts of 65,536.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chances {
+    /// A request takes much longer than the others.
+    pub delay: u16,
+    /// EIO, once.
+    pub read_error: u16,
+    /// EIO, once; part of it may be written.
+    pub write_error: u16,
+    /// EIO, once; part of what it covered is lost.
+    pub flush_error: u16,
+    /// From now on, requests of this kind fail until [`Disk::repair`] (reads: of this place).
+    pub error_forever: u16,
+    /// A write finds no space.
+    pub full: u16,
+    /// One bit is wrong: in what a read returns, or in what a write leaves.
+    pub flip: u16,
+    /// A read returns what was there before the last write.
+    pub stale: u16,
+    /// Another place is read or written.
+    pub misdirected: u16,
+    /// A write is acknowledged and not done.
+    pub lost: u16,
+}
+
+/// What fails until repaired.
+#[derive(Clone, Debug, Default)]
+struct Broken {
+    reads_of: Vec<u64>,
+    writes: bool,
+    flushes: bool,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    tag: u64,
+    request: DiskRequest,
+    call: Call,
+    number: u64,
+    /// Writes completed before its submission have smaller numbers.
+    completed: u64,
+    ready_at: u64,
+}
+
+/// A page in the volatile cache.
+#[derive(Debug)]
+struct Cached {
+    page: u64,
+    bytes: Page,
+    /// Number of the write it was part of, in order of completion.
+    write: u64,
+    call: Call,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Disk {
+    options: DiskOptions,
+    /// What reads see.
+    current: Vec<u8>,
+    /// What survives a power cut in any case.
+    stable: Vec<u8>,
+    cached: Vec<Cached>,
+    in_flight: Vec<InFlight>,
+    /// Completed writes.
+    completed: u64,
+    submitted: u64,
+    tick: u64,
+    chances: Chances,
+    broken: Broken,
+    /// What was on a page before its last write; kept while reads may be stale.
+    before: BTreeMap<u64, Page>,
+    spare: Vec<Page>,
+    phase: Phase,
+    coverage: Coverage,
+}
+
+impl Disk {
+    /// An empty disk.
+    pub fn new(options: DiskOptions) -> Disk {
+        Disk {
+            options,
+            current: Vec::new(),
+            stable: Vec::new(),
+            cached: Vec::new(),
+            in_flight: Vec::new(),
+            completed: 0,
+            submitted: 0,
+            tick: 0,
+            chances: Chances::default(),
+            broken: Broken::default(),
+            before: BTreeMap::new(),
+            spare: Vec::new(),
+            phase: Phase::default(),
+            coverage: Coverage::default(),
+        }
+    }
+
+    /// What was asked of it.
+    pub fn options(&self) -> DiskOptions {
+        self.options
+    }
+
+    /// From now on, requests count for this phase of the store's life.
+    pub fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
+    /// How often requests fail from now on.
+    pub fn set_chances(&mut self, chances: Chances) {
+        self.chances = chances;
+    }
+
+    /// What fails for ever works again, as after an exchange of the cable; data stays as it is.
+    pub fn repair(&mut self) {
+        self.broken = Broken::default();
+    }
+
+    /// Which faults were met so far.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// Length: the end of the furthest write.
+    pub fn len_bytes(&self) -> u64 {
+        self.current.len() as u64
+    }
+
+    /// What reads see.
+    pub fn bytes(&self) -> &[u8] {
+        &self.current
+    }
+
+    /// Replaces the medium; nothing is cached or in flight.
+    pub fn restore(&mut self, image: &[u8]) {
+        self.current = image.to_vec();
+        self.stable = image.to_vec();
+        self.cached.clear();
+        self.in_flight.clear();
+    }
+
+    /// Flips bits of the byte at `offset`, on the medium.
+    pub fn flip(&mut self, offset: usize, mask: u8) {
+        for image in [&mut self.current, &mut self.stable] {
+            if let Some(byte) = image.get_mut(offset) {
+                *byte ^= mask;
+            }
+        }
+    }
+
+    /// Queues a request.
+    ///
+    /// # Panics
+    /// It is not aligned to 4096 bytes: O_DIRECT would refuse it.
+    pub fn submit(&mut self, tag: u64, request: DiskRequest, random: &mut Random) {
+        let call = call_of(&request);
+        self.coverage.call(self.phase, call);
+        self.submitted += 1;
+        let delayed = chance(random, self.chances.delay);
+        let ready_at = if delayed { self.tick + 8 + random.below(200) } else { 0 };
+        if delayed {
+            self.coverage.hit(self.phase, call, Fault::Delayed);
+        }
+        let (number, completed) = (self.submitted, self.completed);
+        self.in_flight.push(InFlight { tag, request, call, number, completed, ready_at });
+    }
+
+    /// Requests in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Carries out one of the requests in flight.
+    pub fn complete(&mut self, random: &mut Random) -> Option<(u64, DiskOutcome)> {
+        self.tick += 1;
+        let count = self.in_flight.len();
+        if count == 0 {
+            return None;
+        }
+        let start = random.below(count as u64) as usize;
+        let ready = (0..count).map(|step| (start + step) % count);
+        let at = ready.into_iter().find(|at| self.in_flight[*at].ready_at <= self.tick).unwrap_or(start);
+        let InFlight { tag, request, call, number, completed, .. } = self.in_flight.swap_remove(at);
+        if self.in_flight.iter().any(|other| other.number < number) {
+            self.coverage.hit(self.phase, call, Fault::Reordered);
+        }
+        let outcome = match request {
+            DiskRequest::Read { offset, mut block, len } => {
+                let result = self.read(offset, &mut block[..len as usize], call, random);
+                DiskOutcome::Read(block, result)
+            }
+            DiskRequest::Write { offset, parts, durable } => {
+                let bytes: Vec<&[u8]> = parts.iter().map(|part| part.bytes()).collect();
+                let pages = bytes.iter().flat_map(|bytes| bytes.chunks(PAGE_BYTES));
+                DiskOutcome::Write(self.write(offset, &pages.collect::<Vec<_>>(), durable, call, random))
+            }
+            DiskRequest::Flush => DiskOutcome::Flush(self.flush(completed, random)),
+            DiskRequest::Discard { offset, len } => {
+                let zeros = vec![0; PAGE_BYTES];
+                let pages = vec![&zeros[..]; len as usize / PAGE_BYTES];
+                DiskOutcome::Discard(self.write(offset, &pages, false, call, random))
+            }
+        };
+        Some((tag, outcome))
+    }
+
+    fn meets(&mut self, chance_of: u16, call: Call, fault: Fault, random: &mut Random) -> bool {
+        let met = chance(random, chance_of);
+        if met {
+            self.coverage.hit(self.phase, call, fault);
+        }
+        met
+    }
+
+    fn read(&mut self, offset: u64, into: &mut [u8], call: Call, random: &mut Random) -> Result<(), IoFault> {
+        assert!(aligned(offset, into.len()), "a misaligned read of {} bytes at {offset}", into.len());
+        let chances = self.chances;
+        let pages = offset / PAGE_BYTES as u64..(offset + into.len() as u64) / PAGE_BYTES as u64;
+        if self.meets(chances.error_forever, call, Fault::ErrorForever, random) {
+            self.broken.reads_of.push(pages.start + random.below(pages.end - pages.start));
+        }
+        if self.broken.reads_of.iter().any(|page| pages.contains(page))
+            || self.meets(chances.read_error, call, Fault::ErrorOnce, random)
+        {
+            random.fill(&mut into[..64]);
+            return Err(EIO);
+        }
+        let mut from = offset as usize;
+        if self.meets(chances.misdirected, call, Fault::Misdirected, random) {
+            from = random.below(self.current.len() as u64 / PAGE_BYTES as u64) as usize * PAGE_BYTES;
+            from = from.min(self.current.len().saturating_sub(into.len()));
+        }
+        let bytes = self.current.get(from..).and_then(|bytes| bytes.get(..into.len())).ok_or(IoFault::Short)?;
+        into.copy_from_slice(bytes);
+        if chances.stale > 0 && chance(random, chances.stale) {
+            for (number, piece) in pages.zip(into.chunks_mut(PAGE_BYTES)) {
+                if let Some(before) = self.before.get(&number) {
+                    piece.copy_from_slice(before);
+                    self.coverage.hit(self.phase, call, Fault::Stale);
+                }
+            }
+        }
+        if self.meets(chances.flip, call, Fault::BitFlip, random) {
+            let bit = random.below(into.len() as u64 * 8) as usize;
+            into[bit / 8] ^= 1 << (bit % 8);
+        }
+        self.see_writes_in_flight(offset, into, random);
+        Ok(())
+    }
+
+    /// A read beside a write of the same place sees any part of it.
+    fn see_writes_in_flight(&self, offset: u64, into: &mut [u8], random: &mut Random) {
+        let end = offset + into.len() as u64;
+        for other in &self.in_flight {
+            let DiskRequest::Write { offset: at, parts, .. } = &other.request else { continue };
+            let mut at = *at;
+            for part in parts {
+                let bytes = part.bytes();
+                if at < end && offset < at + bytes.len() as u64 {
+                    for (number, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                        let place = (at + (number * SECTOR_BYTES) as u64).checked_sub(offset);
+                        let seen = place.and_then(|place| into.get_mut(place as usize..place as usize + SECTOR_BYTES));
+                        if let Some(seen) = seen.filter(|_| random.below(2) == 0) {
+                            seen.copy_from_slice(sector);
+                        }
+                    }
+                }
+                at += bytes.len() as u64;
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        offset: u64,
+        pages: &[&[u8]],
+        durable: bool,
+        call: Call,
+        random: &mut Random,
+    ) -> Result<(), IoFault> {
+        let len = pages.len() * PAGE_BYTES;
+        let whole = pages.iter().all(|page| page.len() == PAGE_BYTES);
+        assert!(whole && aligned(offset, len), "a misaligned write of {len} bytes at {offset}");
+        let chances = self.chances;
+        self.completed += 1;
+        if self.meets(chances.error_forever, call, Fault::ErrorForever, random) {
+            self.broken.writes = true;
+        }
+        if self.broken.writes || self.meets(chances.write_error, call, Fault::ErrorOnce, random) {
+            for (number, page) in (offset / PAGE_BYTES as u64..).zip(pages) {
+                if random.below(2) == 0 && (number + 1) * PAGE_BYTES as u64 <= self.options.capacity_bytes {
+                    self.put(number, page, durable, call);
+                }
+            }
+            return Err(EIO);
+        }
+        if offset + len as u64 > self.options.capacity_bytes || self.meets(chances.full, call, Fault::Full, random) {
+            return Err(IoFault::Full);
+        }
+        if self.meets(chances.lost, call, Fault::Lost, random) {
+            return Ok(());
+        }
+        let mut first = offset / PAGE_BYTES as u64;
+        let held = self.current.len() as u64 / PAGE_BYTES as u64;
+        if held > pages.len() as u64 && self.meets(chances.misdirected, call, Fault::Misdirected, random) {
+            first = random.below(held - pages.len() as u64 + 1);
+        }
+        let flipped = self.meets(chances.flip, call, Fault::BitFlip, random).then(|| random.below(len as u64 * 8));
+        for (number, page) in (first..).zip(pages) {
+            self.put(number, page, durable, call);
+        }
+        if let Some(bit) = flipped {
+            self.flip_newest(first, bit as usize);
+        }
+        Ok(())
+    }
+
+    /// Wrong already when it reached the disk: so in the cache, and on the medium if it is there.
+    fn flip_newest(&mut self, first: u64, bit: usize) {
+        let at = first as usize * PAGE_BYTES + bit / 8;
+        let page = (at / PAGE_BYTES) as u64;
+        self.current[at] ^= 1 << (bit % 8);
+        match self.cached.iter_mut().rev().find(|cached| cached.page == page) {
+            Some(cached) => cached.bytes[at % PAGE_BYTES] ^= 1 << (bit % 8),
+            None => self.stable[at] ^= 1 << (bit % 8),
+        }
+    }
+
+    fn put(&mut self, page: u64, bytes: &[u8], durable: bool, call: Call) {
+        if self.chances.stale > 0
+            && let Some(before) = self.current.get(page as usize * PAGE_BYTES..).and_then(|b| b.get(..PAGE_BYTES))
+        {
+            self.before.insert(page, before.into());
+        }
+        put(&mut self.current, page, bytes);
+        if durable || !self.options.volatile_cache {
+            // Older writes of this page that are still in the cache have been superseded there.
+            self.cached.retain(|cached| cached.page != page);
+            put(&mut self.stable, page, bytes);
+        } else {
+            let mut copy = self.spare.pop().unwrap_or_else(|| vec![0; PAGE_BYTES].into());
+            copy.copy_from_slice(bytes);
+            self.cached.push(Cached { page, bytes: copy, write: self.completed, call });
+        }
+    }
+
+    fn flush(&mut self, completed: u64, random: &mut Random) -> Result<(), IoFault> {
+        let chances = self.chances;
+        if self.meets(chances.error_forever, Call::Flush, Fault::ErrorForever, random) {
+            self.broken.flushes = true;
+        }
+        if self.broken.flushes || self.meets(chances.flush_error, Call::Flush, Fault::ErrorOnce, random) {
+            self.lose_cached(random);
+            return Err(EIO);
+        }
+        let covered = self.cached.iter().take_while(|cached| cached.write <= completed).count();
+        for cached in self.cached.drain(..covered) {
+            put(&mut self.stable, cached.page, &cached.bytes);
+            self.spare.push(cached.bytes);
+        }
+        Ok(())
+    }
+
+    /// A flush failed: of what it covered, some pages are lost for good, at once or when the power fails.
+    fn lose_cached(&mut self, random: &mut Random) {
+        let doomed: Vec<u64> = self.cached.iter().map(|cached| cached.page).filter(|_| random.below(2) == 0).collect();
+        self.cached.retain(|cached| !doomed.contains(&cached.page));
+        for page in doomed {
+            self.revert(page);
+        }
+    }
+
+    /// Reads see the durable content of a page again.
+    fn revert(&mut self, page: u64) {
+        let range = page as usize * PAGE_BYTES..(page as usize + 1) * PAGE_BYTES;
+        let Some(current) = self.current.get_mut(range.clone()) else { return };
+        match self.stable.get(range) {
+            Some(stable) => current.copy_from_slice(stable),
+            None => current.fill(0),
+        }
+    }
+
+    /// The power fails: of what was not flushed any part may be there.
+    pub fn cut_power(&mut self, random: &mut Random) {
+        // Some cuts take everything, some nothing, most are mixed.
+        let bias = [0, 100, 50, 50, 10, 90][random.below(6) as usize];
+        let cached = std::mem::take(&mut self.cached);
+        let mut touched: Vec<u64> = Vec::with_capacity(cached.len());
+        let mut len_pages = self.stable.len() / PAGE_BYTES;
+        for pages in cached.chunk_by(|a, b| a.write == b.write) {
+            let mut fate = Fate::default();
+            for cached in pages {
+                touched.push(cached.page);
+                fate.add(keep(&mut self.stable, cached.page, &cached.bytes, bias, random));
+            }
+            let Some(call) = pages.first().map(|cached| cached.call) else { continue };
+            self.coverage.hit(self.phase, call, fate.unflushed());
+        }
+        self.spare.extend(cached.into_iter().map(|cached| cached.bytes));
+        let mut in_flight = std::mem::take(&mut self.in_flight);
+        while !in_flight.is_empty() {
+            // Concurrent writes of one place: any order.
+            let other = in_flight.swap_remove(random.below(in_flight.len() as u64) as usize);
+            let DiskRequest::Write { offset, parts, .. } = &other.request else {
+                self.coverage.hit(self.phase, other.call, Fault::CutDropped);
+                continue;
+            };
+            let mut fate = Fate::default();
+            let pages = parts.iter().flat_map(|part| part.bytes().chunks(PAGE_BYTES));
+            for (page, bytes) in (offset / PAGE_BYTES as u64..).zip(pages) {
+                if (page + 1) * PAGE_BYTES as u64 <= self.options.capacity_bytes {
+                    touched.push(page);
+                    fate.add(keep(&mut self.stable, page, bytes, bias, random));
+                }
+            }
+            self.coverage.hit(self.phase, other.call, fate.in_flight());
+        }
+        // The length that was not flushed: as it was, as the kept pages need it, or all of it.
+        len_pages = len_pages.max(self.stable.len() / PAGE_BYTES);
+        if random.below(2) == 0 {
+            len_pages = len_pages.max(self.current.len() / PAGE_BYTES);
+        }
+        self.stable.resize(len_pages * PAGE_BYTES, 0);
+        self.current.resize(len_pages * PAGE_BYTES, 0);
+        touched.sort_unstable();
+        touched.dedup();
+        for page in touched {
+            self.revert(page);
+        }
+    }
+
+    /// The process dies: what was in flight is done or not, page by page. The cache stays, unflushed.
+    pub fn kill(&mut self, random: &mut Random) {
+        for other in std::mem::take(&mut self.in_flight) {
+            self.coverage.hit(self.phase, other.call, Fault::Killed);
+            let DiskRequest::Write { offset, parts, durable } = &other.request else { continue };
+            self.completed += 1;
+            let keep = [0, 50, 100][random.below(3) as usize];
+            let pages = parts.iter().flat_map(|part| part.bytes().chunks(PAGE_BYTES));
+            for (page, bytes) in (offset / PAGE_BYTES as u64..).zip(pages) {
+                let fits = (page + 1) * PAGE_BYTES as u64 <= self.options.capacity_bytes;
+                if fits && random.below(100) < keep {
+                    self.put(page, bytes, *durable, other.call);
+                }
+            }
+        }
+    }
+}
+
+/// What became of the pages of one write.
+#[derive(Default)]
+struct Fate {
+    kept: bool,
+    dropped: bool,
+    torn: bool,
+}
+
+impl Fate {
+    fn add(&mut self, sectors: (u32, u32)) {
+        let (kept, all) = sectors;
+        self.kept |= kept == all;
+        self.dropped |= kept == 0;
+        self.torn |= kept != 0 && kept != all;
+    }
+
+    fn in_flight(&self) -> Fault {
+        match (self.torn, self.kept, self.dropped) {
+            (true, ..) => Fault::CutTorn512,
+            (false, true, true) => Fault::CutTorn4K,
+            (false, true, false) => Fault::CutKept,
+            _ => Fault::CutDropped,
+        }
+    }
+
+    fn unflushed(&self) -> Fault {
+        match self.in_flight() {
+            Fault::CutKept => Fault::UnflushedKept,
+            Fault::CutDropped => Fault::UnflushedDropped,
+            _ => Fault::UnflushedTorn,
+        }
+    }
+}
+
+/// Keeps all, nothing, or some sectors of a page; `bias` is the percentage kept. Returns sectors kept, of how many.
+fn keep(stable: &mut Vec<u8>, page: u64, bytes: &[u8], bias: u64, random: &mut Random) -> (u32, u32) {
+    let sectors = (PAGE_BYTES / SECTOR_BYTES) as u32;
+    let mask: u64 = match (bias, random.below(3)) {
+        (0, _) => 0,
+        (100, _) => u64::MAX,
+        (_, 0) => random.next_u64(),
+        _ if random.below(100) < bias => u64::MAX,
+        _ => 0,
+    };
+    let mask = mask & ((1 << sectors) - 1);
+    if mask == 0 {
+        return (0, sectors);
+    }
+    if mask.count_ones() == sectors {
+        put(stable, page, bytes);
+        return (sectors, sectors);
+    }
+    for (number, sector) in bytes.chunks(SECTOR_BYTES).enumerate().filter(|(number, _)| mask >> number & 1 == 1) {
+        let at = page as usize * PAGE_BYTES + number * SECTOR_BYTES;
+        if stable.len() < (page as usize + 1) * PAGE_BYTES {
+            stable.resize((page as usize + 1) * PAGE_BYTES, 0);
+        }
+        stable[at..at + SECTOR_BYTES].copy_from_slice(sector);
+    }
+    (mask.count_ones(), sectors)
+}
+
+fn put(image: &mut Vec<u8>, page: u64, bytes: &[u8]) {
+    let at = page as usize * PAGE_BYTES;
+    if image.len() < at + PAGE_BYTES {
+        image.resize(at + PAGE_BYTES, 0);
+    }
+    image[at..at + PAGE_BYTES].copy_from_slice(bytes);
+}
+
+fn call_of(request: &DiskRequest) -> Call {
+    match request {
+        DiskRequest::Read { len, .. } if *len as usize > PAGE_BYTES => Call::ReadLarge,
+        DiskRequest::Read { .. } => Call::Read,
+        DiskRequest::Write { durable: true, .. } => Call::WriteThrough,
+        DiskRequest::Write { parts, .. } => {
+            let len: u64 = parts.iter().map(|part| u64::from(part.len)).sum();
+            if len as usize > PAGE_BYTES { Call::WriteLarge } else { Call::Write }
+        }
+        DiskRequest::Flush => Call::Flush,
+        DiskRequest::Discard { .. } => Call::Discard,
+    }
+}
+
+fn aligned(offset: u64, len: usize) -> bool {
+    offset.is_multiple_of(PAGE_BYTES as u64) && len.is_multiple_of(PAGE_BYTES) && len > 0
+}
+
+fn chance(random: &mut Random, chance: u16) -> bool {
+    chance > 0 && random.next_u64() as u16 <= chance
+}

@@ -1,0 +1,250 @@
+//! One shard, its disk and its clock: the real code of an engine, told everything it would be told in life.
+
+use stratakv_base::random::Random;
+use stratakv_base::{Mono, Now, Wall};
+use stratakv_device::{DiskOutcome, Pool};
+use stratakv_engine::{Budget, Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
+
+use crate::coverage::Phase;
+use crate::disk::Disk;
+
+/// How to open a shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    /// Lay out a new volume; else recover.
+    pub create: bool,
+    /// Length of the volume now.
+    pub volume_bytes: u64,
+    /// The engine's cap.
+    pub capacity_bytes: Option<u64>,
+    /// The shard's memory.
+    pub memory_bytes: u64,
+    /// I/O depth.
+    pub depth: u32,
+    /// Whether the disk has a volatile cache.
+    pub volatile_cache: bool,
+}
+
+/// What an engine says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Damage to data that was durable.
+    pub damage: Vec<String>,
+    /// Sums that do not add up, to the byte.
+    pub mistakes: Vec<String>,
+}
+
+/// An engine under test.
+pub trait Engine {
+    /// What creates and recovers it.
+    type Opener: Opener<Shard = Self::Shard>;
+    /// One shard of it.
+    type Shard: Shard;
+
+    /// An opener.
+    fn opener(&self, opening: &Opening) -> Self::Opener;
+
+    /// What was damaged, and whether the books balance. Asked after each recovery, and at rest.
+    fn audit(&self, shard: &Self::Shard) -> Audit;
+}
+
+/// See the module.
+pub struct Machine<'e, E: Engine> {
+    engine: &'e E,
+    opening: Opening,
+    /// The disk.
+    pub disk: Disk,
+    shard: Option<E::Shard>,
+    effects: Effects,
+    pool: Pool,
+    now: Now,
+    next_token: u32,
+    outcomes: Vec<(Io, DiskOutcome)>,
+    /// Answers since they were last taken.
+    pub replies: Vec<(u32, Reply)>,
+}
+
+/// Turns without an event after which a shard counts as stuck.
+const IDLE_TURNS_MAX: u32 = 3_000;
+
+impl<'e, E: Engine> Machine<'e, E> {
+    /// A machine with an empty disk, switched off.
+    pub fn new(engine: &'e E, disk: Disk, opening: Opening) -> Machine<'e, E> {
+        let pool = Pool::new(opening.memory_bytes as usize);
+        Machine {
+            engine,
+            opening,
+            disk,
+            shard: None,
+            effects: Effects::new(pool.clone()),
+            pool,
+            now: Now { mono: Mono(1), wall: Wall(1_000_000) },
+            next_token: 0,
+            outcomes: Vec::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    /// The clocks.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// Moves both clocks on.
+    pub fn pass(&mut self, seconds: u32) {
+        self.now.wall.0 += seconds;
+        self.now.mono.0 += u64::from(seconds) * 1_000_000_000;
+    }
+
+    /// The shard.
+    ///
+    /// # Panics
+    /// The machine is off.
+    pub fn shard(&self) -> &E::Shard {
+        match &self.shard {
+            Some(shard) => shard,
+            None => panic!("the machine is off"),
+        }
+    }
+
+    /// Whether the shard is open.
+    pub fn is_on(&self) -> bool {
+        self.shard.is_some()
+    }
+
+    /// Damage and mistakes, as the engine sees them.
+    pub fn audit(&self) -> Audit {
+        self.engine.audit(self.shard())
+    }
+
+    /// Creates or recovers the shard. After `stop` completions, if it is not done then, gives up: `Ok(false)`.
+    ///
+    /// # Errors
+    /// As [`Opener::finish`].
+    pub fn open(&mut self, create: bool, stop: Option<u8>, random: &mut Random) -> Result<bool, Error> {
+        self.disk.set_phase(if create { Phase::Create } else { Phase::Recover });
+        // A pool is costly to make and the last life's blocks are all back.
+        self.pool.set_limit_bytes(self.opening.memory_bytes as usize);
+        self.effects = Effects::new(self.pool.clone());
+        self.effects.begin(self.now);
+        self.opening.create = create;
+        self.opening.volume_bytes = self.disk.len_bytes();
+        self.opening.volatile_cache = self.disk.options().volatile_cache;
+        let mut opener = self.engine.opener(&self.opening);
+        opener.start(&mut self.effects);
+        let mut completed = 0;
+        loop {
+            self.submit_requests(random);
+            if opener.is_finished() {
+                break;
+            }
+            if stop == Some(completed) {
+                return Ok(false);
+            }
+            completed = completed.saturating_add(1);
+            let Some((tag, outcome)) = self.disk.complete(random) else {
+                panic!("an opener that is not finished has something in flight");
+            };
+            self.now.mono.0 += 1000;
+            self.effects.begin(self.now);
+            opener.complete(Io::from_bits(tag), outcome, &mut self.effects);
+        }
+        self.shard = Some(opener.finish()?);
+        self.disk.set_phase(Phase::Serve);
+        Ok(true)
+    }
+
+    /// Hands over an operation; its number names the reply. `None` if the shard takes nothing more.
+    pub fn submit(&mut self, operation: Operation) -> Option<u32> {
+        self.next_token += 1;
+        self.effects.begin(self.now);
+        let token = Token { slot: self.next_token, generation: 0 };
+        let shard = self.shard.as_mut()?;
+        shard.accept(token, operation, &mut self.effects).ok()?;
+        Some(self.next_token)
+    }
+
+    /// Up to `completions` requests complete, then the turn ends. Says whether anything happened.
+    pub fn turn(&mut self, completions: u8, random: &mut Random) -> bool {
+        let Some(shard) = self.shard.as_mut() else { return false };
+        self.now.mono.0 += 1_000_000;
+        self.effects.begin(self.now);
+        for _ in 0..completions {
+            let Some((tag, outcome)) = self.disk.complete(random) else { break };
+            self.outcomes.push((Io::from_bits(tag), outcome));
+        }
+        let mut busy = !self.outcomes.is_empty();
+        for (io, outcome) in self.outcomes.drain(..) {
+            shard.complete(io, outcome, &mut self.effects);
+        }
+        shard.turn_end(Budget::default(), &mut self.effects);
+        assert!(self.effects.messages.is_empty(), "a store of one shard has nobody to send to");
+        busy |= !self.effects.requests.is_empty() || !self.effects.replies.is_empty() || self.effects.more;
+        self.submit_requests(random);
+        self.replies.extend(self.effects.replies.drain(..).map(|(token, reply)| (token.slot, reply)));
+        if !busy
+            && self.disk.in_flight() == 0
+            && let Some(at) = self.effects.wake_at
+        {
+            self.now.mono = self.now.mono.max(at);
+        }
+        busy
+    }
+
+    fn submit_requests(&mut self, random: &mut Random) {
+        for (io, request) in self.effects.requests.drain(..) {
+            self.disk.submit(io.to_bits(), request, random);
+        }
+    }
+
+    /// Turns until `done` says so. False if nothing happens any more before that.
+    pub fn turn_until(&mut self, random: &mut Random, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let mut idle = 0;
+        while !done(self) {
+            let busy = self.turn(8, random);
+            idle = if busy || self.disk.in_flight() > 0 { 0 } else { idle + 1 };
+            if idle > IDLE_TURNS_MAX {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Turns until nothing is in flight and nothing more is asked.
+    pub fn settle(&mut self, random: &mut Random) -> bool {
+        let mut quiet = 0;
+        let mut turns = 0;
+        while quiet < 3 {
+            let busy = self.turn(64, random);
+            quiet = if busy || self.disk.in_flight() > 0 { 0 } else { quiet + 1 };
+            turns += 1;
+            if turns > 100_000 {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// An orderly close, up to its end.
+    pub fn close(&mut self, random: &mut Random) -> bool {
+        self.disk.set_phase(Phase::Close);
+        self.effects.begin(self.now);
+        let Some(shard) = self.shard.as_mut() else { return true };
+        shard.close(&mut self.effects);
+        self.turn_until(random, |machine| machine.shard().is_closed())
+    }
+
+    /// The end of a life: what the shard held is gone; what was in flight is up to the disk.
+    pub fn die(&mut self, power: bool, random: &mut Random) {
+        self.shard = None;
+        self.effects.requests.clear();
+        self.effects.replies.clear();
+        self.replies.clear();
+        self.outcomes.clear();
+        if power {
+            self.disk.cut_power(random);
+        } else {
+            self.disk.kill(random);
+        }
+    }
+}

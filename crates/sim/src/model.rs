@@ -1,0 +1,330 @@
+//! The model: what a store owes for each key.
+//!
+//! A key's history is the list of states after each write in the order the writes were handed over: an engine takes the writes of a
+//! key in that order. A read must return a state between the last write acknowledged before it was asked and the last one handed over; after a crash the
+//! key is in the state of its last durable write or of a later one.
+
+use bytes::Bytes;
+use stratakv_base::{Expiry, Wall};
+use stratakv_engine::Record;
+
+/// A record as the model keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The value.
+    pub value: Bytes,
+    /// As written.
+    pub flags: u32,
+    /// As written.
+    pub expiry: Expiry,
+}
+
+/// What a key holds.
+pub type State = Option<Held>;
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Not answered yet, or answered that the outcome is unknown: it may or may not hold.
+    Open,
+    /// Acknowledged.
+    Done,
+    /// Refused: it changed nothing.
+    Void,
+}
+
+/// A write of a key.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// The state it leaves.
+    pub after: State,
+    /// Its outcome.
+    pub fate: Fate,
+    /// Asked for at `power_loss`.
+    pub power_loss: bool,
+    /// Its version, once known.
+    pub version: Option<u64>,
+}
+
+/// The writes of one key since the last crash.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    base: State,
+    base_version: Option<u64>,
+    writes: Vec<Write>,
+    /// Writes up to here must be seen by reads asked from now on.
+    acked: usize,
+    /// Writes up to here survive a power cut.
+    durable: usize,
+    /// States before the last crash, where the disk may lie.
+    past: Vec<State>,
+}
+
+/// What a read saw of a key.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// That it does not exist.
+    Absent,
+    /// That it exists (a scan of keys).
+    Present,
+    /// Flags, expiry, version and the bytes `start..` of the value, up to `len`.
+    Record(&'a Record, (u64, u64)),
+}
+
+impl<'a> Seen<'a> {
+    /// A whole record, or none.
+    pub fn whole(record: Option<&'a Record>) -> Seen<'a> {
+        record.map_or(Seen::Absent, |record| Seen::Record(record, (0, u64::MAX)))
+    }
+
+    fn is(&self, state: &State, wall: Wall) -> bool {
+        let state = state.as_ref().filter(|held| !held.expiry.is_past(wall));
+        match (self, state) {
+            (Seen::Absent, None) | (Seen::Present, Some(_)) => true,
+            (Seen::Record(record, (start, len)), Some(held)) => {
+                let all = held.value.len();
+                let from = (*start as usize).min(all);
+                let to = (*start as usize).saturating_add(*len as usize).min(all);
+                (record.flags, record.expiry, record.value_bytes) == (held.flags, held.expiry, all as u64)
+                    && is_equal(record, &held.value[from..to])
+            }
+            _ => false,
+        }
+    }
+}
+
+fn is_equal(record: &Record, mut expected: &[u8]) -> bool {
+    if record.value.len() != expected.len() as u64 {
+        return false;
+    }
+    for slice in record.value.slices() {
+        let Some((front, rest)) = expected.split_at_checked(slice.len()) else { return false };
+        if front != slice {
+            return false;
+        }
+        expected = rest;
+    }
+    expected.is_empty()
+}
+
+impl History {
+    /// The state after everything handed over so far.
+    pub fn newest(&self) -> &State {
+        let last = self.writes.iter().rev().find(|write| write.fate != Fate::Void);
+        last.map_or(&self.base, |write| &write.after)
+    }
+
+    /// Version of the newest write, where it is known.
+    pub fn newest_version(&self) -> Option<u64> {
+        match self.writes.iter().rev().find(|write| write.fate != Fate::Void) {
+            Some(write) => write.version,
+            None => self.base_version,
+        }
+    }
+
+    /// Whether no write is under way or in doubt.
+    pub fn is_certain(&self) -> bool {
+        self.writes.iter().all(|write| write.fate != Fate::Open)
+    }
+
+    /// The number up to which a read asked now must see.
+    pub fn acked(&self) -> usize {
+        self.acked
+    }
+
+    /// Notes a write; its number.
+    pub fn hand_over(&mut self, after: State, power_loss: bool) -> usize {
+        self.writes.push(Write { after, fate: Fate::Open, power_loss, version: None });
+        self.writes.len()
+    }
+
+    /// The write was refused.
+    pub fn refused(&mut self, number: usize) {
+        self.writes[number - 1].fate = Fate::Void;
+    }
+
+    /// The write was acknowledged.
+    pub fn acknowledged(&mut self, number: usize) {
+        let write = &mut self.writes[number - 1];
+        write.fate = Fate::Done;
+        self.acked = self.acked.max(number);
+        if write.power_loss {
+            self.durable = self.durable.max(number);
+        }
+    }
+
+    /// Writes up to `number` were made durable by other means.
+    pub fn made_durable(&mut self, number: usize) {
+        self.durable = self.durable.max(number.min(self.writes.len()));
+    }
+
+    /// Everything handed over is durable: after an orderly close.
+    pub fn closed(&mut self) {
+        (self.acked, self.durable) = (self.writes.len(), self.writes.len());
+    }
+
+    /// Learns a write's version. It must exceed those of earlier writes of the key.
+    ///
+    /// # Errors
+    /// It does not, or it is not the one heard before.
+    pub fn versioned(&mut self, number: usize, version: u64) -> Result<(), String> {
+        let earlier = self.writes[..number - 1].iter().filter_map(|write| write.version).chain(self.base_version).max();
+        let write = &mut self.writes[number - 1];
+        if earlier.is_some_and(|earlier| version <= earlier) || write.version.is_some_and(|known| known != version) {
+            return Err(format!("write {number} has version {version}, known {:?}, before it {earlier:?}", write.version));
+        }
+        write.version = Some(version);
+        Ok(())
+    }
+
+    /// The number of a state that a read may have seen if writes up to `from` must be visible: 0 is the state before all writes.
+    pub fn find(&self, from: usize, seen: Seen<'_>, wall: Wall) -> Option<usize> {
+        let counts = |number: usize| number == 0 || self.writes[number - 1].fate != Fate::Void;
+        let mut first = from;
+        while !counts(first) {
+            first -= 1;
+        }
+        let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
+        (first..=self.writes.len()).filter(|number| counts(*number)).find(|number| seen.is(state(*number), wall))
+    }
+
+    /// A read was answered with state `number`: later reads see no older one; and what is shown is durable at its level.
+    ///
+    /// # Errors
+    /// The record's version is not that of the write.
+    pub fn read(&mut self, number: usize, version: Option<u64>) -> Result<(), String> {
+        self.acked = self.acked.max(number);
+        if number == 0 {
+            return match (self.base_version, version) {
+                (Some(known), Some(found)) if known != found => {
+                    Err(format!("the record has version {found}, it had {known}"))
+                }
+                _ => Ok(()),
+            };
+        }
+        // A value tells which write it is of; absence does not.
+        if version.is_some() && self.writes[number - 1].power_loss {
+            self.durable = self.durable.max(number);
+        }
+        version.map_or(Ok(()), |version| self.versioned(number, version))
+    }
+
+    /// The number from which states are allowed after a crash.
+    pub fn owed(&self, power_loss_only: bool) -> usize {
+        if power_loss_only { self.durable } else { self.acked }
+    }
+
+    /// After a crash: which state holds now. `None`: one that the key never had. `from` is what was owed; older states count only
+    /// where the disk lies.
+    pub fn recovered(&mut self, from: usize, record: Option<&Record>, wall: Wall, lies: bool) -> Option<Recovered> {
+        let seen = Seen::whole(record);
+        let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
+        let found = match self.find(from, seen, wall) {
+            Some(number) => Recovered { older: false, state: state(number).clone() },
+            None if lies => {
+                let all = (0..=self.writes.len()).map(state).chain(&self.past);
+                let older = all.into_iter().find(|state| seen.is(state, wall))?;
+                Recovered { older: true, state: older.clone() }
+            }
+            None => return None,
+        };
+        if lies {
+            self.past.push(std::mem::take(&mut self.base));
+            self.past.extend(self.writes.drain(..).map(|write| write.after));
+        }
+        let past = std::mem::take(&mut self.past);
+        let base_version = record.map(|record| record.version);
+        *self = History { base: found.state.clone(), base_version, past, ..History::default() };
+        Some(found)
+    }
+
+    /// After a crash the key cannot be read: its record is damaged. It stands for nothing until it is written again.
+    pub fn damaged(&mut self) {
+        let past = std::mem::take(&mut self.past);
+        let mut states: Vec<State> = past;
+        states.push(std::mem::take(&mut self.base));
+        states.extend(self.writes.drain(..).map(|write| write.after));
+        *self = History { past: states, ..History::default() };
+    }
+
+    /// Whether the key ever had such a state.
+    pub fn ever(&self, seen: Seen<'_>, wall: Wall) -> bool {
+        let now = self.writes.iter().map(|write| &write.after).chain([&self.base]);
+        now.chain(&self.past).any(|state| seen.is(state, wall))
+    }
+
+    /// For messages: the states by number, short.
+    pub fn describe(&self) -> String {
+        let short = |state: &State| match state {
+            None => "-".to_owned(),
+            Some(held) => format!("{}B{}", held.value.len(), if held.expiry.0 == 0 { "" } else { "+ttl" }),
+        };
+        let mut text = format!("acked {} durable {}; 0: {}", self.acked, self.durable, short(&self.base));
+        for (number, write) in (1..).zip(&self.writes) {
+            let level = if write.power_loss { "power" } else { "process" };
+            text += &format!(", {number}: {} {:?} {level}", short(&write.after), write.fate);
+        }
+        text
+    }
+}
+
+/// What a key turned out to be after a crash.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    /// It went back behind what was owed: only a lying disk does that.
+    pub older: bool,
+    /// The state.
+    pub state: State,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stratakv_engine::Value;
+
+    fn held(text: &'static str) -> State {
+        Some(Held { value: Bytes::from_static(text.as_bytes()), flags: 0, expiry: Expiry::NEVER })
+    }
+
+    fn record(text: &'static str, version: u64) -> Record {
+        let value = Value::Inline(Bytes::from_static(text.as_bytes()));
+        Record { value, value_bytes: text.len() as u64, flags: 0, version, expiry: Expiry::NEVER }
+    }
+
+    /// The oracle is seen to fail, rule by rule.
+    #[test]
+    fn what_is_not_owed_is_not_allowed() {
+        let wall = Wall(10);
+        let mut history = History::default();
+        let one = history.hand_over(held("one"), true);
+        let two = history.hand_over(held("two"), false);
+        assert!(history.find(0, Seen::Absent, wall).is_some(), "nothing is acknowledged yet");
+        history.acknowledged(one);
+        assert_eq!(history.find(history.acked(), Seen::Absent, wall), None, "an acknowledged write is lost");
+        assert_eq!(history.find(history.acked(), Seen::whole(Some(&record("on", 1))), wall), None, "cut short");
+        assert_eq!(history.find(history.acked(), Seen::whole(Some(&record("three", 1))), wall), None, "a phantom");
+        assert_eq!(history.find(history.acked(), Seen::whole(Some(&record("two", 1))), wall), Some(two));
+        history.versioned(one, 5).unwrap();
+        assert!(history.versioned(two, 5).is_err(), "versions only grow");
+        history.read(two, Some(6)).unwrap();
+        assert_eq!(history.find(history.acked(), Seen::whole(Some(&record("one", 5))), wall), None, "time runs back");
+        assert_eq!(history.owed(true), one);
+        let mut other = history.clone();
+        assert!(other.recovered(one, None, wall, false).is_none());
+        assert!(history.recovered(one, Some(&record("one", 5)), wall, false).is_some_and(|found| !found.older));
+    }
+
+    #[test]
+    fn an_expired_record_is_absent_and_a_refused_write_never_was() {
+        let mut history = History::default();
+        let expiring = Some(Held { expiry: Expiry(20), ..held("x").unwrap() });
+        let one = history.hand_over(expiring, true);
+        history.acknowledged(one);
+        assert_eq!(history.find(1, Seen::Absent, Wall(19)), None);
+        assert_eq!(history.find(1, Seen::Absent, Wall(20)), Some(1));
+        let two = history.hand_over(held("y"), true);
+        history.refused(two);
+        assert_eq!(history.find(1, Seen::whole(Some(&record("y", 9))), Wall(1)), None);
+        assert!(history.is_certain());
+    }
+}

@@ -1,0 +1,384 @@
+//! Scenarios as data: what is asked of a store, when its requests complete, when and how it dies. Drawn from a seed, and small enough
+//! to be cut down when they fail: every step carries its own randomness, so that leaving one out does not change the others.
+
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::random::Random;
+
+use crate::disk::Chances;
+
+/// What may go wrong in a scenario, and so what a store owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Regime {
+    /// Power cuts, kills, full disks, slow requests: nothing acknowledged is lost, nothing is damaged.
+    Crashes,
+    /// And the disk reports errors: what is affected says so, what was acknowledged comes back after a repair.
+    Errors,
+    /// And the disk lies (flips, stale, misdirected, lost): never data that was not written to the key.
+    Lies,
+}
+
+/// A scenario's circumstances.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// What may go wrong.
+    pub regime: Regime,
+    /// The engine's own cap; `None` to grow up to the disk's end.
+    pub capacity_bytes: Option<u64>,
+    /// The disk's end.
+    pub disk_bytes: u64,
+    /// Whether the disk has a volatile cache.
+    pub volatile_cache: bool,
+    /// The shard's memory.
+    pub memory_bytes: u64,
+    /// The shard's I/O depth.
+    pub depth: u32,
+    /// Number of keys.
+    pub keys: u16,
+    /// How often requests fail.
+    pub chances: Chances,
+}
+
+/// A scenario.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its circumstances.
+    pub setup: Setup,
+    /// What happens, in order. A crash is added at the end.
+    pub steps: Vec<Step>,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// An operation is handed over.
+    Submit(Request),
+    /// Up to `completions` requests complete, then the shard's turn ends.
+    Turn {
+        /// At most so many.
+        completions: u8,
+        /// Decides which, and what befalls them.
+        seed: u32,
+    },
+    /// Turns until everything is answered.
+    Drain {
+        /// As for a turn.
+        seed: u32,
+    },
+    /// Turns until nothing is in flight; then the books are checked.
+    Settle {
+        /// As for a turn.
+        seed: u32,
+    },
+    /// Everything is answered, then the wall clock moves on.
+    Pass {
+        /// By so many seconds.
+        seconds: u32,
+    },
+    /// An orderly close, at the next crash.
+    Close {
+        /// As for a turn.
+        seed: u32,
+    },
+    /// The end of a life; then the store is recovered and compared.
+    Crash(Crash),
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// The power fails; else the process is killed.
+    pub power: bool,
+    /// Recovery itself is cut after so many completions, and again; `None` lets it finish.
+    pub inside: [Option<u8>; 3],
+    /// What survives.
+    pub seed: u32,
+}
+
+/// An operation on the numbered keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The key's number.
+    pub key: u16,
+    /// What.
+    pub what: What,
+    /// Acknowledge at `power_loss`; else at `process_crash`.
+    pub power_loss: bool,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A value of `len` bytes that no other write has.
+    Put {
+        /// Its length.
+        len: u32,
+        /// Under which condition.
+        expect: Condition,
+        /// Seconds from now, 0 for never.
+        ttl: u32,
+    },
+    /// A decimal number.
+    PutNumber(u32),
+    /// Removes it.
+    Delete(Condition),
+    /// Adds `len` bytes behind, or in front.
+    Join {
+        /// How many.
+        len: u16,
+        /// In front.
+        front: bool,
+    },
+    /// Adds to a number, or subtracts.
+    Count {
+        /// How much.
+        by: u16,
+        /// Subtract.
+        down: bool,
+    },
+    /// Sets the expiry: seconds from now, 0 for never.
+    Touch(u32),
+    /// Reads it.
+    Get,
+    /// Reads flags, version and length.
+    GetMeta,
+    /// Reads a part.
+    GetRange {
+        /// From here.
+        start: u32,
+        /// So many bytes.
+        len: u32,
+    },
+    /// One page of a scan, from or (reversed) up to the key.
+    Scan {
+        /// Downwards.
+        reverse: bool,
+        /// Without values.
+        keys_only: bool,
+        /// Items of the page.
+        items: u8,
+    },
+    /// Deletes this key and the next ones.
+    DeleteRange {
+        /// How many.
+        count: u8,
+    },
+    /// Makes everything durable.
+    Sync,
+}
+
+/// A condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// None.
+    Any,
+    /// It must not exist.
+    Absent,
+    /// It must exist.
+    Present,
+    /// It must have the version last heard of.
+    SameVersion,
+    /// It must have another version than it has.
+    OtherVersion,
+}
+
+/// Draws scenarios. Swarm testing (Groce et al., ISSTA 2012): each seed draws which operations and faults it uses and how strong they are.
+pub struct Generator {
+    random: Random,
+    /// Weights of the kinds of operations.
+    weights: [u16; 12],
+    value_bytes_max: u32,
+    /// Percentage of writes at `process_crash` only.
+    casual: u64,
+    keys: u16,
+}
+
+impl Generator {
+    /// The scenario of a seed.
+    pub fn plan(seed: u64) -> Plan {
+        let mut random = Random::new(seed ^ 0x5151_0CEA_0000_0001);
+        let setup = setup(&mut random);
+        // Mostly small values: a crash costs what it reads.
+        let value_bytes_max = match random.below(16) {
+            0 if setup.disk_bytes > 1 << 20 => 150_000,
+            1 => 30_000,
+            2..=4 => 9_000,
+            5..=9 => 1_500,
+            _ => 250,
+        };
+        let mut weights = [30, 3, 8, 3, 3, 2, 16, 1, 1, 3, 1, 2];
+        for weight in &mut weights[1..] {
+            match random.below(4) {
+                0 => *weight = 0,
+                1 => *weight *= 4,
+                _ => {}
+            }
+        }
+        let casual = [0, 0, 20, 50, 95][random.below(5) as usize];
+        let keys = setup.keys;
+        let mut generator = Generator { random, weights, value_bytes_max, casual, keys };
+        let mut steps = Vec::new();
+        let lives = 3 + generator.random.below(8);
+        for _ in 0..lives {
+            generator.life(&mut steps);
+        }
+        Plan { setup, steps }
+    }
+
+    fn life(&mut self, steps: &mut Vec<Step>) {
+        let turns = match self.random.below(12) {
+            0 => 0,
+            1 => 20 + self.random.below(120),
+            _ => 1 + self.random.below(12),
+        };
+        let burst = 1 + self.random.below(6);
+        let eager = 1 + self.random.below(6);
+        for _ in 0..turns {
+            for _ in 0..self.random.below(burst + 1) {
+                steps.push(Step::Submit(self.request()));
+            }
+            let completions = self.random.below(eager + 1) as u8;
+            steps.push(Step::Turn { completions, seed: self.seed() });
+            match self.random.below(60) {
+                0 => steps.push(Step::Pass { seconds: 1 + self.random.below(200) as u32 }),
+                1 => steps.push(Step::Drain { seed: self.seed() }),
+                _ => {}
+            }
+        }
+        match self.random.below(12) {
+            0 => steps.push(Step::Drain { seed: self.seed() }),
+            1 => steps.push(Step::Settle { seed: self.seed() }),
+            2 => steps.push(Step::Close { seed: self.seed() }),
+            _ => {}
+        }
+        steps.push(Step::Crash(self.crash()));
+    }
+
+    fn crash(&mut self) -> Crash {
+        let mut inside = [None; 3];
+        let depth = [0, 0, 0, 0, 0, 1, 1, 2, 3][self.random.below(9) as usize];
+        for stop in inside.iter_mut().take(depth) {
+            *stop = Some(self.random.below(16) as u8);
+        }
+        Crash { power: self.random.below(8) > 0, inside, seed: self.seed() }
+    }
+
+    fn request(&mut self) -> Request {
+        let key = self.random.below(u64::from(self.keys)) as u16;
+        let power_loss = self.random.below(100) >= self.casual;
+        Request { key, what: self.what(), power_loss }
+    }
+
+    fn what(&mut self) -> What {
+        let total: u64 = self.weights.iter().map(|weight| u64::from(*weight)).sum();
+        let mut drawn = self.random.below(total);
+        let kind = self.weights.iter().position(|weight| {
+            let here = drawn < u64::from(*weight);
+            drawn = drawn.wrapping_sub(u64::from(*weight));
+            here
+        });
+        match kind.unwrap_or(0) {
+            0 => What::Put { len: self.len(), expect: Condition::Any, ttl: 0 },
+            1 => What::Put { len: self.len(), expect: self.condition(), ttl: self.ttl() },
+            2 => What::Delete(Condition::Any),
+            3 => What::Delete(self.condition()),
+            4 => match self.random.below(2) {
+                0 => What::PutNumber(self.random.below(2000) as u32),
+                _ => What::Count { by: self.random.below(300) as u16, down: self.random.below(3) == 0 },
+            },
+            5 => What::Join { len: self.random.below(300) as u16, front: self.random.below(2) == 0 },
+            6 => What::Get,
+            7 => What::GetMeta,
+            8 => What::GetRange { start: self.random.below(3000) as u32, len: self.random.below(3000) as u32 },
+            9 => What::Scan {
+                reverse: self.random.below(2) == 0,
+                keys_only: self.random.below(3) == 0,
+                items: 1 + self.random.below(40) as u8,
+            },
+            10 => match self.random.below(2) {
+                0 => What::DeleteRange { count: 1 + self.random.below(6) as u8 },
+                _ => What::Touch(self.ttl()),
+            },
+            _ => What::Sync,
+        }
+    }
+
+    fn len(&mut self) -> u32 {
+        let max = [16, 200, self.value_bytes_max][self.random.below(3) as usize];
+        self.random.below(u64::from(max) + 1) as u32
+    }
+
+    fn ttl(&mut self) -> u32 {
+        [0, 1, 60, 1000][self.random.below(4) as usize]
+    }
+
+    fn condition(&mut self) -> Condition {
+        use Condition::*;
+        [Any, Absent, Present, SameVersion, OtherVersion][self.random.below(5) as usize]
+    }
+
+    fn seed(&mut self) -> u32 {
+        self.random.next_u64() as u32
+    }
+}
+
+fn setup(random: &mut Random) -> Setup {
+    let regime = match random.below(10) {
+        0 | 1 => Regime::Errors,
+        2 => Regime::Lies,
+        _ => Regime::Crashes,
+    };
+    // 64 pages is the smallest volume; large ones cost what recovery reads.
+    let pages = match random.below(64) {
+        0 => None,
+        1..=3 => Some(300),
+        4..=11 => Some(128),
+        _ => Some(64),
+    };
+    let capacity_bytes = pages.map(|pages| pages * PAGE_BYTES as u64);
+    // Sometimes the disk ends before the capacity does.
+    let disk_bytes = match capacity_bytes {
+        None => 24 << 20,
+        Some(bytes) => bytes + 8 * PAGE_BYTES as u64,
+    };
+    let chance = |random: &mut Random, strong: u64| [0, 0, strong / 8, strong][random.below(4) as usize] as u16;
+    let mut chances = Chances { delay: chance(random, 6000), ..Chances::default() };
+    if random.below(8) == 0 {
+        chances.full = chance(random, 2000);
+    }
+    if regime == Regime::Errors {
+        chances.read_error = chance(random, 1500);
+        chances.write_error = chance(random, 1000);
+        chances.flush_error = chance(random, 2500);
+        chances.error_forever = chance(random, 500);
+    }
+    if regime == Regime::Lies {
+        chances.flip = chance(random, 1500);
+        chances.stale = chance(random, 1500);
+        chances.misdirected = chance(random, 1000);
+        chances.lost = chance(random, 1500);
+    }
+    Setup {
+        regime,
+        capacity_bytes,
+        disk_bytes,
+        volatile_cache: random.below(6) > 0,
+        memory_bytes: 4 << 20,
+        depth: [1, 2, 8, 32][random.below(4) as usize],
+        keys: [2, 4, 8, 16, 40][random.below(5) as usize],
+        chances,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_always_gives_the_same_plan_and_seeds_differ() {
+        let text = |seed| format!("{:?}", Generator::plan(seed));
+        assert_eq!(text(7), text(7));
+        assert_ne!(text(7), text(8));
+        let crashes = |seed| Generator::plan(seed).steps.iter().filter(|step| matches!(step, Step::Crash(_))).count();
+        assert!((0..50).all(|seed| crashes(seed) >= 3));
+    }
+}

@@ -1,0 +1,378 @@
+//! Runs a plan against an engine and judges every answer by the model.
+
+mod judge;
+mod requests;
+
+use stratakv_base::Level;
+use stratakv_base::random::Random;
+use stratakv_device::IoFault;
+use stratakv_engine::{Error, Operation, PageRequest, RecordPart, Reply};
+
+use crate::coverage::Coverage;
+use crate::disk::{Chances, Disk, DiskOptions};
+use crate::machine::{Engine, Machine, Opening};
+use crate::model::{History, Seen};
+use crate::plan::{Crash, Plan, Regime, Setup, Step};
+use requests::Asked;
+
+/// What runs added up to.
+#[derive(Clone, Debug, Default)]
+pub struct Statistics {
+    /// Scenarios.
+    pub scenarios: u64,
+    /// Power cuts, those during recovery included.
+    pub power_cuts: u64,
+    /// Kills of the process, likewise.
+    pub kills: u64,
+    /// Ends of recoveries, by their depth: the first of a row, the second, the third.
+    pub in_recovery: [u64; 3],
+    /// Operations handed over.
+    pub operations: u64,
+    /// Writes acknowledged.
+    pub acknowledged: u64,
+    /// Keys compared after a crash.
+    pub verified: u64,
+    /// Openings that failed for an injected error, and went well after a repair.
+    pub repairs: u64,
+    /// Reads that were answered with an error because of an injected fault.
+    pub failed_reads: u64,
+    /// After a lie of the disk: stores that would not open.
+    pub refused: u64,
+    /// After a lie of the disk: keys that went back to an older state unnoticed.
+    pub unnoticed: u64,
+    /// Faults met.
+    pub coverage: Coverage,
+}
+
+impl Statistics {
+    /// Adds another's figures.
+    pub fn add(&mut self, other: &Statistics) {
+        self.scenarios += other.scenarios;
+        self.power_cuts += other.power_cuts;
+        self.kills += other.kills;
+        self.in_recovery.iter_mut().zip(other.in_recovery).for_each(|(mine, theirs)| *mine += theirs);
+        self.operations += other.operations;
+        self.acknowledged += other.acknowledged;
+        self.verified += other.verified;
+        self.repairs += other.repairs;
+        self.failed_reads += other.failed_reads;
+        self.refused += other.refused;
+        self.unnoticed += other.unnoticed;
+        self.coverage.add(&other.coverage);
+    }
+}
+
+/// A store in the middle of a scenario.
+pub(crate) struct World<'e, E: Engine> {
+    machine: Machine<'e, E>,
+    setup: Setup,
+    histories: Vec<History>,
+    /// Operations without an answer, by token.
+    asked: Vec<(u32, Asked)>,
+    /// Makes every value different.
+    counter: u32,
+    /// The highest version heard of, and the highest before the last crash.
+    highest: u64,
+    floor: u64,
+    /// In this life a write or a flush failed: the shard may refuse writes, and what was not durable may be damaged.
+    poisoned: bool,
+    statistics: Statistics,
+}
+
+/// Runs a plan. Panics of the engine come through.
+///
+/// # Errors
+/// The engine broke a promise; says which.
+pub fn run<E: Engine>(engine: &E, plan: &Plan) -> Result<Statistics, String> {
+    let mut world = World::new(engine, &plan.setup);
+    world.statistics.scenarios = 1;
+    let last = Crash { power: true, inside: [None; 3], seed: 1 };
+    let mut random = Random::new(0xB00);
+    world.create(&mut random)?;
+    for (number, step) in plan.steps.iter().chain([&Step::Crash(last)]).enumerate() {
+        match world.step(step) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(why) => return Err(format!("at step {number}, {step:?}: {why}")),
+        }
+    }
+    world.statistics.coverage = world.machine.disk.coverage().clone();
+    Ok(world.statistics)
+}
+
+impl<'e, E: Engine> World<'e, E> {
+    fn new(engine: &'e E, setup: &Setup) -> World<'e, E> {
+        let options = DiskOptions { capacity_bytes: setup.disk_bytes, volatile_cache: setup.volatile_cache };
+        let opening = Opening {
+            create: true,
+            volume_bytes: 0,
+            capacity_bytes: setup.capacity_bytes,
+            memory_bytes: setup.memory_bytes,
+            depth: setup.depth,
+            volatile_cache: setup.volatile_cache,
+        };
+        World {
+            machine: Machine::new(engine, Disk::new(options), opening),
+            setup: *setup,
+            histories: vec![History::default(); usize::from(setup.keys)],
+            asked: Vec::new(),
+            counter: 0,
+            highest: 0,
+            floor: 0,
+            poisoned: false,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Whether the disk may answer with errors.
+    fn errors(&self) -> bool {
+        self.setup.regime != Regime::Crashes || self.setup.chances.full > 0
+    }
+
+    fn lies(&self) -> bool {
+        self.setup.regime == Regime::Lies
+    }
+
+    /// Lays out the volume. The power may fail before that is done; then it is done again.
+    fn create(&mut self, random: &mut Random) -> Result<(), String> {
+        self.machine.disk.set_chances(Chances { delay: self.setup.chances.delay, ..Chances::default() });
+        if self.setup.keys.is_multiple_of(4) {
+            // Every error of the setup, then once more without.
+            self.machine.disk.set_chances(self.setup.chances);
+            let stop = Some(self.setup.depth as u8 % 4 + u8::from(self.setup.volatile_cache));
+            let opened = self.machine.open(true, stop, random);
+            self.end_life(self.setup.depth != 8, random);
+            if matches!(opened, Err(ref error) if !self.errors() && !matches!(error, Error::Full(_))) {
+                return Err(format!("cannot create: {opened:?}"));
+            }
+            self.machine.disk.set_chances(Chances::default());
+            self.machine.disk.repair();
+            // A store's creation clears away what an interrupted one left.
+            self.machine.disk.restore(&[]);
+        }
+        let opened = self.machine.open(true, None, random);
+        opened.map_err(|error| format!("cannot create: {error:?}"))?;
+        self.machine.disk.set_chances(self.setup.chances);
+        Ok(())
+    }
+
+    fn end_life(&mut self, power: bool, random: &mut Random) {
+        if power {
+            self.statistics.power_cuts += 1;
+        } else {
+            self.statistics.kills += 1;
+        }
+        self.machine.die(power, random);
+    }
+
+    /// False: the store would not open after a lie of the disk; nothing more can be asked of it.
+    fn step(&mut self, step: &Step) -> Result<bool, String> {
+        match step {
+            Step::Submit(request) => self.submit(request)?,
+            Step::Turn { completions, seed } => {
+                self.machine.turn(*completions, &mut random(*seed));
+                self.take_replies()?;
+            }
+            Step::Drain { seed } => self.drain(&mut random(*seed))?,
+            Step::Settle { seed } => self.settle(&mut random(*seed))?,
+            Step::Pass { seconds } => {
+                self.drain(&mut random(*seconds))?;
+                self.machine.pass(*seconds);
+            }
+            Step::Close { seed } => self.close(&mut random(*seed))?,
+            Step::Crash(crash) => return self.crash(crash),
+        }
+        Ok(true)
+    }
+
+    fn drain(&mut self, random: &mut Random) -> Result<(), String> {
+        let mut failure = Ok(());
+        let mut machine_done = false;
+        while !self.asked.is_empty() && !machine_done {
+            machine_done = !self.machine.turn_until(random, |machine| !machine.replies.is_empty());
+            failure = failure.and(self.take_replies());
+        }
+        failure?;
+        match self.asked.first() {
+            Some((token, asked)) => Err(format!("operation {token} is never answered: {asked:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn settle(&mut self, random: &mut Random) -> Result<(), String> {
+        self.drain(random)?;
+        if !self.machine.settle(random) {
+            return Err("the shard never comes to rest".into());
+        }
+        self.audit()
+    }
+
+    fn close(&mut self, random: &mut Random) -> Result<(), String> {
+        self.drain(random)?;
+        if !self.machine.close(random) {
+            return Err("the shard never closes".into());
+        }
+        // With errors about, closing may have had to give up.
+        if !self.errors() {
+            self.histories.iter_mut().for_each(History::closed);
+        }
+        Ok(())
+    }
+
+    fn audit(&self) -> Result<(), String> {
+        let audit = self.machine.audit();
+        let damaged = !audit.damage.is_empty() && !self.lies() && !self.poisoned;
+        if damaged || !audit.mistakes.is_empty() {
+            return Err(format!("audit: {audit:?}"));
+        }
+        Ok(())
+    }
+
+    /// The end of a life, perhaps of some recoveries; then the store is opened and compared with the model.
+    fn crash(&mut self, crash: &Crash) -> Result<bool, String> {
+        let random = &mut random(crash.seed);
+        self.asked.clear();
+        self.end_life(crash.power, random);
+        for (depth, stop) in crash.inside.iter().flatten().enumerate() {
+            let opened = self.machine.open(false, Some(*stop), random);
+            match opened {
+                // The recovery was quicker than the cut: the shard serves for a moment.
+                Ok(_) => {}
+                Err(_) if self.errors() => {
+                    self.poisoned = true;
+                    self.machine.disk.repair();
+                }
+                Err(error) => return Err(format!("does not open: {error}")),
+            }
+            self.statistics.in_recovery[depth] += 1;
+            self.end_life(crash.power, random);
+        }
+        if !self.reopen(random)? {
+            return Ok(false);
+        }
+        self.audit()?;
+        self.floor = self.highest;
+        let from: Vec<usize> = {
+            let only = crash.power || self.poisoned;
+            self.histories.iter().map(|history| history.owed(only)).collect()
+        };
+        self.poisoned = false;
+        self.compare(&from, random)?;
+        Ok(true)
+    }
+
+    fn reopen(&mut self, random: &mut Random) -> Result<bool, String> {
+        let first = self.machine.open(false, None, random);
+        if let Err(error) = first {
+            if !self.errors() {
+                return Err(format!("does not open: {error}"));
+            }
+            // A flush that failed may have lost what had only been written.
+            self.poisoned = true;
+            self.machine.disk.repair();
+            self.machine.disk.set_chances(Chances::default());
+            self.machine.die(false, random);
+            let again = self.machine.open(false, None, random);
+            self.machine.disk.set_chances(self.setup.chances);
+            match again {
+                Ok(_) => self.statistics.repairs += 1,
+                Err(_) if self.lies() => {
+                    self.statistics.refused += 1;
+                    return Ok(false);
+                }
+                Err(again) => return Err(format!("does not open after a repair: {again} (before it: {error})")),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads every key, by gets or by a scan, and settles the model on what is there.
+    fn compare(&mut self, from: &[usize], random: &mut Random) -> Result<(), String> {
+        // What is compared is what recovery found: the disk behaves until that is known.
+        let chances = self.setup.chances;
+        let quiet = Chances { delay: chances.delay, ..Chances::default() };
+        self.machine.disk.set_chances(quiet);
+        for key in 0..self.histories.len() {
+            let operation = Operation::Get { key: requests::key(key as u16), part: RecordPart::Whole };
+            let reply = self.ask(operation, random)?;
+            self.compare_key(key, from[key], reply)?;
+        }
+        if random.below(4) == 0 {
+            let wall = self.machine.now().wall;
+            let request = PageRequest {
+                from: std::ops::Bound::Unbounded,
+                to: std::ops::Bound::Unbounded,
+                reverse: false,
+                keys_only: false,
+                items_max: 1000,
+                bytes_max: 64 << 20,
+                at: None,
+            };
+            let reply = self.ask(Operation::Page(request), random)?;
+            self.judge_scan(None, false, false, &vec![0; self.histories.len()], &reply, wall)?;
+        }
+        self.machine.disk.set_chances(chances);
+        Ok(())
+    }
+
+    fn compare_key(&mut self, key: usize, from: usize, reply: Reply) -> Result<(), String> {
+        let wall = self.machine.now().wall;
+        let lies = self.lies();
+        self.statistics.verified += 1;
+        let record = match &reply {
+            Reply::Record(record) => record.as_ref(),
+            Reply::Failed(Error::Corrupt(_)) if lies => {
+                self.statistics.failed_reads += 1;
+                self.histories[key].damaged();
+                return Ok(());
+            }
+            other => return Err(format!("key {key} after a crash: {other:?}")),
+        };
+        let before = self.histories[key].describe();
+        let Some(found) = self.histories[key].recovered(from, record, wall, lies) else {
+            let found = record.map(|record| (record.value_bytes, record.version));
+            return Err(format!("key {key} after a crash, owed {from}: found {found:?} of {before}"));
+        };
+        self.statistics.unnoticed += u64::from(found.older);
+        if let Some(record) = record {
+            self.highest = self.highest.max(record.version);
+        }
+        Ok(())
+    }
+
+    /// One operation, answered.
+    fn ask(&mut self, operation: Operation, random: &mut Random) -> Result<Reply, String> {
+        let Some(token) = self.machine.submit(operation) else { return Err("takes nothing right after opening".into()) };
+        let answered = |machine: &mut Machine<'e, E>| machine.replies.iter().any(|(number, _)| *number == token);
+        if !self.machine.turn_until(random, answered) {
+            return Err("a read right after opening is never answered".into());
+        }
+        let at = self.machine.replies.iter().position(|(number, _)| *number == token).unwrap_or(0);
+        Ok(self.machine.replies.swap_remove(at).1)
+    }
+}
+
+fn random(seed: u32) -> Random {
+    Random::new(u64::from(seed) | 1 << 40)
+}
+
+fn level(power_loss: bool) -> Level {
+    if power_loss { Level::PowerLoss } else { Level::ProcessCrash }
+}
+
+/// Whether an error is one that an injected fault explains.
+fn is_injected(error: &Error) -> bool {
+    matches!(error, Error::Io { .. } | Error::Poisoned(_) | Error::Unknown(_) | Error::Corrupt(_) | Error::Full(_))
+}
+
+/// Whether the error says that the shard takes no more writes.
+fn is_poison(error: &Error) -> bool {
+    matches!(error, Error::Poisoned(_) | Error::Unknown(_) | Error::Io { fault: IoFault::Os(_), .. })
+}
+
+fn seen_of(reply: &Reply) -> Seen<'_> {
+    match reply {
+        Reply::Record(record) => Seen::whole(record.as_ref()),
+        _ => Seen::Absent,
+    }
+}

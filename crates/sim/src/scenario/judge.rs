@@ -1,0 +1,220 @@
+//! Every answer is judged by the model.
+
+use std::ops::Bound;
+
+use stratakv_base::Wall;
+use stratakv_engine::{Error, Reply, Unmet};
+
+use super::requests::{Asked, Expected, Part, number_of};
+use super::{World, is_injected, is_poison, seen_of};
+use crate::machine::Engine;
+use crate::model::Seen;
+
+impl<E: Engine> World<'_, E> {
+    /// Judges the answers that have come. Reads first: by what was acknowledged before this turn.
+    pub(super) fn take_replies(&mut self) -> Result<(), String> {
+        let mut replies = std::mem::take(&mut self.machine.replies);
+        replies.sort_by_key(|(token, _)| {
+            let asked = self.asked.iter().find(|(number, _)| number == token);
+            !matches!(asked, Some((_, Asked::Read { .. } | Asked::Scan { .. })))
+        });
+        for (token, reply) in replies.drain(..) {
+            let Some(at) = self.asked.iter().position(|(number, _)| *number == token) else {
+                return Err(format!("a second answer to operation {token}: {reply:?}"));
+            };
+            let (_, asked) = self.asked.swap_remove(at);
+            self.judge(&asked, reply).map_err(|why| format!("operation {token}, {}: {why}", short(&asked)))?;
+        }
+        self.machine.replies = replies;
+        Ok(())
+    }
+
+    fn judge(&mut self, asked: &Asked, reply: Reply) -> Result<(), String> {
+        match asked {
+            Asked::Write { key, number, expected } => self.judge_write(usize::from(*key), *number, *expected, &reply),
+            Asked::Refusal { key } => self.judge_refusal(usize::from(*key), &reply),
+            Asked::Read { key, from, part } => self.judge_read(usize::from(*key), *from, *part, &reply),
+            Asked::Scan { key, reverse, keys_only, from } => {
+                let wall = self.machine.now().wall;
+                self.judge_scan(Some(*key), *reverse, *keys_only, from, &reply, wall)
+            }
+            Asked::Range { writes } => self.judge_range(writes, &reply),
+            Asked::Sync { durable } => match reply {
+                Reply::Done { .. } => {
+                    for (history, number) in self.histories.iter_mut().zip(durable) {
+                        history.made_durable(*number);
+                    }
+                    Ok(())
+                }
+                Reply::Failed(error) => self.failed(&error),
+                other => Err(format!("{other:?}")),
+            },
+        }
+    }
+
+    /// Whether an error is in order, and what follows from it.
+    fn failed(&mut self, error: &Error) -> Result<(), String> {
+        if matches!(error, Error::Full(_)) && (self.setup.capacity_bytes.is_some() || self.errors()) {
+            return Ok(());
+        }
+        if !self.errors() || !is_injected(error) {
+            return Err(format!("failed: {error}"));
+        }
+        self.poisoned |= is_poison(error);
+        Ok(())
+    }
+
+    fn judge_write(&mut self, key: usize, number: usize, expected: Expected, reply: &Reply) -> Result<(), String> {
+        let lies = self.lies();
+        let version = match (reply, expected) {
+            (Reply::Failed(error), _) => {
+                self.failed(error)?;
+                if !matches!(error, Error::Unknown(_)) {
+                    self.histories[key].refused(number);
+                }
+                return Ok(());
+            }
+            (Reply::Done { version, existed }, Expected::Done(wanted)) => {
+                if wanted.is_some_and(|wanted| wanted != *existed) && !lies {
+                    return Err(format!("existed: {existed}"));
+                }
+                *version
+            }
+            (Reply::Record(Some(record)), Expected::Record) => record.version,
+            (Reply::Number { number, version }, Expected::Number(wanted)) if *number == wanted => *version,
+            // What the disk made of the record before decides.
+            (Reply::Unmet(_), _) if lies => {
+                self.histories[key].refused(number);
+                return Ok(());
+            }
+            _ => return Err(format!("{reply:?} instead of {expected:?}")),
+        };
+        self.statistics.acknowledged += 1;
+        self.histories[key].acknowledged(number);
+        // A delete of nothing, and a touch's record, have no version of their own.
+        if version != 0 && expected != Expected::Record {
+            if version <= self.floor && !lies {
+                return Err(format!("version {version} is not above {}, which was seen before the crash", self.floor));
+            }
+            self.highest = self.highest.max(version);
+            self.histories[key].versioned(number, version)?;
+        }
+        Ok(())
+    }
+
+    fn judge_refusal(&mut self, key: usize, reply: &Reply) -> Result<(), String> {
+        match reply {
+            Reply::Unmet(Unmet::Present { version: 0 } | Unmet::Version { found: 0 }) => Err("no version".into()),
+            Reply::Unmet(_) => Ok(()),
+            Reply::Failed(error) => self.failed(error),
+            // It found another state than it should: with a lying disk nothing is known of the key from here on.
+            _ if self.lies() => {
+                self.histories[key].damaged();
+                Ok(())
+            }
+            other => Err(format!("{other:?}, though its condition does not hold")),
+        }
+    }
+
+    fn judge_read(&mut self, key: usize, from: usize, part: Part, reply: &Reply) -> Result<(), String> {
+        let wall = self.machine.now().wall;
+        let seen = match (reply, part) {
+            (Reply::Failed(error), _) => {
+                self.statistics.failed_reads += 1;
+                return self.failed(error);
+            }
+            (Reply::Record(Some(record)), Part::Range(start, len)) => Seen::Record(record, (start, len)),
+            (Reply::Record(Some(record)), Part::Meta) => Seen::Record(record, (0, 0)),
+            (Reply::Record(None), _) => seen_of(reply),
+            _ => return Err(format!("{reply:?}")),
+        };
+        let version = if let Seen::Record(record, _) = seen { Some(record.version) } else { None };
+        let history = &mut self.histories[key];
+        let Some(number) = history.find(from, seen, wall) else {
+            let found = if let Seen::Record(record, _) = seen { Some((record.value_bytes, record.version)) } else { None };
+            return Err(format!("found {found:?}, from {from} of {}", history.describe()));
+        };
+        // A part may look like that of an earlier value: only whole records tell which write they are of.
+        if part != Part::Range(0, u64::MAX) {
+            return Ok(());
+        }
+        history.read(number, version).or_else(|why| if self.setup.regime == crate::plan::Regime::Lies { Ok(()) } else { Err(why) })
+    }
+
+    fn judge_range(&mut self, writes: &[(u16, usize)], reply: &Reply) -> Result<(), String> {
+        match reply {
+            Reply::Number { .. } => {
+                for (key, number) in writes {
+                    self.histories[usize::from(*key)].acknowledged(*number);
+                }
+                Ok(())
+            }
+            // Some may be gone, some not.
+            Reply::Failed(error) => self.failed(error),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    /// A page of a scan: in order, nothing that is not allowed, nothing missing between its ends.
+    pub(super) fn judge_scan(
+        &mut self,
+        bound: Option<u16>,
+        reverse: bool,
+        keys_only: bool,
+        from: &[usize],
+        reply: &Reply,
+        wall: Wall,
+    ) -> Result<(), String> {
+        let (items, next) = match reply {
+            Reply::Page { items, next } => (items, next),
+            Reply::Failed(error) => {
+                self.statistics.failed_reads += 1;
+                return self.failed(error);
+            }
+            other => return Err(format!("{other:?}")),
+        };
+        let keys: Option<Vec<u16>> = items.iter().map(|item| number_of(item.key.user())).collect();
+        let keys = keys.filter(|keys| keys.iter().all(|key| usize::from(*key) < self.histories.len()));
+        let Some(keys) = keys else { return Err("a key that was never written".into()) };
+        let ordered = keys.windows(2).all(|pair| if reverse { pair[1] < pair[0] } else { pair[0] < pair[1] });
+        if !ordered {
+            return Err(format!("out of order: {keys:?}"));
+        }
+        for (item, key) in items.iter().zip(&keys) {
+            let history = &self.histories[usize::from(*key)];
+            let seen = if keys_only { Seen::Present } else { Seen::whole(item.record.as_ref()) };
+            let first = from[usize::from(*key)];
+            if history.find(first, seen, wall).is_none() {
+                return Err(format!("key {key} from {first} of {}", history.describe()));
+            }
+        }
+        let last = match next {
+            Some(Bound::Excluded(key)) => number_of(key.user()),
+            Some(other) => return Err(format!("the next page starts at {other:?}")),
+            None => None,
+        };
+        let (low, high) = match (reverse, bound, last) {
+            (false, bound, last) => (bound.unwrap_or(0), last.unwrap_or(u16::MAX)),
+            (true, bound, last) => (last.unwrap_or(0), bound.unwrap_or(u16::MAX)),
+        };
+        if keys.iter().any(|key| !(low..=high).contains(key)) {
+            return Err(format!("keys outside {low}..={high}: {keys:?}"));
+        }
+        for (key, history) in (0..).zip(&self.histories) {
+            let missing = (low..=high).contains(&key) && !keys.contains(&key);
+            if missing && history.find(from[usize::from(key)], Seen::Absent, wall).is_none() {
+                return Err(format!("key {key} is missing from {low}..={high}: {}", history.describe()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn short(asked: &Asked) -> String {
+    match asked {
+        Asked::Scan { key, reverse, keys_only, .. } => {
+            format!("Scan {{ key: {key}, reverse: {reverse}, keys_only: {keys_only} }}")
+        }
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,260 @@
+//! From a request of the plan to an operation, and what its answer should be.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use stratakv_base::{CollectionId, Expiry, Key};
+use stratakv_engine::{Change, ChangeKind, Expect, Operation, PageRequest, RecordPart, Update};
+
+use super::{World, level};
+use crate::machine::Engine;
+use crate::model::{Held, State};
+use crate::plan::{Condition, Request, What};
+
+/// What an answer is compared with.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    /// A write: its number in the history of its key, and what should come back.
+    Write { key: u16, number: usize, expected: Expected },
+    /// A write whose condition should not hold.
+    Refusal { key: u16 },
+    /// A read; writes up to `from` must be visible. `part` is the range of the value asked for.
+    Read { key: u16, from: usize, part: Part },
+    /// A page of a scan.
+    Scan { key: u16, reverse: bool, keys_only: bool, from: Vec<usize> },
+    /// Writes of a range.
+    Range { writes: Vec<(u16, usize)> },
+    /// Everything up to these writes becomes durable.
+    Sync { durable: Vec<usize> },
+}
+
+/// What a write should answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// Done; whether it existed before is known, or not.
+    Done(Option<bool>),
+    /// The record, as touch answers.
+    Record,
+    /// This number.
+    Number(u64),
+}
+
+/// Which part of a record is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Meta,
+    Range(u64, u64),
+}
+
+/// The name of a key: in the order of the numbers, of several lengths.
+pub(crate) fn key(number: u16) -> Key {
+    let mut name = format!("k{number:05}").into_bytes();
+    match number % 16 {
+        3 => name.extend(std::iter::repeat_n(b'x', 300)),
+        7 => name.extend(std::iter::repeat_n(b'y', 40)),
+        11 => name.extend(std::iter::repeat_n(b'z', 2500)),
+        _ => {}
+    }
+    match Key::new(CollectionId(0), &name) {
+        Ok(key) => key,
+        Err(error) => panic!("the name of a key: {error}"),
+    }
+}
+
+/// The number of a key by its name.
+pub(crate) fn number_of(name: &[u8]) -> Option<u16> {
+    std::str::from_utf8(name.get(1..6)?).ok()?.parse().ok()
+}
+
+impl<E: Engine> World<'_, E> {
+    /// Hands over an operation, unless its answer could not be judged.
+    pub(super) fn submit(&mut self, request: &Request) -> Result<(), String> {
+        if self.asked.len() >= 64 || !self.machine.is_on() {
+            return Ok(());
+        }
+        let number = usize::from(request.key);
+        // A refused write would change what those behind it are expected to do.
+        let certain = self.histories[number].is_certain();
+        let refusals = self.setup.capacity_bytes.is_some() || self.errors();
+        let simple = matches!(request.what, What::Put { expect: Condition::Any, .. } | What::Delete(Condition::Any));
+        if !request.what.reads() && !certain && refusals && !simple {
+            return Ok(());
+        }
+        match request.what {
+            What::Put { len, expect, ttl } => {
+                let value = self.value(len);
+                self.put(request, value, expect, ttl)
+            }
+            What::PutNumber(number) => self.put(request, number.to_string().into(), Condition::Any, 0),
+            What::Delete(expect) => {
+                let kind = ChangeKind::Delete;
+                self.write(request, expect, kind, None, certain || !refusals)
+            }
+            What::Join { len, front } => self.join(request, len, front),
+            What::Count { by, down } => self.count(request, u64::from(by), down),
+            What::Touch(ttl) => {
+                let expiry = self.expiry(ttl);
+                let after = self.present(request.key).map(|held| Held { expiry, ..held });
+                self.update(request, Update::Touch(expiry), after, Expected::Record)
+            }
+            What::Get => self.read(request, RecordPart::Whole, Part::Range(0, u64::MAX)),
+            What::GetMeta => self.read(request, RecordPart::Meta, Part::Meta),
+            What::GetRange { start, len } => {
+                let (start, len) = (u64::from(start), u64::from(len));
+                self.read(request, RecordPart::Range { start, len }, Part::Range(start, len))
+            }
+            What::Scan { reverse, keys_only, items } => self.scan(request.key, reverse, keys_only, items),
+            What::DeleteRange { count } => self.delete_range(request, u16::from(count)),
+            What::Sync => {
+                let durable = self.histories.iter().map(|history| history.acked()).collect();
+                self.hand_over(Operation::Sync, Asked::Sync { durable })
+            }
+        }
+    }
+
+    fn hand_over(&mut self, operation: Operation, asked: Asked) -> Result<(), String> {
+        // A shard that is closing takes nothing.
+        if let Some(token) = self.machine.submit(operation) {
+            self.statistics.operations += 1;
+            self.asked.push((token, asked));
+        } else if let Asked::Write { key, number, .. } = asked {
+            self.histories[usize::from(key)].refused(number);
+        }
+        Ok(())
+    }
+
+    /// A value that no other write has, and of which every piece tells where it belongs.
+    fn value(&mut self, len: u32) -> Bytes {
+        self.counter += 1;
+        let stamp = u64::from(self.counter).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 0x80;
+        let mut value = vec![b'v'; len as usize];
+        for (number, word) in (0u64..).zip(value.chunks_mut(8)) {
+            let bytes = stamp.wrapping_add(number << 8).to_le_bytes();
+            word.copy_from_slice(&bytes[..word.len()]);
+        }
+        value.into()
+    }
+
+    fn expiry(&self, ttl: u32) -> Expiry {
+        if ttl == 0 { Expiry::NEVER } else { Expiry(self.machine.now().wall.0 + ttl) }
+    }
+
+    /// What the key holds when everything handed over is done.
+    fn present(&self, key: u16) -> State {
+        let wall = self.machine.now().wall;
+        self.histories[usize::from(key)].newest().clone().filter(|held| !held.expiry.is_past(wall))
+    }
+
+    fn put(&mut self, request: &Request, value: Bytes, expect: Condition, ttl: u32) -> Result<(), String> {
+        let flags = if self.counter % 3 == 0 { self.counter } else { 0 };
+        let expiry = self.expiry(ttl);
+        let after = Some(Held { value: value.clone(), flags, expiry });
+        let certain = self.histories[usize::from(request.key)].is_certain();
+        let refusals = self.setup.capacity_bytes.is_some() || self.errors();
+        self.write(request, expect, ChangeKind::Put { value, flags, expiry }, after, certain || !refusals)
+    }
+
+    fn write(
+        &mut self,
+        request: &Request,
+        condition: Condition,
+        kind: ChangeKind,
+        after: State,
+        certain: bool,
+    ) -> Result<(), String> {
+        let index = usize::from(request.key);
+        let existed = self.present(request.key).is_some();
+        let version = self.histories[index].newest_version();
+        let (expect, met) = match (condition, version) {
+            (Condition::Any, _) => (Expect::Any, true),
+            (Condition::Absent, _) => (Expect::Absent, !existed),
+            (Condition::Present, _) => (Expect::Present, existed),
+            // A version not heard of yet cannot be asked for.
+            (_, None) => return Ok(()),
+            (Condition::SameVersion, Some(version)) => (Expect::Version(version), existed),
+            (Condition::OtherVersion, Some(version)) => (Expect::Version(version ^ 1 << 20), false),
+        };
+        let changes = vec![Change { key: key(request.key), expect, kind }];
+        let operation = Operation::Write { changes, level: level(request.power_loss), txn: None };
+        if !met {
+            return self.hand_over(operation, Asked::Refusal { key: request.key });
+        }
+        let expected = Expected::Done(certain.then_some(existed));
+        let number = self.histories[index].hand_over(after, request.power_loss);
+        self.hand_over(operation, Asked::Write { key: request.key, number, expected })
+    }
+
+    fn update(&mut self, request: &Request, update: Update, after: State, expected: Expected) -> Result<(), String> {
+        let operation = Operation::Update { key: key(request.key), update, level: level(request.power_loss) };
+        if after.is_none() {
+            return self.hand_over(operation, Asked::Refusal { key: request.key });
+        }
+        let number = self.histories[usize::from(request.key)].hand_over(after, request.power_loss);
+        self.hand_over(operation, Asked::Write { key: request.key, number, expected })
+    }
+
+    fn join(&mut self, request: &Request, len: u16, front: bool) -> Result<(), String> {
+        let more = self.value(u32::from(len));
+        let after = self.present(request.key).map(|held| {
+            let value = if front { [&more[..], &held.value].concat() } else { [&held.value[..], &more].concat() };
+            Held { value: value.into(), ..held }
+        });
+        let update = if front { Update::Prepend(more) } else { Update::Append(more) };
+        self.update(request, update, after, Expected::Done(Some(true)))
+    }
+
+    fn count(&mut self, request: &Request, by: u64, down: bool) -> Result<(), String> {
+        let update = if down { Update::Decrement(by) } else { Update::Increment(by) };
+        let held = self.present(request.key);
+        let digits = held.as_ref().and_then(|held| std::str::from_utf8(&held.value).ok());
+        let digits = digits.map(|text| text.trim_end_matches(' ')).filter(|text| !text.starts_with('+'));
+        let number = digits.and_then(|text| text.parse::<u64>().ok());
+        let (Some(held), Some(number)) = (held, number) else {
+            return self.update(request, update, None, Expected::Done(None));
+        };
+        let number = if down { number.saturating_sub(by) } else { number.wrapping_add(by) };
+        let mut text = number.to_string();
+        while text.len() < held.value.len() {
+            text.push(' ');
+        }
+        let after = Some(Held { value: text.into(), ..held });
+        self.update(request, update, after, Expected::Number(number))
+    }
+
+    fn read(&mut self, request: &Request, part: RecordPart, asked: Part) -> Result<(), String> {
+        let from = self.histories[usize::from(request.key)].acked();
+        let operation = Operation::Get { key: key(request.key), part };
+        self.hand_over(operation, Asked::Read { key: request.key, from, part: asked })
+    }
+
+    fn scan(&mut self, number: u16, reverse: bool, keys_only: bool, items: u8) -> Result<(), String> {
+        let bound = Bound::Included(key(number));
+        let (from, to) = if reverse { (Bound::Unbounded, bound) } else { (bound, Bound::Unbounded) };
+        let items_max = u32::from(items);
+        let request = PageRequest { from, to, reverse, keys_only, items_max, bytes_max: 1 << 20, at: None };
+        let from = self.histories.iter().map(|history| history.acked()).collect();
+        self.hand_over(Operation::Page(request), Asked::Scan { key: number, reverse, keys_only, from })
+    }
+
+    fn delete_range(&mut self, request: &Request, count: u16) -> Result<(), String> {
+        let keys = request.key..(request.key + count).min(self.setup.keys);
+        if keys.clone().any(|key| !self.histories[usize::from(key)].is_certain()) {
+            return Ok(());
+        }
+        let present = keys.clone().filter(|key| self.present(*key).is_some());
+        let present: Vec<u16> = present.collect();
+        let mut number = |key: u16| self.histories[usize::from(key)].hand_over(None, request.power_loss);
+        let writes: Vec<(u16, usize)> = present.into_iter().map(|key| (key, number(key))).collect();
+        let from = Bound::Included(key(keys.start));
+        let to = Bound::Excluded(key(keys.end));
+        let operation = Operation::DeleteRange { from, to, level: level(request.power_loss) };
+        self.hand_over(operation, Asked::Range { writes })
+    }
+}
+
+impl What {
+    /// Whether it changes nothing.
+    fn reads(&self) -> bool {
+        matches!(self, What::Get | What::GetMeta | What::GetRange { .. } | What::Scan { .. } | What::Sync)
+    }
+}
