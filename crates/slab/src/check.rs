@@ -75,7 +75,7 @@ impl Slab {
             expiring: found.expiring,
             sweep_from: None,
             sweep_at: Default::default(),
-            syncs: Vec::new(),
+            promises: Vec::new(),
             poisoned: None,
             closing: Closing::Open,
             counters: Counters::default(),

@@ -261,7 +261,7 @@ impl Slab {
         if self.groups.flushing.is_some() || self.poisoned.is_some() {
             return;
         }
-        if let Some(target) = self.syncs.iter().map(|(_, target)| *target).max() {
+        if let Some(target) = self.promises.iter().map(|promise| promise.group).max() {
             self.groups.want(target);
         }
         if self.space.limbo_pages() >= LIMBO_PAGES || (self.space.limbo_pages() > 0 && !self.space_waiters.is_empty()) {
@@ -464,6 +464,6 @@ impl Slab {
         self.block_waiters.clear();
         self.stale_queue.clear();
         self.fail_ranges(&Error::Poisoned(fault), effects);
-        self.answer_syncs(effects);
+        self.keep_promises(effects);
     }
 }

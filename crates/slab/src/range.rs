@@ -154,7 +154,13 @@ impl Slab {
         }
         if let Some(range) = self.ranges.active.remove(&number) {
             let done = Reply::Number { number: range.deleted, version: range.version };
-            effects.reply(range.token, range.error.map_or(done, Reply::Failed));
+            match range.error {
+                Some(error) => effects.reply(range.token, Reply::Failed(error)),
+                // Keys that were absent already may be so by writes that are not durable yet.
+                None => {
+                    self.answer_when_durable(crate::write::Origin::Client(range.token), range.level, done, effects);
+                }
+            }
         }
     }
 

@@ -65,6 +65,14 @@ pub(crate) struct StaleCopy {
     pub(crate) after: u64,
 }
 
+/// An answer to be given once a group is durable.
+#[derive(Debug)]
+pub(crate) struct Promise {
+    origin: Origin,
+    reply: Reply,
+    pub(crate) group: u64,
+}
+
 /// Counters, see [`Shard::statistics`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -130,7 +138,7 @@ pub struct Slab {
     pub(crate) expiring: u64,
     pub(crate) sweep_from: Option<Key>,
     pub(crate) sweep_at: Mono,
-    pub(crate) syncs: Vec<(Token, u64)>,
+    pub(crate) promises: Vec<Promise>,
     pub(crate) poisoned: Option<IoFault>,
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
@@ -289,7 +297,7 @@ impl Slab {
             && self.run_writes.is_idle()
             && self.scans.is_idle()
             && self.ranges.is_idle()
-            && self.syncs.is_empty()
+            && self.promises.is_empty()
             && self.io.len() == 0
     }
 
@@ -334,17 +342,28 @@ impl Slab {
         }
     }
 
-    /// Replies to Sync operations whose group is durable.
-    pub(crate) fn answer_syncs(&mut self, effects: &mut Effects) {
+    /// Gives an answer that rests on what is shown now, without a change of its own: at power loss once all of that is durable.
+    pub(crate) fn answer_when_durable(&mut self, origin: Origin, level: Level, reply: Reply, effects: &mut Effects) {
+        let group = self.groups.applied();
+        if level < Level::PowerLoss || group <= self.groups.durable() {
+            return self.answer(origin, reply, effects);
+        }
+        self.promises.push(Promise { origin, reply, group });
+    }
+
+    /// Keeps the promises whose group is durable.
+    pub(crate) fn keep_promises(&mut self, effects: &mut Effects) {
+        if self.promises.is_empty() {
+            return;
+        }
         let (durable, poisoned) = (self.groups.durable(), self.poisoned);
-        self.syncs.retain(|(token, target)| {
+        for promise in std::mem::take(&mut self.promises) {
             match poisoned {
-                Some(fault) => effects.reply(*token, Reply::Failed(Error::Poisoned(fault))),
-                None if *target <= durable => effects.reply(*token, Reply::Done { version: 0, existed: false }),
-                None => return true,
+                Some(fault) => self.answer(promise.origin, Reply::Failed(Error::Poisoned(fault)), effects),
+                None if promise.group <= durable => self.answer(promise.origin, promise.reply, effects),
+                None => self.promises.push(promise),
             }
-            false
-        });
+        }
     }
 }
 
@@ -386,8 +405,11 @@ impl Shard for Slab {
             Operation::Snapshot(_) => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Snapshot))),
             Operation::Backup { .. } => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Backup))),
             Operation::Sync => {
-                self.syncs.push((token, self.groups.applied()));
-                self.answer_syncs(effects);
+                let done = Reply::Done { version: 0, existed: false };
+                match self.poisoned {
+                    Some(fault) => effects.reply(token, Reply::Failed(Error::Poisoned(fault))),
+                    None => self.answer_when_durable(Origin::Client(token), Level::PowerLoss, done, effects),
+                }
             }
         }
         Ok(())
@@ -444,7 +466,7 @@ impl Shard for Slab {
             self.seal(effects);
             self.pump_flush(effects);
         }
-        self.answer_syncs(effects);
+        self.keep_promises(effects);
         self.close_step(effects);
         let starved = self.reads.is_starved(self.io.len())
             || !self.block_waiters.is_empty()

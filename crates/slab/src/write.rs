@@ -136,6 +136,8 @@ pub(crate) enum Wait {
 pub(crate) enum Stop {
     Wait(Wait),
     Answer(Reply),
+    /// It is as wanted already, and as durable as that state is.
+    Unchanged(Reply),
 }
 
 impl From<Wait> for Stop {
@@ -176,6 +178,10 @@ impl Slab {
             Ok(()) => true,
             Err(Stop::Answer(reply)) => {
                 self.answer(work.origin, reply, effects);
+                true
+            }
+            Err(Stop::Unchanged(reply)) => {
+                self.answer_when_durable(work.origin, work.level, reply, effects);
                 true
             }
             Err(Stop::Wait(wait)) => {
@@ -264,7 +270,7 @@ impl Slab {
         if let Some((meta, _)) = &current
             && meta.version > work.not_after
         {
-            return Err(Stop::Answer(Reply::Done { version: 0, existed: false }));
+            return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         }
         match std::mem::replace(&mut work.kind, Kind::Delete) {
             Kind::Delete => self.delete(work, &newest, effects),
@@ -453,10 +459,10 @@ impl Slab {
             if newest.pending {
                 return Err(Wait::Drain.into());
             }
-            return Err(Stop::Answer(Reply::Done { version: 0, existed: false }));
+            return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         };
         if reclaims && newest.exists {
-            return Err(Stop::Answer(Reply::Done { version: 0, existed: false }));
+            return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         }
         // An older copy left behind would come back to life at the next recovery: it goes first.
         let durable = self.index.0.get(work.key.encoded()).map(|entry| Place::from_bits(entry.place));
