@@ -58,6 +58,8 @@ pub struct History {
     durable: usize,
     /// States before the last crash, where the disk may lie.
     past: Vec<State>,
+    /// The base is not known: any earlier state, or one that cannot be read.
+    damaged: bool,
 }
 
 /// What a read saw of a key.
@@ -185,7 +187,10 @@ impl History {
             first -= 1;
         }
         let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
-        (first..=self.writes.len()).filter(|number| counts(*number)).find(|number| seen.is(state(*number), wall))
+        let known = (first..=self.writes.len()).filter(|number| counts(*number));
+        let mut known = known.filter(|number| seen.is(state(*number), wall));
+        let damaged = self.damaged && first == 0;
+        known.next().or_else(|| (damaged && self.past.iter().any(|state| seen.is(state, wall))).then_some(0))
     }
 
     /// A read was answered with state `number`: later reads see no older one; and what is shown is durable at its level.
@@ -244,13 +249,7 @@ impl History {
         let mut states: Vec<State> = past;
         states.push(std::mem::take(&mut self.base));
         states.extend(self.writes.drain(..).map(|write| write.after));
-        *self = History { past: states, ..History::default() };
-    }
-
-    /// Whether the key ever had such a state.
-    pub fn ever(&self, seen: Seen<'_>, wall: Wall) -> bool {
-        let now = self.writes.iter().map(|write| &write.after).chain([&self.base]);
-        now.chain(&self.past).any(|state| seen.is(state, wall))
+        *self = History { past: states, damaged: true, ..History::default() };
     }
 
     /// For messages: the states by number, short.

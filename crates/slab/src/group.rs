@@ -402,7 +402,7 @@ impl Slab {
 
     /// Notes an older copy of `key`, to be cleared once `group` is durable.
     fn add_stale(&mut self, key: &Key, place: Place, group: u64) {
-        let copy = StaleCopy { place, requested: false, after: group };
+        let copy = StaleCopy { place, requested: false, unreadable: false, after: group };
         self.stale.entry(key.clone()).or_default().push(copy);
         self.stale_queue.push_back((key.clone(), place));
     }

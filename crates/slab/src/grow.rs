@@ -77,7 +77,7 @@ impl Slab {
             self.growth.wanted = self.growth.wanted.max(pages);
             return Wait::Space.into();
         }
-        if self.space.limbo_pages() > 0 || !self.stale.is_empty() {
+        if self.space.limbo_pages() > 0 || self.clears_give_space() {
             return Wait::Space.into();
         }
         self.counters.full_refusals += 1;

@@ -402,7 +402,7 @@ impl Scanner {
             }
             if last == Some(key) {
                 let Some(key) = Key::from_encoded(key) else { continue };
-                let copy = StaleCopy { place: candidate.place, requested: false, after: 0 };
+                let copy = StaleCopy { place: candidate.place, requested: false, unreadable: false, after: 0 };
                 found.stale.entry(key).or_default().push(copy);
                 continue;
             }

@@ -61,6 +61,8 @@ pub(crate) struct StaleCopy {
     pub(crate) place: Place,
     /// Being cleared.
     pub(crate) requested: bool,
+    /// The device would not read it; tried again when a delete or space needs it.
+    pub(crate) unreadable: bool,
     /// The group that made it stale; it may be cleared once that is durable.
     pub(crate) after: u64,
 }

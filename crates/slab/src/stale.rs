@@ -10,7 +10,7 @@ use stratakv_engine::{Effects, Error};
 use crate::place::Place;
 use crate::read::Waiter;
 use crate::run;
-use crate::slab::{Purpose, Slab};
+use crate::slab::{Purpose, Slab, StaleCopy};
 use crate::write::{Change, Changed, Wait};
 
 /// Older copies looked at per turn.
@@ -55,9 +55,26 @@ impl Slab {
     }
 
     fn set_requested(&mut self, key: &Key, place: Place, requested: bool) {
-        if let Some(copies) = self.stale.get_mut(key) {
-            copies.iter_mut().filter(|copy| copy.place == place).for_each(|copy| copy.requested = requested);
+        if let Some(copy) = self.copy_mut(key, place) {
+            (copy.requested, copy.unreadable) = (requested, false);
         }
+    }
+
+    fn copy_mut(&mut self, key: &Key, place: Place) -> Option<&mut StaleCopy> {
+        self.stale.get_mut(key)?.iter_mut().find(|copy| copy.place == place)
+    }
+
+    /// Whether clearing older copies will give space back: else those that could not be read are queued once more, for later.
+    pub(crate) fn clears_give_space(&mut self) -> bool {
+        let copies = self.stale.iter().flat_map(|(key, copies)| copies.iter().map(move |copy| (key, copy)));
+        if copies.clone().any(|(_, copy)| !copy.unreadable) {
+            return true;
+        }
+        let again: Vec<_> = copies.map(|(key, copy)| (key.clone(), copy.place)).collect();
+        for (key, place) in again {
+            self.clear_later(&key, place);
+        }
+        false
     }
 
     /// Clears one older copy: its slot in a dirty image, or its run's first page.
@@ -97,12 +114,16 @@ impl Slab {
         self.wake_space_waiters(effects);
     }
 
-    /// The device would not read an older copy: it is still there, so a delete that waits for it fails. The next delete tries again.
+    /// The device would not read an older copy: it is still there, so a delete that waits for it fails, and it gives no space to those
+    /// who wait for some.
     pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
-        self.set_requested(key, place, false);
+        if let Some(copy) = self.copy_mut(key, place) {
+            (copy.requested, copy.unreadable) = (false, true);
+        }
         if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Stale)) {
             self.fail_first(key, error, effects);
         }
+        self.wake_space_waiters(effects);
     }
 
     /// An older copy is gone, durably; a waiting delete goes on after the last one.
