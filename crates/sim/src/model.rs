@@ -181,6 +181,12 @@ impl History {
 
     /// The number of a state that a read may have seen if writes up to `from` must be visible: 0 is the state before all writes.
     pub fn find(&self, from: usize, seen: Seen<'_>, wall: Wall) -> Option<usize> {
+        let damaged = self.damaged && from == 0;
+        let earlier = || damaged && self.past.iter().any(|state| seen.is(state, wall));
+        self.find_known(from, seen, wall).or_else(|| earlier().then_some(0))
+    }
+
+    fn find_known(&self, from: usize, seen: Seen<'_>, wall: Wall) -> Option<usize> {
         let counts = |number: usize| number == 0 || self.writes[number - 1].fate != Fate::Void;
         let mut first = from;
         while !counts(first) {
@@ -188,9 +194,7 @@ impl History {
         }
         let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
         let known = (first..=self.writes.len()).filter(|number| counts(*number));
-        let mut known = known.filter(|number| seen.is(state(*number), wall));
-        let damaged = self.damaged && first == 0;
-        known.next().or_else(|| (damaged && self.past.iter().any(|state| seen.is(state, wall))).then_some(0))
+        known.into_iter().find(|number| seen.is(state(*number), wall))
     }
 
     /// A read was answered with state `number`: later reads see no older one; and what is shown is durable at its level.
@@ -224,7 +228,7 @@ impl History {
     pub fn recovered(&mut self, from: usize, record: Option<&Record>, wall: Wall, lies: bool) -> Option<Recovered> {
         let seen = Seen::whole(record);
         let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
-        let found = match self.find(from, seen, wall) {
+        let found = match self.find_known(from, seen, wall) {
             Some(number) => Recovered { older: false, state: state(number).clone() },
             None if lies => {
                 let all = (0..=self.writes.len()).map(state).chain(&self.past);
@@ -258,7 +262,8 @@ impl History {
             None => "-".to_owned(),
             Some(held) => format!("{}B{}", held.value.len(), if held.expiry.0 == 0 { "" } else { "+ttl" }),
         };
-        let mut text = format!("acked {} durable {}; 0: {}", self.acked, self.durable, short(&self.base));
+        let base = if self.damaged { "damaged".to_owned() } else { short(&self.base) };
+        let mut text = format!("acked {} durable {}; 0: {base}", self.acked, self.durable);
         for (number, write) in (1..).zip(&self.writes) {
             let level = if write.power_loss { "power" } else { "process" };
             text += &format!(", {number}: {} {:?} {level}", short(&write.after), write.fate);

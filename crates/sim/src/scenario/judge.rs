@@ -185,7 +185,8 @@ impl<E: Engine> World<'_, E> {
             let seen = if keys_only { Seen::Present } else { Seen::whole(item.record.as_ref()) };
             let first = from[usize::from(*key)];
             if history.find(first, seen, wall).is_none() {
-                return Err(format!("key {key} from {first} of {}", history.describe()));
+                let found = item.record.as_ref().map(|record| (record.value_bytes, record.version));
+                return Err(format!("key {key}: found {found:?}, from {first} of {}", history.describe()));
             }
         }
         let last = match next {
