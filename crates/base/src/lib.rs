@@ -5,6 +5,8 @@
 pub mod checksum;
 pub mod codec;
 pub mod corruption;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod key;
 pub mod limits;
 pub mod quantity;

@@ -184,6 +184,7 @@ impl Disk {
     pub fn submit(&mut self, tag: u64, request: DiskRequest, random: &mut Random) {
         let call = call_of(&request);
         self.coverage.call(self.phase, call);
+        tracing::trace!(tag, ?call, extent = ?extent(&request), "submitted");
         self.submitted += 1;
         let delayed = chance(random, self.chances.delay);
         let ready_at = if delayed { self.tick + 8 + random.below(200) } else { 0 };
@@ -230,6 +231,7 @@ impl Disk {
                 DiskOutcome::Discard(self.write(offset, &pages, false, call, random))
             }
         };
+        tracing::trace!(tag, ?call, ?outcome, "completed");
         Some((tag, outcome))
     }
 
@@ -420,7 +422,9 @@ impl Disk {
             let mut fate = Fate::default();
             for cached in pages {
                 touched.push(cached.page);
-                fate.add(keep(&mut self.stable, cached.page, &cached.bytes, bias, random));
+                let kept = keep(&mut self.stable, cached.page, &cached.bytes, bias, random);
+                tracing::trace!(page = cached.page, sectors = kept.0, "kept of the cache");
+                fate.add(kept);
             }
             let Some(call) = pages.first().map(|cached| cached.call) else { continue };
             self.coverage.hit(self.phase, call, fate.unflushed());
@@ -439,7 +443,9 @@ impl Disk {
             for (page, bytes) in (offset / PAGE_BYTES as u64..).zip(pages) {
                 if (page + 1) * PAGE_BYTES as u64 <= self.options.capacity_bytes {
                     touched.push(page);
-                    fate.add(keep(&mut self.stable, page, bytes, bias, random));
+                    let kept = keep(&mut self.stable, page, bytes, bias, random);
+                    tracing::trace!(page, sectors = kept.0, "kept of a write in flight");
+                    fate.add(kept);
                 }
             }
             self.coverage.hit(self.phase, other.call, fate.in_flight());
@@ -544,6 +550,19 @@ fn put(image: &mut Vec<u8>, page: u64, bytes: &[u8]) {
         image.resize(at + PAGE_BYTES, 0);
     }
     image[at..at + PAGE_BYTES].copy_from_slice(bytes);
+}
+
+/// First page and number of pages.
+fn extent(request: &DiskRequest) -> (u64, u64) {
+    let page = PAGE_BYTES as u64;
+    match request {
+        DiskRequest::Read { offset, len, .. } => (offset / page, u64::from(*len) / page),
+        DiskRequest::Write { offset, parts, .. } => {
+            (offset / page, parts.iter().map(|part| u64::from(part.len)).sum::<u64>() / page)
+        }
+        DiskRequest::Flush => (0, 0),
+        DiskRequest::Discard { offset, len } => (offset / page, len / page),
+    }
 }
 
 fn call_of(request: &DiskRequest) -> Call {

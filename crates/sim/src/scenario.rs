@@ -90,6 +90,7 @@ pub fn run<E: Engine>(engine: &E, plan: &Plan) -> Result<Statistics, String> {
     let mut random = Random::new(0xB00);
     world.create(&mut random)?;
     for (number, step) in plan.steps.iter().chain([&Step::Crash(last)]).enumerate() {
+        tracing::debug!(number, ?step);
         match world.step(step) {
             Ok(true) => {}
             Ok(false) => break,

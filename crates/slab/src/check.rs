@@ -39,13 +39,6 @@ impl Digest {
 impl Slab {
     /// A shard from what was found.
     pub(crate) fn build(config: SlabConfig, superblock: Superblock, found: Found) -> Slab {
-        let stale_queue = found
-            .stale
-            .iter()
-            .flat_map(|(key, copies)| copies.iter().map(|copy| (key.clone(), copy.place)))
-            .collect::<Vec<(Key, Place)>>();
-        let mut stale_queue = stale_queue;
-        stale_queue.sort_unstable();
         let corruptions = found.report.corrupt.clone();
         let groups = Groups::new(superblock.durable);
         Slab {
@@ -67,7 +60,7 @@ impl Slab {
             ranges: Default::default(),
             growth: Default::default(),
             stale: found.stale,
-            stale_queue: stale_queue.into(),
+            stale_queue: found.stale_queue,
             space_waiters: Vec::new(),
             block_waiters: Vec::new(),
             promised_pages: 0,

@@ -12,7 +12,7 @@ use stratakv_index::Entry;
 use crate::page::{self, PageHeader};
 use crate::place::Place;
 use crate::run_write::ReadyRun;
-use crate::slab::{Purpose, Slab, StaleCopy};
+use crate::slab::{Clearing, Purpose, Slab, StaleCopy};
 use crate::space::Extent;
 use crate::table::NOWHERE;
 use crate::write::{Change, Changed};
@@ -402,7 +402,7 @@ impl Slab {
 
     /// Notes an older copy of `key`, to be cleared once `group` is durable.
     fn add_stale(&mut self, key: &Key, place: Place, group: u64) {
-        let copy = StaleCopy { place, requested: false, unreadable: false, after: group };
+        let copy = StaleCopy { place, clearing: Clearing::Queued, after: group };
         self.stale.entry(key.clone()).or_default().push(copy);
         self.stale_queue.push_back((key.clone(), place));
     }

@@ -2,6 +2,8 @@
 //!
 //! The newest image of a logical page holds, then the highest version of a key. docs/format-slab.md argues why that is right.
 
+use std::collections::VecDeque;
+
 use foldhash::HashMap;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Key};
@@ -13,7 +15,7 @@ use crate::config::RecoveryReport;
 use crate::page::{self, PageHeader, Slot, Verdict};
 use crate::place::Place;
 use crate::run::{self, RunHeader};
-use crate::slab::{Copies, DebugTree, StaleCopy};
+use crate::slab::{Clearing, Copies, DebugTree, StaleCopy};
 use crate::space::{Extent, Space};
 use crate::table::{NOWHERE, PageEntry, PageTable};
 
@@ -27,6 +29,7 @@ pub(crate) struct Found {
     pub(crate) table: PageTable,
     pub(crate) space: Space,
     pub(crate) stale: HashMap<Key, Copies>,
+    pub(crate) stale_queue: VecDeque<(Key, Place)>,
     pub(crate) run_pages: u64,
     pub(crate) expiring: u64,
     /// The highest version or sequence on the volume.
@@ -46,6 +49,7 @@ impl Found {
             table: PageTable::default(),
             space,
             stale: crate::slab::new_map(),
+            stale_queue: VecDeque::new(),
             run_pages: 0,
             expiring: 0,
             last_number: 0,
@@ -110,8 +114,8 @@ pub(crate) struct Scanner {
     last_number: u64,
     images: Vec<Option<ImageAt>>,
     damaged: Vec<(u32, ImageAt)>,
-    /// Highest sequence of each page with header and trailer of different writes.
-    mixed: Vec<u64>,
+    /// Pages with header and trailer of different writes, each with the higher sequence.
+    mixed: Vec<(u64, u32)>,
     keys: Vec<u8>,
     candidates: Vec<Candidate>,
     run: Option<OpenRun>,
@@ -146,14 +150,21 @@ impl Scanner {
         if let Some(run) = self.run.take() {
             return self.run_page(run, number, page);
         }
+        // Looked for first: `verify` changes the page.
+        let head = run::decode_header(&self.uuid, number, page);
         match page::verify(page, &self.uuid, number) {
+            // A run whose write was cut off over an older image: its head is there, and still the image's trailer.
+            Verdict::Image { header, .. } if head.is_some_and(|head| head.sequence > header.sequence) => {
+                self.note(header.sequence, header.durable);
+                self.maybe_run(number, page, head);
+            }
             Verdict::Image { header, bad, edges } => self.image(number, page, &header, bad, edges),
             Verdict::Mixed(front, back) => {
                 self.note(front.sequence, front.durable);
                 self.note(back.sequence, back.durable);
-                self.mixed.push(front.sequence.max(back.sequence));
+                self.mixed.push((front.sequence.max(back.sequence), number));
             }
-            Verdict::Unknown => self.maybe_run(number, page),
+            Verdict::Unknown => self.maybe_run(number, page, head),
         }
     }
 
@@ -199,7 +210,8 @@ impl Scanner {
                 key_at,
                 key_len,
                 expiry: meta.expiry,
-                version: meta.version,
+                // What a damaged record's version was is not known, but it was below its page's sequence: it may be the newest.
+                version: if damaged { header.sequence } else { meta.version },
                 place: Place::Slot { logical, slot },
                 image: header.sequence,
                 damaged,
@@ -219,8 +231,8 @@ impl Scanner {
         (at, key.len() as u32)
     }
 
-    fn maybe_run(&mut self, number: u32, page: &[u8]) {
-        let Some(header) = run::decode_header(&self.uuid, number, page) else {
+    fn maybe_run(&mut self, number: u32, page: &[u8], head: Option<RunHeader>) {
+        let Some(header) = head else {
             if run::looks_like_head(page) {
                 self.damage(
                     number,
@@ -285,7 +297,10 @@ impl Scanner {
     /// All pages were given: decides.
     pub(crate) fn finish(mut self, digest: Option<u64>) -> Found {
         let mut torn_places = Vec::new();
-        let mut torn = self.mixed.iter().filter(|sequence| **sequence > self.durable).count() as u64;
+        // Zeroed as well: one half alone, left by the next cut, would look like damage.
+        let mixed = self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable);
+        torn_places.extend(mixed.map(|(_, place)| *place));
+        let mut torn = torn_places.len() as u64;
         torn += self.judge_images(&mut torn_places);
         torn += self.judge_runs(&mut torn_places);
         let mut found = Found::empty(self.pages);
@@ -385,11 +400,10 @@ impl Scanner {
                 images[logical as usize].is_some_and(|image| image.sequence == candidate.image)
             }
         });
-        candidates.sort_unstable_by(|a, b| {
-            key_of(a).cmp(key_of(b)).then(a.damaged.cmp(&b.damaged)).then(b.version.cmp(&a.version))
-        });
+        candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(b.version.cmp(&a.version)));
         let mut builder = Builder::new();
         let mut last: Option<&[u8]> = None;
+        let mut last_damaged = false;
         for candidate in &candidates {
             if let Place::Run { first, pages } = candidate.place {
                 found.space.occupy(Extent { first, pages }, true);
@@ -402,11 +416,15 @@ impl Scanner {
             }
             if last == Some(key) {
                 let Some(key) = Key::from_encoded(key) else { continue };
-                let copy = StaleCopy { place: candidate.place, requested: false, unreadable: false, after: 0 };
+                let clearing = if last_damaged { Clearing::Kept } else { Clearing::Queued };
+                let copy = StaleCopy { place: candidate.place, clearing, after: 0 };
+                if clearing == Clearing::Queued {
+                    found.stale_queue.push_back((key.clone(), candidate.place));
+                }
                 found.stale.entry(key).or_default().push(copy);
                 continue;
             }
-            last = Some(key);
+            (last, last_damaged) = (Some(key), candidate.damaged);
             if let Place::Run { first, .. } = candidate.place {
                 digest.run(first);
             }

@@ -59,12 +59,21 @@ pub(crate) type Copies = SmallVec<[StaleCopy; 1]>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StaleCopy {
     pub(crate) place: Place,
-    /// Being cleared.
-    pub(crate) requested: bool,
-    /// The device would not read it; tried again when a delete or space needs it.
-    pub(crate) unreadable: bool,
+    pub(crate) clearing: Clearing,
     /// The group that made it stale; it may be cleared once that is durable.
     pub(crate) after: u64,
+}
+
+/// How far the clearing of an older copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clearing {
+    /// To be done.
+    Queued,
+    Requested,
+    /// The device would not read it; tried again when a delete or space needs it.
+    Unreadable,
+    /// Not before the key is deleted: its newest record is damaged, this may be the last one that can be saved.
+    Kept,
 }
 
 /// An answer to be given once a group is durable.

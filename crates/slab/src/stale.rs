@@ -10,7 +10,7 @@ use stratakv_engine::{Effects, Error};
 use crate::place::Place;
 use crate::read::Waiter;
 use crate::run;
-use crate::slab::{Purpose, Slab, StaleCopy};
+use crate::slab::{Clearing, Purpose, Slab, StaleCopy};
 use crate::write::{Change, Changed, Wait};
 
 /// Older copies looked at per turn.
@@ -24,7 +24,7 @@ impl Slab {
             let Some((key, place)) = self.stale_queue.pop_front() else { return };
             let copies = self.stale.get(&key);
             let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
-            let Some(copy) = copy.filter(|copy| !copy.requested) else { continue };
+            let Some(copy) = copy.filter(|copy| copy.clearing == Clearing::Queued) else { continue };
             if copy.after > self.groups.durable() {
                 // Without a flush nothing could ever be cleared; one is made when it pays, or when space is short.
                 if self.stale_queue.len() >= COPIES_PER_TURN || !self.space_waiters.is_empty() {
@@ -44,7 +44,7 @@ impl Slab {
     /// A delete waits for the older copies of `key`.
     pub(crate) fn request_clears(&mut self, key: &Key, effects: &mut Effects) {
         let copies: Vec<_> = self.stale.get(key).into_iter().flatten().copied().collect();
-        for copy in copies.into_iter().filter(|copy| !copy.requested) {
+        for copy in copies.into_iter().filter(|copy| copy.clearing != Clearing::Requested) {
             if copy.after > self.groups.durable() {
                 // Cleared by pump_stale after the flush.
                 self.groups.want(copy.after);
@@ -54,9 +54,9 @@ impl Slab {
         }
     }
 
-    fn set_requested(&mut self, key: &Key, place: Place, requested: bool) {
+    fn set_clearing(&mut self, key: &Key, place: Place, clearing: Clearing) {
         if let Some(copy) = self.copy_mut(key, place) {
-            (copy.requested, copy.unreadable) = (requested, false);
+            copy.clearing = clearing;
         }
     }
 
@@ -67,10 +67,11 @@ impl Slab {
     /// Whether clearing older copies will give space back: else those that could not be read are queued once more, for later.
     pub(crate) fn clears_give_space(&mut self) -> bool {
         let copies = self.stale.iter().flat_map(|(key, copies)| copies.iter().map(move |copy| (key, copy)));
-        if copies.clone().any(|(_, copy)| !copy.unreadable) {
+        if copies.clone().any(|(_, copy)| matches!(copy.clearing, Clearing::Queued | Clearing::Requested)) {
             return true;
         }
-        let again: Vec<_> = copies.map(|(key, copy)| (key.clone(), copy.place)).collect();
+        let unreadable = copies.filter(|(_, copy)| copy.clearing == Clearing::Unreadable);
+        let again: Vec<_> = unreadable.map(|(key, copy)| (key.clone(), copy.place)).collect();
         for (key, place) in again {
             self.clear_later(&key, place);
         }
@@ -79,7 +80,7 @@ impl Slab {
 
     /// Clears one older copy: its slot in a dirty image, or its run's first page.
     pub(crate) fn clear_copy(&mut self, key: &Key, place: Place, effects: &mut Effects) {
-        self.set_requested(key, place, true);
+        self.set_clearing(key, place, Clearing::Requested);
         match place {
             Place::Slot { logical, slot } => match self.ensure_dirty(logical, effects) {
                 Ok(()) => {
@@ -100,7 +101,7 @@ impl Slab {
     }
 
     fn clear_later(&mut self, key: &Key, place: Place) {
-        self.set_requested(key, place, false);
+        self.set_clearing(key, place, Clearing::Queued);
         self.stale_queue.push_back((key.clone(), place));
     }
 
@@ -117,9 +118,7 @@ impl Slab {
     /// The device would not read an older copy: it is still there, so a delete that waits for it fails, and it gives no space to those
     /// who wait for some.
     pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
-        if let Some(copy) = self.copy_mut(key, place) {
-            (copy.requested, copy.unreadable) = (false, true);
-        }
+        self.set_clearing(key, place, Clearing::Unreadable);
         if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Stale)) {
             self.fail_first(key, error, effects);
         }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use stratakv_integration::sim::{Search, SlabEngine, search};
 use stratakv_sim::scenario::Statistics;
-use stratakv_sim::search::{Failure, keep_panics, run_seed, shrink};
+use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
 
 const USAGE: &str = "\
 usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
-       sim [--engine slab] --seed SEED                                             one seed again, cut down if it fails
+       sim [--engine slab] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
@@ -19,6 +19,7 @@ gives the same run. Ends with the table of faults that were met, by phase and ki
 struct Arguments {
     search: Search,
     seed: Option<u64>,
+    trace: bool,
 }
 
 fn main() -> ExitCode {
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
 fn arguments() -> Result<Arguments, String> {
     let hour = Duration::from_secs(3600);
     let mut arguments =
-        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None };
+        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None, trace: false };
     let mut words = std::env::args().skip(1);
     let mut bounded = false;
     while let Some(word) = words.next() {
@@ -53,6 +54,7 @@ fn arguments() -> Result<Arguments, String> {
             "--from" => arguments.search.from = number()?,
             "--threads" => arguments.search.threads = number()?.clamp(1, 64) as usize,
             "--seed" => arguments.seed = Some(number()?),
+            "--trace" => arguments.trace = true,
             other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
         }
     }
@@ -69,7 +71,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
                 print(&statistics);
                 Ok(())
             }
-            Err(failure) => Err(explain(&failure)),
+            Err(failure) => Err(explain(&failure, arguments.trace)),
         };
     }
     let started = Instant::now();
@@ -80,7 +82,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
     print(&statistics);
     println!("{:.1} s", started.elapsed().as_secs_f64());
     match failure {
-        Some(failure) => Err(explain(&failure)),
+        Some(failure) => Err(explain(&failure, arguments.trace)),
         None => {
             println!("nothing lost");
             Ok(())
@@ -106,8 +108,14 @@ fn print(sums: &Statistics) {
     );
 }
 
-fn explain(failure: &Failure) -> String {
+fn explain(failure: &Failure, trace: bool) -> String {
     let smallest = shrink(&SlabEngine, failure, 3000);
+    if trace {
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::TRACE);
+        subscriber.without_time().with_writer(std::io::stderr).init();
+        // Told again, in its short form.
+        let _ = run_plan(&SlabEngine, &smallest.plan);
+    }
     format!(
         "seed {} failed: {}\ncut down from {} steps to {}:\n{}\nagain: cargo xtask sim --engine slab --seed {}",
         failure.seed,

@@ -23,6 +23,7 @@ impl<E: Engine> World<'_, E> {
                 return Err(format!("a second answer to operation {token}: {reply:?}"));
             };
             let (_, asked) = self.asked.swap_remove(at);
+            tracing::debug!(token, asked = short(&asked), ?reply, "answered");
             self.judge(&asked, reply).map_err(|why| format!("operation {token}, {}: {why}", short(&asked)))?;
         }
         self.machine.replies = replies;
