@@ -9,7 +9,7 @@ use crate::key::Key;
 /// A property does not hold.
 pub fn codec(input: &[u8]) {
     let (orders, bytes) = input.split_at(input.len() / 2);
-    let (mut reader, mut copy, mut at) = (Reader::new(bytes), vec![0; bytes.len()], 0);
+    let (mut reader, mut copy, mut at) = (Reader::new(bytes), vec![0; bytes.len()], 0usize);
     for order in orders {
         let wanted = match order % 8 {
             kind @ 0..4 => 1 << kind,

@@ -1,133 +1,15 @@
 //! Connections without sockets: any cut of the bytes, any order of the replies, any pace of the peer.
 
+use stratakv_base::Level;
 use stratakv_base::random::Random;
-use stratakv_base::{Level, Wall};
-use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, Reply};
-use stratakv_protocol::memcache::Statistics;
 
 use super::*;
-use crate::model::Model;
+use crate::bench::{Bench, NoServer, WALL};
 
 #[path = "../tests/conversations/mod.rs"]
 mod conversations;
 use conversations::{CONVERSATIONS, matches};
-
-const WALL: Wall = Wall(1_800_000_000);
-
-struct NoServer;
-
-impl Surroundings for NoServer {
-    fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
-        assert_eq!(wall, WALL);
-        match which {
-            Statistics::Reset => reply::RESET.to_vec(),
-            Statistics::Sizes => b"STAT sizes_status disabled\r\nEND\r\n".to_vec(),
-            _ => reply::END.to_vec(),
-        }
-    }
-    fn flush_later(&self, _: Option<Wall>) {}
-    fn version(&self) -> &str {
-        "1.0"
-    }
-}
-
-/// A connection, its store and its peer.
-struct Bench {
-    connection: Connection,
-    model: Model,
-    counters: Counters,
-    unsent: Vec<u8>,
-    answer: Vec<u8>,
-    submitted: usize,
-    most_waiting: usize,
-}
-
-impl Bench {
-    fn new(sent: &[u8]) -> Bench {
-        Bench {
-            connection: Connection::new(1 << 20),
-            model: Model::new(WALL),
-            counters: Counters::default(),
-            unsent: sent.to_vec(),
-            answer: Vec::new(),
-            submitted: 0,
-            most_waiting: 0,
-        }
-    }
-
-    fn advance(&mut self) {
-        let mut submissions = Vec::new();
-        self.connection.advance(&mut Context {
-            wall: WALL,
-            level: Level::PowerLoss,
-            shards: self.model.shards,
-            counters: &self.counters,
-            server: &NoServer,
-            submissions: &mut submissions,
-        });
-        self.submitted += submissions.len();
-        submissions.into_iter().for_each(|submission| self.model.take(submission));
-        self.most_waiting = self.most_waiting.max(self.model.waiting());
-    }
-
-    /// The peer's bytes arrive, at most `bytes_max` of them; at the end, the end.
-    fn receive(&mut self, mut buffer: Vec<u8>, bytes_max: usize) {
-        let room = buffer.capacity() - buffer.len();
-        let bytes = self.unsent.len().min(room).min(bytes_max);
-        buffer.extend(self.unsent.drain(..bytes));
-        self.connection.received(buffer, bytes);
-    }
-
-    fn take_sent(&mut self, chunks: Vec<Chunk>) {
-        for chunk in chunks {
-            match chunk {
-                Chunk::Bytes(bytes) => self.answer.extend(bytes),
-                Chunk::Block { block, start, len } => self.answer.extend(&block[start as usize..][..len as usize]),
-            }
-        }
-    }
-
-    fn take_sent_all(&mut self) {
-        while let Some((chunks, _)) = self.connection.next_send() {
-            self.take_sent(chunks);
-            self.connection.sent(true);
-        }
-    }
-
-    /// Lets things happen in an order drawn from `random` until the connection is over.
-    fn run(mut self, random: &mut Random, bytes_max: u64) -> Bench {
-        let (mut receiving, mut sending) = (None, None);
-        for _ in 0..1_000_000 {
-            self.advance();
-            self.connection.hang_up();
-            if self.connection.is_finished() && self.model.waiting() == 0 {
-                return self;
-            }
-            receiving = receiving.or_else(|| self.connection.next_recv());
-            sending = sending.or_else(|| self.connection.next_send());
-            match random.below(3) {
-                0 => {
-                    if let Some(buffer) = receiving.take() {
-                        self.receive(buffer, 1 + random.below(bytes_max) as usize);
-                    }
-                }
-                1 => {
-                    if let Some((chunks, _)) = sending.take() {
-                        self.take_sent(chunks);
-                        self.connection.sent(true);
-                    }
-                }
-                _ if self.model.waiting() > 0 => {
-                    let (sequence, reply) = self.model.answer(random);
-                    self.connection.replied(sequence, reply);
-                }
-                _ => {}
-            }
-        }
-        panic!("the connection does not end");
-    }
-}
 
 #[test]
 fn every_conversation_goes_as_written_whatever_the_order_of_events() {

@@ -15,10 +15,14 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+#[cfg(any(test, fuzzing))]
+mod bench;
 mod connection;
 mod counters;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod listener;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod model;
 mod output;
 mod server;

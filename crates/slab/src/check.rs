@@ -3,7 +3,6 @@
 use std::ops::{Bound, ControlFlow};
 
 use foldhash::HashSet;
-use stratakv_base::Key;
 use stratakv_index::PageCache;
 
 use crate::config::{CheckReport, SlabConfig};
@@ -22,8 +21,8 @@ use crate::table::NOWHERE;
 pub(crate) struct Digest(u64);
 
 impl Digest {
-    pub(crate) fn page(&mut self, logical: u32, sequence: u32) {
-        self.add(u64::from(logical) << 32 | u64::from(sequence));
+    pub(crate) fn page(&mut self, logical: u32, tag: u32) {
+        self.add(u64::from(logical) << 32 | u64::from(tag));
     }
     pub(crate) fn run(&mut self, first: u32) {
         self.add(1 << 63 | u64::from(first));
@@ -84,7 +83,7 @@ impl Slab {
     pub(crate) fn digest(&self) -> u64 {
         let mut digest = Digest::default();
         self.table.iter().filter(|(_, page)| page.place != NOWHERE).for_each(|(logical, page)| {
-            digest.page(logical, page.sequence);
+            digest.page(logical, page.tag);
         });
         self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |_, entry| {
             if let Place::Run { first, .. } = Place::from_bits(entry.place) {

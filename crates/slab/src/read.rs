@@ -14,6 +14,7 @@ use crate::place::Place;
 use crate::run_read::RunPurpose;
 use crate::slab::{Purpose, Slab, is_expired};
 use crate::space::Extent;
+use crate::table;
 
 /// Values from this length on are shared with the cache instead of copied.
 const SHARED_BYTES: usize = 1024;
@@ -165,7 +166,7 @@ impl Slab {
             _ if !current => None,
             (Err(fault), _) => Some(Error::Io { what: "reading a page", fault }),
             (Ok(()), Some(entry)) => {
-                self.check_page(&mut block, logical, place, entry.sequence).err().map(Error::Corrupt)
+                self.check_page(&mut block, logical, place, entry.tag).err().map(Error::Corrupt)
             }
             (Ok(()), None) => None,
         };
@@ -210,13 +211,13 @@ impl Slab {
         )
     }
 
-    fn check_page(&mut self, block: &mut Block, logical: u32, place: u32, sequence: u32) -> Result<(), Corruption> {
+    fn check_page(&mut self, block: &mut Block, logical: u32, place: u32, tag: u32) -> Result<(), Corruption> {
         let (expected, found) = match page::verify(block, &self.config.uuid, place) {
-            Verdict::Image { header, .. } if header.logical == logical && header.sequence as u32 == sequence => {
+            Verdict::Image { header, .. } if header.logical == logical && table::tag(header.sequence) == tag => {
                 return Ok(());
             }
             Verdict::Image { header, .. } => (
-                format!("page {logical} of sequence ..{sequence:08x}"),
+                format!("the image of page {logical} written last"),
                 format!("page {} of sequence {:x}: a write was lost or went astray", header.logical, header.sequence),
             ),
             Verdict::Mixed(..) => (format!("page {logical}"), "header and trailer of different writes".into()),

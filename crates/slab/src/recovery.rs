@@ -17,7 +17,7 @@ use crate::place::Place;
 use crate::run::{self, RunHeader};
 use crate::slab::{Clearing, Copies, DebugTree, StaleCopy};
 use crate::space::{Extent, Space};
-use crate::table::{NOWHERE, PageEntry, PageTable};
+use crate::table::{self, NOWHERE, PageEntry, PageTable};
 
 /// Damage reported in full; the rest is counted in the log.
 const REPORTED_MAX: usize = 1000;
@@ -378,14 +378,14 @@ impl Scanner {
         for (logical, image) in (0u32..).zip(&self.images) {
             let Some(image) = image else {
                 let class = SizeClass::first();
-                entries.push(PageEntry { place: NOWHERE, sequence: 0, class, free: 0 });
+                entries.push(PageEntry { place: NOWHERE, tag: 0, class, free: 0 });
                 continue;
             };
             found.space.occupy(Extent::page(image.place), false);
-            let sequence = image.sequence as u32;
-            digest.page(logical, sequence);
+            let tag = table::tag(image.sequence);
+            digest.page(logical, tag);
             found.report.pages += 1;
-            entries.push(PageEntry { place: image.place, sequence, class: image.class, free: image.free });
+            entries.push(PageEntry { place: image.place, tag, class: image.class, free: image.free });
         }
         found.table = PageTable::from_entries(entries);
     }

@@ -2,6 +2,11 @@
 
 use crate::class::{CLASSES, SizeClass};
 
+/// 32 bits that depend on all of a sequence: the low half alone is the same at the start of every incarnation.
+pub(crate) fn tag(sequence: u64) -> u32 {
+    (sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+}
+
 /// No physical page.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 /// Pages with free slots remembered per class; the rest is found again in the table.
@@ -14,8 +19,8 @@ const REFILL_STEP: usize = 1 << 16;
 pub(crate) struct PageEntry {
     /// Physical page of the durable image, or [`NOWHERE`].
     pub(crate) place: u32,
-    /// Low half of that image's sequence: a lost write is noticed when the page is read.
-    pub(crate) sequence: u32,
+    /// [`tag`] of that image's sequence: a lost write is noticed when the page is read.
+    pub(crate) tag: u32,
     pub(crate) class: SizeClass,
     /// Free slots of the newest image, durable or not.
     pub(crate) free: u8,
@@ -72,7 +77,7 @@ impl PageTable {
 
     /// A logical page for a new image of `class`, all slots free.
     pub(crate) fn add(&mut self, class: SizeClass) -> u32 {
-        let entry = PageEntry { place: NOWHERE, sequence: 0, class, free: class.slots() };
+        let entry = PageEntry { place: NOWHERE, tag: 0, class, free: class.slots() };
         let logical = self.holes.pop().unwrap_or_else(|| {
             self.entries.push(entry);
             (self.entries.len() - 1) as u32
@@ -106,7 +111,7 @@ impl PageTable {
     /// The durable image moved.
     pub(crate) fn place(&mut self, logical: u32, place: u32, sequence: u64) -> u32 {
         let entry = &mut self.entries[logical as usize];
-        entry.sequence = sequence as u32;
+        entry.tag = tag(sequence);
         std::mem::replace(&mut entry.place, place)
     }
 

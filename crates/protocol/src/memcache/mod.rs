@@ -13,6 +13,8 @@
 mod body;
 mod command;
 mod expiry;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod line;
 mod parser;
 pub mod reply;

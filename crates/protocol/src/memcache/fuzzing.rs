@@ -1,0 +1,217 @@
+//! What holds for any bytes: run by the fuzzers (docs/fuzzing.md), and over their corpus by a test.
+
+use std::borrow::Cow;
+
+use stratakv_base::random::Random;
+
+use super::{Body, Command, KEY_BYTES_MAX, Parsed, Parser, Statistics, Store, Verb, reply};
+
+/// Small, so that refused blocks are met too.
+const ITEM_BYTES_MAX: usize = 300;
+/// Repeats the byte before it, 16 times the byte behind it: lines and blocks beyond the limits, from short inputs.
+const REPEAT: u8 = 0x1B;
+
+/// Parses the stream in `input` whole and cut into pieces (drawn from its first byte): the same comes out, each command as its plain
+/// wording says it.
+///
+/// # Panics
+/// A property does not hold.
+pub fn memcache(input: &[u8]) {
+    let Some((seed, input)) = input.split_first() else { return };
+    let stream = repeated(input);
+    let whole = run(&stream, |left| left);
+    let mut random = Random::new(u64::from(*seed));
+    let longest = [3, 40, 2100][usize::from(*seed) % 3];
+    assert_eq!(run(&stream, |_| 1 + random.below(longest) as usize), whole);
+    if stream.len() < 200 {
+        assert_eq!(run(&stream, |_| 1), whole);
+    }
+}
+
+fn repeated(input: &[u8]) -> Cow<'_, [u8]> {
+    if !input.contains(&REPEAT) {
+        return Cow::Borrowed(input);
+    }
+    let (mut stream, mut bytes) = (Vec::new(), input.iter());
+    while let Some(byte) = bytes.next() {
+        match (*byte, stream.last()) {
+            (REPEAT, Some(last)) if stream.len() < 1 << 16 => {
+                let times = bytes.next().map_or(0, |times| 16 * usize::from(*times));
+                stream.extend(vec![*last; times]);
+            }
+            _ => stream.push(*byte),
+        }
+    }
+    Cow::Owned(stream)
+}
+
+/// What came out of a stream.
+#[derive(Debug, PartialEq, Eq)]
+enum Out {
+    Command(Vec<u8>),
+    Data(Vec<u8>),
+    Reply(&'static [u8]),
+    Closed,
+}
+
+/// A connection without a socket.
+struct Session {
+    parser: Parser,
+    received: Vec<u8>,
+    body: Option<Body>,
+    out: Vec<Out>,
+}
+
+/// Feeds the stream in pieces of `piece(bytes left)`.
+fn run(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<Out> {
+    let parser = Parser::new(ITEM_BYTES_MAX);
+    let mut session = Session { parser, received: Vec::new(), body: None, out: Vec::new() };
+    let mut left = stream;
+    while !left.is_empty() && session.out.last() != Some(&Out::Closed) {
+        let (fresh, rest) = left.split_at(piece(left.len()).min(left.len()));
+        left = rest;
+        session.received.extend_from_slice(fresh);
+        while session.out.last() != Some(&Out::Closed) && session.step() {}
+    }
+    session.out
+}
+
+impl Session {
+    /// Takes one thing off the front of what was received; false if it is not whole.
+    fn step(&mut self) -> bool {
+        if let Some(body) = &mut self.body {
+            let taken = body.push(&self.received);
+            self.received.drain(..taken);
+            if body.missing() > 0 {
+                assert!(self.received.is_empty(), "a block takes what there is");
+                return false;
+            }
+            self.out.push(match self.body.take().map(Body::finish) {
+                Some(Ok(data)) => Out::Data(data.to_vec()),
+                _ => Out::Reply(reply::BAD_DATA_CHUNK),
+            });
+            return true;
+        }
+        let consumed = match self.parser.parse(&self.received) {
+            Parsed::Incomplete => return false,
+            Parsed::Skip { consumed } => consumed,
+            Parsed::Command { command, consumed } => {
+                assert_eq!(self.received.get(consumed - 1), Some(&b'\n'));
+                if let Command::Store(store) = command {
+                    assert!(store.data_bytes <= ITEM_BYTES_MAX);
+                    self.body = Some(Body::new(store.data_bytes));
+                }
+                self.out.push(Out::Command(plain(&command)));
+                consumed
+            }
+            Parsed::Error { reply, consumed, close } => {
+                assert!(reply.is_empty() || reply.ends_with(b"\r\n"));
+                self.out.push(Out::Reply(reply));
+                if close {
+                    self.out.push(Out::Closed);
+                }
+                consumed
+            }
+        };
+        assert!((1..=self.received.len()).contains(&consumed), "progress, within the input");
+        self.received.drain(..consumed);
+        true
+    }
+}
+
+/// The plain wording of a command; parsing that gives the same command.
+fn plain(command: &Command<'_>) -> Vec<u8> {
+    let line = worded(command);
+    let Parsed::Command { command: again, consumed } = Parser::new(ITEM_BYTES_MAX).parse(&line) else {
+        panic!("{command:?} is refused as {}", line.escape_ascii());
+    };
+    assert_eq!((worded(&again), consumed), (line.clone(), line.len()));
+    line
+}
+
+fn worded(command: &Command<'_>) -> Vec<u8> {
+    let quiet = |noreply: bool| if noreply { " noreply" } else { "" };
+    let (name, key, rest) = match *command {
+        Command::Get { keys, cas, touch } => return worded_get(keys.iter(), cas, touch),
+        Command::Store(store) => worded_store(&store),
+        Command::Delete { key, noreply } => ("delete", Some(key), quiet(noreply).to_owned()),
+        Command::Arithmetic { key, delta, decrement, noreply } => {
+            (if decrement { "decr" } else { "incr" }, Some(key), format!(" {delta}{}", quiet(noreply)))
+        }
+        Command::Touch { key, exptime, noreply } => ("touch", Some(key), format!(" {exptime}{}", quiet(noreply))),
+        Command::FlushAll { delay, noreply } => ("flush_all", None, format!(" {delay}{}", quiet(noreply))),
+        Command::Version => ("version", None, String::new()),
+        Command::Verbosity { noreply } => ("verbosity", None, format!(" 1{}", quiet(noreply))),
+        Command::Stats(which) => ("stats", None, worded_statistics(which).to_owned()),
+        Command::Quit => ("quit", None, String::new()),
+    };
+    let mut line = name.as_bytes().to_vec();
+    if let Some(key) = key {
+        push_key(&mut line, key);
+    }
+    line.extend_from_slice(rest.as_bytes());
+    line.extend_from_slice(b"\r\n");
+    line
+}
+
+fn worded_store<'a>(store: &Store<'a>) -> (&'static str, Option<&'a [u8]>, String) {
+    let (name, cas) = match store.verb {
+        Verb::Set => ("set", None),
+        Verb::Add => ("add", None),
+        Verb::Replace => ("replace", None),
+        Verb::Append => ("append", None),
+        Verb::Prepend => ("prepend", None),
+        Verb::Cas(version) => ("cas", Some(version)),
+    };
+    let cas = cas.map(|version| format!(" {version}")).unwrap_or_default();
+    let noreply = if store.noreply { " noreply" } else { "" };
+    (name, Some(store.key), format!(" {} {} {}{cas}{noreply}", store.flags, store.exptime, store.data_bytes))
+}
+
+fn worded_get<'a>(keys: impl Iterator<Item = &'a [u8]>, cas: bool, touch: Option<i64>) -> Vec<u8> {
+    let mut line = if touch.is_some() { b"gat".to_vec() } else { b"get".to_vec() };
+    if cas {
+        line.push(b's');
+    }
+    if let Some(exptime) = touch {
+        line.extend_from_slice(format!(" {exptime}").as_bytes());
+    }
+    keys.for_each(|key| push_key(&mut line, key));
+    line.extend_from_slice(b"\r\n");
+    line
+}
+
+fn push_key(line: &mut Vec<u8>, key: &[u8]) {
+    assert!((1..=KEY_BYTES_MAX).contains(&key.len()) && !key.iter().any(|byte| b"\0 \n".contains(byte)));
+    line.push(b' ');
+    line.extend_from_slice(key);
+}
+
+fn worded_statistics(which: Statistics) -> &'static str {
+    match which {
+        Statistics::General => "",
+        Statistics::Settings => " settings",
+        Statistics::Items => " items",
+        Statistics::Slabs => " slabs",
+        Statistics::Sizes => " sizes",
+        Statistics::Reset => " reset",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corpus_holds() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/memcache");
+        for file in std::fs::read_dir(folder).unwrap() {
+            memcache(&std::fs::read(file.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_repeated_byte_makes_long_lines() {
+        assert_eq!(*repeated(b"ab\x1b\x01c"), *b"abbbbbbbbbbbbbbbbbc");
+    }
+}

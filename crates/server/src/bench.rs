@@ -1,0 +1,127 @@
+//! A connection without sockets, for tests and the fuzzer: its store is a map, its peer a list of bytes.
+
+use stratakv_base::random::Random;
+use stratakv_base::{Level, Wall};
+use stratakv_device::ring::Chunk;
+use stratakv_protocol::memcache::{Statistics, reply};
+
+use crate::connection::{Connection, Context, Surroundings};
+use crate::counters::Counters;
+use crate::model::Model;
+
+pub(crate) const WALL: Wall = Wall(1_800_000_000);
+
+/// A server that has nothing to say.
+pub(crate) struct NoServer;
+
+impl Surroundings for NoServer {
+    fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
+        assert_eq!(wall, WALL);
+        match which {
+            Statistics::Reset => reply::RESET.to_vec(),
+            Statistics::Sizes => b"STAT sizes_status disabled\r\nEND\r\n".to_vec(),
+            _ => reply::END.to_vec(),
+        }
+    }
+    fn flush_later(&self, _: Option<Wall>) {}
+    fn version(&self) -> &str {
+        "1.0"
+    }
+}
+
+/// A connection, its store and its peer.
+pub(crate) struct Bench {
+    pub(crate) connection: Connection,
+    pub(crate) model: Model,
+    pub(crate) counters: Counters,
+    pub(crate) unsent: Vec<u8>,
+    pub(crate) answer: Vec<u8>,
+    pub(crate) submitted: usize,
+    pub(crate) most_waiting: usize,
+}
+
+impl Bench {
+    pub(crate) fn new(sent: &[u8]) -> Bench {
+        Bench {
+            connection: Connection::new(1 << 20),
+            model: Model::new(WALL),
+            counters: Counters::default(),
+            unsent: sent.to_vec(),
+            answer: Vec::new(),
+            submitted: 0,
+            most_waiting: 0,
+        }
+    }
+
+    pub(crate) fn advance(&mut self) {
+        let mut submissions = Vec::new();
+        self.connection.advance(&mut Context {
+            wall: WALL,
+            level: Level::PowerLoss,
+            shards: self.model.shards,
+            counters: &self.counters,
+            server: &NoServer,
+            submissions: &mut submissions,
+        });
+        self.submitted += submissions.len();
+        submissions.into_iter().for_each(|submission| self.model.take(submission));
+        self.most_waiting = self.most_waiting.max(self.model.waiting());
+    }
+
+    /// The peer's bytes arrive, at most `bytes_max` of them; at the end, the end.
+    pub(crate) fn receive(&mut self, mut buffer: Vec<u8>, bytes_max: usize) {
+        let room = buffer.capacity() - buffer.len();
+        let bytes = self.unsent.len().min(room).min(bytes_max);
+        buffer.extend(self.unsent.drain(..bytes));
+        self.connection.received(buffer, bytes);
+    }
+
+    pub(crate) fn take_sent(&mut self, chunks: Vec<Chunk>) {
+        for chunk in chunks {
+            match chunk {
+                Chunk::Bytes(bytes) => self.answer.extend(bytes),
+                Chunk::Block { block, start, len } => self.answer.extend(&block[start as usize..][..len as usize]),
+            }
+        }
+    }
+
+    pub(crate) fn take_sent_all(&mut self) {
+        while let Some((chunks, _)) = self.connection.next_send() {
+            self.take_sent(chunks);
+            self.connection.sent(true);
+        }
+    }
+
+    /// Lets things happen in an order drawn from `random` until the connection is over.
+    pub(crate) fn run(mut self, random: &mut Random, bytes_max: u64) -> Bench {
+        let (mut receiving, mut sending) = (None, None);
+        for _ in 0..1_000_000 {
+            self.advance();
+            self.connection.hang_up();
+            if self.connection.is_finished() && self.model.waiting() == 0 {
+                return self;
+            }
+            receiving = receiving.or_else(|| self.connection.next_recv());
+            sending = sending.or_else(|| self.connection.next_send());
+            match random.below(3) {
+                0 => {
+                    if let Some(buffer) = receiving.take() {
+                        self.receive(buffer, 1 + random.below(bytes_max) as usize);
+                    }
+                }
+                1 => {
+                    if let Some((chunks, _)) = sending.take() {
+                        self.take_sent(chunks);
+                        self.connection.sent(true);
+                    }
+                }
+                _ if self.model.waiting() > 0 => {
+                    let (sequence, reply) = self.model.answer(random);
+                    self.connection.replied(sequence, reply);
+                }
+                _ => {}
+            }
+        }
+        panic!("the connection does not end");
+    }
+}
