@@ -1,11 +1,11 @@
-//! A store in a map, for tests of connections: answers late and in any order, shows writes only when they are answered.
+//! A store in a map, for tests and the fuzzer of connections: answers late and in any order, shows writes only when they are answered.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Wall};
-use stratakv_engine::{Change, ChangeKind, Expect, Operation, Record, Reply, Unmet, Update, Value};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, Reply, Unmet, Update, Value};
 
 use crate::connection::Submission;
 
@@ -25,11 +25,13 @@ pub(crate) struct Model {
     /// Reads have their answer from the moment they came; writes are carried out when they are answered.
     waiting: Vec<(u32, Result<Reply, Operation>)>,
     pub(crate) shards: usize,
+    /// How many of a hundred operations fail.
+    pub(crate) failures_percent: u64,
 }
 
 impl Model {
     pub(crate) fn new(wall: Wall) -> Model {
-        Model { records: BTreeMap::new(), version: 0, wall, waiting: Vec::new(), shards: 3 }
+        Model { records: BTreeMap::new(), version: 0, wall, waiting: Vec::new(), shards: 3, failures_percent: 0 }
     }
 
     pub(crate) fn take(&mut self, Submission { sequence, operation, target }: Submission) {
@@ -55,6 +57,10 @@ impl Model {
             Err(_) => self.waiting.iter().position(|(_, waiting)| waiting.is_err()).unwrap(),
         };
         let (sequence, waiting) = self.waiting.remove(pick);
+        if self.failures_percent > 0 && random.below(100) < self.failures_percent {
+            let errors = [Error::Full("no free page"), Error::Busy, Error::ValueTooLarge { len_bytes: 2, max_bytes: 1 }];
+            return (sequence, Reply::Failed(errors[random.below(3) as usize].clone()));
+        }
         (sequence, waiting.unwrap_or_else(|operation| self.carry_out(operation)))
     }
 

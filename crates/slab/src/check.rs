@@ -64,6 +64,7 @@ impl Slab {
             block_waiters: Vec::new(),
             promised_pages: 0,
             run_pages: found.run_pages,
+            run_tags: found.run_tags,
             expiring: found.expiring,
             sweep_from: None,
             sweep_at: Default::default(),

@@ -410,6 +410,7 @@ impl Slab {
     fn run_cleared(&mut self, place: Place, group: u64) {
         if let Place::Run { first, pages } = place {
             self.run_pages -= u64::from(pages);
+            self.run_tags.remove(&first);
             self.space.release_after(group, Extent { first, pages });
         }
     }

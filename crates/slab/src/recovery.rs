@@ -31,6 +31,7 @@ pub(crate) struct Found {
     pub(crate) stale: HashMap<Key, Copies>,
     pub(crate) stale_queue: VecDeque<(Key, Place)>,
     pub(crate) run_pages: u64,
+    pub(crate) run_tags: HashMap<u32, u32>,
     pub(crate) expiring: u64,
     /// The highest version or sequence on the volume.
     pub(crate) last_number: u64,
@@ -51,6 +52,7 @@ impl Found {
             stale: crate::slab::new_map(),
             stale_queue: VecDeque::new(),
             run_pages: 0,
+            run_tags: crate::slab::new_map(),
             expiring: 0,
             last_number: 0,
             torn_places: Vec::new(),
@@ -408,6 +410,7 @@ impl Scanner {
             if let Place::Run { first, pages } = candidate.place {
                 found.space.occupy(Extent { first, pages }, true);
                 found.run_pages += u64::from(pages);
+                found.run_tags.insert(first, table::tag(candidate.version));
                 found.report.runs += 1;
             }
             let key = key_of(candidate);

@@ -18,6 +18,7 @@ use crate::read::part_range;
 use crate::run::{self, RunHeader};
 use crate::slab::{Purpose, Slab};
 use crate::space::Extent;
+use crate::table;
 
 /// Slices read ahead for one value.
 const AHEAD: usize = 8;
@@ -52,6 +53,8 @@ struct RunRead {
     key: Key,
     first: u32,
     pages: u32,
+    /// Of the version that it must have.
+    tag: Option<u32>,
     part: RecordPart,
     header: Option<RunHeader>,
     head: Vec<u8>,
@@ -183,6 +186,7 @@ impl Slab {
             key,
             first,
             pages,
+            tag: self.run_tags.get(&first).copied(),
             part,
             header: None,
             head: Vec::new(),
@@ -323,7 +327,11 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], block: Block) -> Result<(), (Str
     if slice == 0 {
         let header = run::decode_header(uuid, read.first, &block);
         let header = header.filter(|header| header.shape.pages() == read.pages);
-        read.header = Some(header.ok_or_else(|| (format!("the head of {:?}", read.key), "bytes that do not check"))?);
+        let header = header.ok_or_else(|| (format!("the head of {:?}", read.key), "bytes that do not check"))?;
+        if read.tag != Some(table::tag(header.meta.version)) {
+            return Err((format!("the value of {:?} written last", read.key), "an older one: a write was lost or went astray"));
+        }
+        read.header = Some(header);
     }
     let Some(header) = read.header else { return Err(("a head".into(), "none")) };
     let shape = header.shape;

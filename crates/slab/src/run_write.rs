@@ -118,6 +118,7 @@ impl Slab {
             return Err(self.no_room(shape.pages(), effects));
         };
         meta.version = self.next_number();
+        self.run_tags.insert(first, crate::table::tag(meta.version));
         let place = Place::Run { first, pages: shape.pages() };
         let pending = self.pending.entry(work.key.clone()).or_default();
         pending.outstanding += 1;
@@ -200,6 +201,7 @@ impl Slab {
     /// The head was not written, so nothing has changed: the pages are free again.
     fn run_failed(&mut self, run: RunWrite, fault: IoFault, effects: &mut Effects) {
         self.run_writes.bytes -= run.value.len() as u64;
+        self.run_tags.remove(&run.first);
         self.space.release(Extent { first: run.first, pages: run.shape.pages() });
         let error = match fault {
             IoFault::Full => Error::Full("no space left on the device"),

@@ -145,6 +145,8 @@ pub struct Slab {
     /// New logical pages whose first image has no physical page yet.
     pub(crate) promised_pages: u32,
     pub(crate) run_pages: u64,
+    /// [`table::tag`](crate::table::tag) of the version of each run, by its first page: an older value of the same key at the same place is noticed.
+    pub(crate) run_tags: HashMap<u32, u32>,
     /// Index entries with an expiry, and where the sweep for expired ones goes on.
     pub(crate) expiring: u64,
     pub(crate) sweep_from: Option<Key>,
@@ -227,7 +229,7 @@ impl Slab {
 
     /// Bytes the index and the tables take.
     pub(crate) fn index_bytes(&self) -> u64 {
-        (self.index.0.footprint_bytes() + self.table.footprint_bytes()) as u64
+        (self.index.0.footprint_bytes() + self.table.footprint_bytes() + self.run_tags.capacity() * 9) as u64
     }
 
     /// Bytes the index may take: what the cap leaves beside a minimal cache.
