@@ -1,6 +1,7 @@
 //! A shard behind its lock, and its turn.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -30,9 +31,14 @@ struct State<S> {
     /// Operations the shard had no room for, in order of arrival.
     backlog: VecDeque<(Waiter, Operation)>,
     closing: bool,
-    /// Panicked in the middle of a turn: its invariants are in doubt.
-    broken: bool,
+    /// Why the shard is never touched again: a defect left its invariants, or the loss of a ring its requests, in doubt.
+    broken: Option<&'static str>,
 }
+
+/// A shard panicked in the middle of a turn.
+const DEFECT: &str = "a defect stopped this shard; reopen the store";
+/// Requests of the shard were on a ring that failed, or with a reactor that is gone.
+pub(crate) const RING_LOST: &str = "the I/O ring of this shard failed; reopen the store";
 
 /// What a turn left to do, once the lock is released. Reused from turn to turn.
 #[derive(Default)]
@@ -73,7 +79,7 @@ impl<S: Shard> Cell<S> {
             tokens: Tokens::default(),
             backlog: VecDeque::new(),
             closing: false,
-            broken: false,
+            broken: None,
         };
         Cell {
             volume,
@@ -129,24 +135,64 @@ impl<S: Shard> Cell<S> {
         self.wants_turn.store(false, Ordering::Release);
         let state = &mut *guard;
         state.effects.begin(now);
-        for (io, outcome) in completions.drain(..) {
-            state.shard.complete(io, outcome, &mut state.effects);
+        self.guarded(state, |state| {
+            for (io, outcome) in completions.drain(..) {
+                state.shard.complete(io, outcome, &mut state.effects);
+            }
+            for (from, message) in lock(&self.messages).drain(..) {
+                state.shard.message(from, message, &mut state.effects);
+            }
+            state.take_operations(operations);
+            state.shard.turn_end(Budget::default(), &mut state.effects);
+        });
+        if let Some(why) = state.broken {
+            completions.clear();
+            state.backlog.extend(operations.drain(..));
+            self.fail(state, why, me, out);
         }
-        for (from, message) in lock(&self.messages).drain(..) {
-            state.shard.message(from, message, &mut state.effects);
-        }
-        state.take_operations(operations);
-        state.shard.turn_end(Budget::default(), &mut state.effects);
         self.settle(state, me, out);
         drop(guard);
+    }
+
+    /// Lets the shard work. If it panics it is broken from then on, and is not asked again.
+    fn guarded(&self, state: &mut State<S>, work: impl FnOnce(&mut State<S>)) {
+        if state.broken.is_none() && catch_unwind(AssertUnwindSafe(|| work(state))).is_err() {
+            tracing::error!(volume = %self.volume.path().display(), "a shard panicked; its operations are answered as unknown");
+            state.broken = Some(DEFECT);
+        }
+    }
+
+    /// Answers everybody who waits for a broken shard. What it still wanted done is not: nobody knows whether it should be.
+    fn fail(&self, state: &mut State<S>, why: &'static str, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
+        state.effects.requests.clear();
+        state.effects.replies.clear();
+        state.effects.messages.clear();
+        state.effects.begin(state.effects.now());
+        lock(&self.messages).clear();
+        let begun = state.tokens.drain().into_iter();
+        for waiter in begun.chain(state.backlog.drain(..).map(|(waiter, _)| waiter)) {
+            deliver(waiter, Reply::Failed(Error::Unknown(why)), me, out);
+        }
+        self.closed.notify_all();
+    }
+
+    /// Gives the shard up, unless it has ended: what is in progress is answered as unknown, and so is everything later.
+    pub(crate) fn abandon(&self, why: &'static str, out: &mut TurnOutput) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if state.broken.is_none() && !(state.closing && state.shard.is_closed()) {
+            state.broken = Some(why);
+            self.fail(state, why, None, out);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<S>> {
         match self.state.lock() {
             Ok(guard) => guard,
+            // The runtime itself panicked, not the shard: see `guarded`.
             Err(poisoned) => {
                 let mut guard = poisoned.into_inner();
-                guard.broken = true;
+                guard.broken.get_or_insert(DEFECT);
                 guard
             }
         }
@@ -167,7 +213,7 @@ impl<S: Shard> Cell<S> {
         }
         out.messages.append(&mut state.effects.messages);
         self.note_attention(state, out);
-        if state.closing && state.shard.is_closed() {
+        if state.closing && state.is_ended() {
             self.closed.notify_all();
         }
     }
@@ -185,6 +231,11 @@ impl<S: Shard> Cell<S> {
 }
 
 impl<S: Shard> State<S> {
+    /// Nothing more will come of the shard.
+    fn is_ended(&self) -> bool {
+        self.broken.is_some() || self.shard.is_closed()
+    }
+
     /// The backlog first, then the new ones; what finds no room waits, in order.
     fn take_operations(&mut self, operations: &mut Vec<(Waiter, Operation)>) {
         while let Some((waiter, operation)) = self.backlog.pop_front() {
@@ -193,7 +244,9 @@ impl<S: Shard> State<S> {
                 break;
             }
         }
-        for (waiter, operation) in operations.drain(..) {
+        // One by one: if the shard panics, the rest are still there to be answered.
+        operations.reverse();
+        while let Some((waiter, operation)) = operations.pop() {
             // Reads may overtake waiting writes: they are concurrent, and neither has been acknowledged.
             let must_queue = !self.backlog.is_empty() && !matches!(operation, Operation::Get { .. });
             let refused = if must_queue { Err((waiter, operation)) } else { self.accept(waiter, operation) };
@@ -205,16 +258,9 @@ impl<S: Shard> State<S> {
 
     #[expect(clippy::result_large_err, reason = "the operation is moved back, not copied")]
     fn accept(&mut self, waiter: Waiter, operation: Operation) -> Result<(), (Waiter, Operation)> {
-        let refusal = if self.broken {
-            Some(Error::Unknown("a defect stopped this shard; reopen the store"))
-        } else if self.closing {
-            Some(Error::Closed)
-        } else {
-            None
-        };
         let token = self.tokens.insert(waiter);
-        if let Some(error) = refusal {
-            self.effects.reply(token, Reply::Failed(error));
+        if self.closing {
+            self.effects.reply(token, Reply::Failed(Error::Closed));
             return Ok(());
         }
         match self.shard.accept(token, operation, &mut self.effects) {
@@ -274,22 +320,36 @@ impl<S: Shard> Cell<S> {
             deliver(waiter, Reply::Failed(Error::Closed), None, out);
         }
         state.closing = true;
-        state.shard.close(&mut state.effects);
-        self.wants_turn.store(true, Ordering::Release);
+        self.guarded(state, |state| state.shard.close(&mut state.effects));
+        match state.broken {
+            Some(why) => self.fail(state, why, None, out),
+            None => self.wants_turn.store(true, Ordering::Release),
+        }
         self.settle(state, None, out);
     }
 
-    /// Waits until the shard has closed. At once if a defect broke it.
+    /// Whether nothing more will come of the shard: it has closed, or is broken.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.lock().is_ended()
+    }
+
+    /// Waits until the shard has closed. At once if it is broken.
     pub(crate) fn wait_closed(&self) {
         let mut guard = self.lock();
-        while !guard.broken && !guard.shard.is_closed() {
+        while !guard.is_ended() {
             guard = self.closed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        // A broken shard may have writes in flight on other threads' rings: its volume stays locked until they let go of it.
+        if guard.broken.is_none() {
+            self.volume.unlock();
         }
     }
 
     pub(crate) fn statistics(&self, out: &mut Vec<Statistic>) {
         let guard = self.lock();
-        guard.shard.statistics(out);
+        if guard.broken.is_none() {
+            guard.shard.statistics(out);
+        }
         out.push(Statistic { name: "operations_in_progress", value: guard.tokens.len() as u64 });
         out.push(Statistic { name: "operations_waiting_for_room", value: guard.backlog.len() as u64 });
     }

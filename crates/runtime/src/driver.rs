@@ -10,7 +10,6 @@ use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Soc
 use stratakv_engine::{Io, Operation, Outcome, Reply, Shard};
 
 use crate::cell::TurnOutput;
-use crate::clock;
 use crate::runtime::Runtime;
 use crate::slot::{Inbox, Waiter};
 
@@ -79,7 +78,7 @@ impl<S: Shard> Driver<S> {
             completions: Vec::new(),
             replies: Vec::new(),
             out: TurnOutput::default(),
-            now: clock::now(),
+            now: runtime.clock.now(),
             submitted_at: Mono::default(),
             runtime,
             ring,
@@ -150,7 +149,17 @@ impl<S: Shard> Driver<S> {
 
     fn submit_now(&mut self, wait: Wait) -> io::Result<()> {
         self.submitted_at = self.now.mono;
-        self.ring.submit(wait)
+        let submitted = self.ring.submit(wait);
+        if submitted.is_err() {
+            self.ring_failed();
+        }
+        submitted
+    }
+
+    /// What is in flight will never come back: the shards that wait for it are given up, whoever's operations it was for.
+    fn ring_failed(&mut self) {
+        self.runtime.abandon(self.in_flight.shards());
+        self.in_flight = InFlight::default();
     }
 
     fn has_work(&self) -> bool {
@@ -175,7 +184,7 @@ impl<S: Shard> Driver<S> {
 
     /// Takes completions, replies others left, and (reactors) requests others left.
     fn gather(&mut self, events: &mut Vec<Event>) {
-        self.now = clock::now();
+        self.now = self.runtime.clock.now();
         let mut completions = mem::take(&mut self.completions);
         self.ring.reap(&mut completions);
         for completion in completions.drain(..) {
@@ -260,7 +269,7 @@ impl<S: Shard> Driver<S> {
     pub fn rest(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         while self.in_flight.len() > 0 || !self.busy.is_empty() {
             if self.busy.is_empty() {
-                self.ring.submit(Wait::For { completions: 1, timeout: None })?;
+                self.submit_now(Wait::For { completions: 1, timeout: None })?;
             }
             self.gather(events);
             self.leaves_requests = true;
@@ -275,6 +284,9 @@ impl<S: Shard + 'static> Drop for Driver<S> {
     fn drop(&mut self) {
         if self.rest(&mut Vec::new()).is_err() {
             tracing::error!("the I/O ring failed while closing; what was in flight is in doubt");
+        }
+        if let Some(reactor) = self.reactor {
+            self.runtime.reactor_gone(reactor);
         }
     }
 }
@@ -308,5 +320,10 @@ impl InFlight {
 
     fn len(&self) -> usize {
         self.entries.len() - self.free.len()
+    }
+
+    /// Shards with requests in flight, some more than once.
+    fn shards(&self) -> impl Iterator<Item = usize> {
+        self.entries.iter().flatten().map(|(shard, _)| *shard as usize)
     }
 }

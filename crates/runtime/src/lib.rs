@@ -19,7 +19,8 @@ mod runtime;
 mod slot;
 mod tokens;
 
+pub use clock::{Clock, ManualClock};
 pub use driver::{Driver, Event};
-pub use open::{OpenFailure, open_shard};
+pub use open::{OpenFailure, open_shard, open_shard_by};
 pub use runtime::{Member, Runtime, RuntimeOptions};
 pub use slot::Pending;

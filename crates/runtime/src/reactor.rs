@@ -32,6 +32,7 @@ pub(crate) fn spawn<S: Shard + 'static>(
                 more => Wait::For { completions: (more / 4).max(1), timeout: Some(GATHER) },
             };
             if let Err(error) = driver.turn(wait, &mut events) {
+                // With the driver go its shards: they are answered, not left waiting.
                 tracing::error!(%error, "the I/O ring failed; operations in flight are in doubt, reopen the store");
                 return;
             }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use stratakv_base::Now;
 use stratakv_device::ring::RingKind;
-use stratakv_device::{DiskRequest, Pool, Volume, Waker, open_ring, sync};
+use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring, sync};
 use stratakv_engine::{Io, Operation, Reply, Shard, ShardId, Statistic};
 
-use crate::cell::{Cell, TurnOutput};
-use crate::clock;
+use crate::cell::{Cell, RING_LOST, TurnOutput};
+use crate::clock::{self, Clock};
 use crate::driver::Driver;
 use crate::reactor;
 use crate::slot::{Pending, Slot, Waiter, lock};
@@ -45,6 +45,7 @@ pub struct Runtime<S: Shard + 'static> {
     threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
     options: RuntimeOptions,
+    pub(crate) clock: Clock,
 }
 
 /// Where others leave work for a reactor.
@@ -63,20 +64,50 @@ impl<S: Shard + 'static> Runtime<S> {
         let count = options.reactors.clamp(1, members.len().max(1));
         let rings =
             (0..count).map(|_| open_ring(options.ring, options.ring_entries)).collect::<io::Result<Vec<_>>>()?;
+        let runtime = Self::over(members, &rings, options, Clock::System);
+        for (number, ring) in rings.into_iter().enumerate() {
+            match reactor::spawn(&runtime, ring, number) {
+                Ok(thread) => lock(&runtime.threads).push(thread),
+                Err(error) => {
+                    runtime.stop_reactors();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(runtime)
+    }
+
+    /// A runtime without threads, for simulations: its reactors are drivers over `rings`, which the caller turns. Blocking calls would wait
+    /// for ever; drivers ([`Runtime::driver_over`]) and futures do not.
+    #[doc(hidden)]
+    pub fn turned(
+        members: Vec<Member<S>>,
+        rings: Vec<Box<dyn Ring + Send>>,
+        clock: Clock,
+    ) -> (Arc<Runtime<S>>, Vec<Driver<S>>) {
+        let options = RuntimeOptions { ring: RingKind::Auto, ring_entries: 64, reactors: rings.len() };
+        let runtime = Self::over(members, &rings, options, clock);
+        let rings = rings.into_iter().enumerate();
+        let reactors = rings.map(|(number, ring)| Driver::new(Arc::clone(&runtime), ring, Some(number))).collect();
+        (runtime, reactors)
+    }
+
+    fn over(
+        members: Vec<Member<S>>,
+        rings: &[Box<dyn Ring + Send>],
+        options: RuntimeOptions,
+        clock: Clock,
+    ) -> Arc<Runtime<S>> {
         let doors =
             rings.iter().map(|ring| ReactorDoor { left: Mutex::default(), filled: false.into(), waker: ring.waker() });
-        let runtime = Arc::new(Runtime {
+        Arc::new(Runtime {
             reactors: doors.collect(),
             cells: members.into_iter().map(|m| Cell::new(m.shard, m.volume, m.pool)).collect(),
             threads: Mutex::default(),
             stopping: false.into(),
             options,
-        });
-        for (number, ring) in rings.into_iter().enumerate() {
-            let thread = reactor::spawn(&runtime, ring, number)?;
-            lock(&runtime.threads).push(thread);
-        }
-        Ok(runtime)
+            clock,
+        })
     }
 
     /// Number of shards.
@@ -90,7 +121,13 @@ impl<S: Shard + 'static> Runtime<S> {
     /// The ring could not be made.
     pub fn driver(self: &Arc<Self>) -> io::Result<Driver<S>> {
         let ring = open_ring(self.options.ring, self.options.ring_entries)?;
-        Ok(Driver::new(Arc::clone(self), ring, None))
+        Ok(self.driver_over(ring))
+    }
+
+    /// A driver over a given ring.
+    #[doc(hidden)]
+    pub fn driver_over(self: &Arc<Self>, ring: Box<dyn Ring + Send>) -> Driver<S> {
+        Driver::new(Arc::clone(self), ring, None)
     }
 
     /// Does one operation, in the calling thread as far as possible: a hit in the cache costs the shard's turn and nothing else; a single
@@ -110,7 +147,7 @@ impl<S: Shard + 'static> Runtime<S> {
         }
         let mut out = TurnOutput::default();
         for (shard, mut queue) in queues.into_iter().enumerate().filter(|(_, queue)| !queue.is_empty()) {
-            self.cells[shard].turn(clock::now(), None, &mut Vec::new(), &mut queue, &mut out);
+            self.cells[shard].turn(self.clock.now(), None, &mut Vec::new(), &mut queue, &mut out);
             self.leave_requests(shard as u32, &mut out.requests);
             self.after_turn(shard as u32, &mut out, None);
         }
@@ -126,7 +163,7 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Begins an operation; a reactor does its I/O.
     pub(crate) fn begin(&self, shard: usize, operation: Operation, waiter: Waiter) {
         let mut out = TurnOutput::default();
-        self.cells[shard].turn(clock::now(), None, &mut Vec::new(), &mut vec![(waiter, operation)], &mut out);
+        self.cells[shard].turn(self.clock.now(), None, &mut Vec::new(), &mut vec![(waiter, operation)], &mut out);
         self.leave_requests(shard as u32, &mut out.requests);
         self.after_turn(shard as u32, &mut out, None);
         out.fire();
@@ -138,7 +175,7 @@ impl<S: Shard + 'static> Runtime<S> {
         let mut out = TurnOutput::default();
         let mut completions = Vec::new();
         loop {
-            cell.turn(clock::now(), None, &mut completions, &mut operations, &mut out);
+            cell.turn(self.clock.now(), None, &mut completions, &mut operations, &mut out);
             self.after_turn(shard as u32, &mut out, None);
             out.fire();
             if out.requests.len() != 1 || slot.is_ready() {
@@ -229,17 +266,47 @@ impl<S: Shard + 'static> Runtime<S> {
         self.cells.iter().map(|cell| cell.with_shard(&mut look)).collect()
     }
 
-    /// Finishes what was accepted, closes every shard, ends the reactors. Later operations are answered `Closed`. Idempotent.
-    pub fn close(&self) {
+    /// Gives up shards whose requests are lost: their operations are answered as unknown.
+    pub(crate) fn abandon(&self, shards: impl IntoIterator<Item = usize>) {
+        let mut out = TurnOutput::default();
+        for cell in shards.into_iter().filter_map(|shard| self.cells.get(shard)) {
+            cell.abandon(RING_LOST, &mut out);
+        }
+        out.fire();
+    }
+
+    /// A reactor is gone: unless all is over, nobody else would do what is left for it.
+    pub(crate) fn reactor_gone(&self, reactor: usize) {
+        self.abandon(self.shards_of(reactor));
+        lock(&self.reactors[reactor].left).clear();
+    }
+
+    /// Tells every shard to finish; turns must go on until [`Runtime::is_ended`]. Later operations are answered `Closed`.
+    #[doc(hidden)]
+    pub fn begin_close(&self) {
         let mut out = TurnOutput::default();
         for (shard, cell) in self.cells.iter().enumerate() {
-            cell.begin_close(clock::now(), &mut out);
+            cell.begin_close(self.clock.now(), &mut out);
             self.leave_requests(shard as u32, &mut out.requests);
             self.reactors[self.reactor_of(shard as u32)].waker.wake();
         }
         out.fire();
+    }
+
+    /// Whether every shard has closed or is broken.
+    #[doc(hidden)]
+    pub fn is_ended(&self) -> bool {
+        self.cells.iter().all(Cell::is_ended)
+    }
+
+    /// Finishes what was accepted, closes every shard, ends the reactors. Later operations are answered `Closed`. Idempotent.
+    pub fn close(&self) {
+        self.begin_close();
         self.cells.iter().for_each(Cell::wait_closed);
-        self.cells.iter().for_each(|cell| cell.volume.unlock());
+        self.stop_reactors();
+    }
+
+    fn stop_reactors(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.reactors.iter().for_each(|reactor| reactor.waker.wake());
         let threads = std::mem::take(&mut *lock(&self.threads));

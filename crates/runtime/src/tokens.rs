@@ -36,6 +36,17 @@ impl Tokens {
         Some(waiter)
     }
 
+    /// Ends every token; who waited for them.
+    pub(crate) fn drain(&mut self) -> Vec<Waiter> {
+        let live = self.entries.iter_mut().enumerate().filter(|(_, entry)| entry.waiter.is_some());
+        let ended = live.filter_map(|(slot, entry)| {
+            entry.generation = entry.generation.wrapping_add(1);
+            self.free.push(slot as u32);
+            entry.waiter.take()
+        });
+        ended.collect()
+    }
+
     /// Who waits for a live token.
     pub(crate) fn get(&self, token: Token) -> Option<&Waiter> {
         self.entries.get(token.slot as usize).filter(|e| e.generation == token.generation)?.waiter.as_ref()

@@ -28,7 +28,8 @@ pub(crate) struct Manifest {
 impl Manifest {
     pub(crate) fn uuid_bytes(&self) -> Option<[u8; 16]> {
         let digits = self.uuid.as_bytes();
-        if digits.len() != 32 {
+        // `from_str_radix` alone would take a sign for a digit.
+        if digits.len() != 32 || !digits.iter().all(u8::is_ascii_hexdigit) {
             return None;
         }
         let mut uuid = [0; 16];
@@ -117,13 +118,13 @@ impl Directory {
     }
 }
 
-enum Refusal {
+pub(crate) enum Refusal {
     Newer(u32),
     Damaged(String),
 }
 
 impl Refusal {
-    fn at(self, path: PathBuf) -> Error {
+    pub(crate) fn at(self, path: PathBuf) -> Error {
         match self {
             Refusal::Newer(found) => Error::NewerFormat { path, found, known: FORMAT },
             Refusal::Damaged(why) => Error::Damaged { path, why },
@@ -131,7 +132,7 @@ impl Refusal {
     }
 }
 
-fn parse(text: &str) -> Result<Manifest, Refusal> {
+pub(crate) fn parse(text: &str) -> Result<Manifest, Refusal> {
     #[derive(Deserialize)]
     struct Version {
         format: u32,

@@ -24,6 +24,8 @@ mod check;
 mod directory;
 mod engine;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod open;
 mod options;
 mod record;

@@ -149,46 +149,77 @@ impl Line {
         self.pending.len()
     }
 
-    /// Calls, each with its words that are not ordered among each other.
-    fn groups(&self) -> impl Iterator<Item = &[Pending]> {
-        self.pending.chunk_by(|a, b| a.call == b.call || (a.non_temporal && b.non_temporal))
-    }
-
     /// How many ways there are to survive a cut (some may give equal bytes); saturating.
     pub(super) fn choices(&self, order: WordOrder) -> u64 {
-        match order {
-            WordOrder::Program => self.pending.len() as u64 + 1,
-            WordOrder::Any => {
-                let subsets = self.groups().map(|group| subsets(group.len()));
-                subsets.fold(1, u64::saturating_add)
-            }
-        }
+        let past_cache = self.choices_nt(order);
+        let ordinary = match order {
+            WordOrder::Program => self.ordinary().count() as u64 + 1,
+            WordOrder::Any => self.calls().iter().map(|words| subsets(*words) - 1).fold(1, u64::saturating_add),
+        };
+        ordinary.saturating_mul(past_cache)
     }
 
-    /// What a cut leaves, for a choice below [`Line::choices`]; 0 leaves nothing of what is pending.
+    /// What a cut leaves, for a choice below [`Line::choices`]; 0 leaves nothing of what is pending, the last one all.
     pub(super) fn survivor(&self, order: WordOrder, choice: u64) -> [u8; LINE] {
+        let past_cache = self.choices_nt(order);
+        let prefix_of = |choice| (choice, 0);
+        let (ordinary, non_temporal) = match order {
+            WordOrder::Program => (prefix_of(choice / past_cache), prefix_of(choice % past_cache)),
+            WordOrder::Any => (self.calls_kept(choice / past_cache), (0, choice % past_cache)),
+        };
         let mut bytes = self.durable;
-        if order == WordOrder::Program {
-            self.pending.iter().take(choice as usize).for_each(|pending| write(&mut bytes, pending));
-            return bytes;
-        }
-        let mut left = choice;
-        for group in self.groups() {
-            let mask = left.min(subsets(group.len()));
-            let kept = group.iter().enumerate().filter(|(at, _)| mask.checked_shr(*at as u32).unwrap_or(0) & 1 == 1);
-            kept.for_each(|(_, pending)| write(&mut bytes, pending));
-            left -= mask;
-            if left == 0 {
-                break;
+        let mut seen = [0, 0];
+        for pending in &self.pending {
+            let (prefix, mask) = if pending.non_temporal { non_temporal } else { ordinary };
+            let at = &mut seen[usize::from(pending.non_temporal)];
+            if *at < prefix || (mask >> (*at - prefix).min(63)) & 1 == 1 {
+                write(&mut bytes, pending);
             }
+            *at += 1;
         }
         bytes
     }
+
+    fn ordinary(&self) -> impl Iterator<Item = &Pending> {
+        self.pending.iter().filter(|pending| !pending.non_temporal)
+    }
+
+    fn choices_nt(&self, order: WordOrder) -> u64 {
+        let words = (self.pending.len() - self.ordinary().count()) as u64;
+        if order == WordOrder::Program { words + 1 } else { subsets(words) }
+    }
+
+    /// Words of each ordinary call.
+    fn calls(&self) -> SmallVec<[u64; 8]> {
+        let mut calls = SmallVec::new();
+        let mut last = None;
+        for pending in self.ordinary() {
+            match calls.last_mut() {
+                Some(words) if last == Some(pending.call) => *words += 1,
+                _ => calls.push(1),
+            }
+            last = Some(pending.call);
+        }
+        calls
+    }
+
+    /// A choice as the number of words kept of whole calls, and which of the next call's.
+    fn calls_kept(&self, mut choice: u64) -> (u64, u64) {
+        let mut words_kept = 0;
+        for words in self.calls() {
+            if choice < subsets(words) {
+                return (words_kept, choice);
+            }
+            choice -= subsets(words) - 1;
+            words_kept += words;
+        }
+        (words_kept, 0)
+    }
 }
 
-/// Subsets of a group that are not empty.
-fn subsets(words: usize) -> u64 {
-    1u64.checked_shl(words as u32).map_or(u64::MAX, |subsets| subsets - 1)
+/// Subsets of so many words, as far as they can be told apart by 63 bits.
+fn subsets(words: u64) -> u64 {
+    1 << words.min(63)
 }
 
 fn write(line: &mut [u8; LINE], pending: &Pending) {
