@@ -100,6 +100,7 @@ pub struct Disk {
     /// What was on a page before its last write; kept while reads may be stale.
     before: BTreeMap<u64, Page>,
     spare: Vec<Page>,
+    failed_flushes: u64,
     phase: Phase,
     coverage: Coverage,
 }
@@ -120,6 +121,7 @@ impl Disk {
             broken: Broken::default(),
             before: BTreeMap::new(),
             spare: Vec::new(),
+            failed_flushes: 0,
             phase: Phase::default(),
             coverage: Coverage::default(),
         }
@@ -148,6 +150,11 @@ impl Disk {
     /// Which faults were met so far.
     pub fn coverage(&self) -> &Coverage {
         &self.coverage
+    }
+
+    /// Flushes that failed so far: each may have lost what had been written before it.
+    pub fn failed_flushes(&self) -> u64 {
+        self.failed_flushes
     }
 
     /// Length: the end of the furthest write.
@@ -381,6 +388,7 @@ impl Disk {
             self.broken.flushes = true;
         }
         if self.broken.flushes || self.meets(chances.flush_error, Call::Flush, Fault::ErrorOnce, random) {
+            self.failed_flushes += 1;
             self.lose_cached(random);
             return Err(EIO);
         }

@@ -129,6 +129,11 @@ impl History {
         self.writes.iter().all(|write| write.fate != Fate::Open)
     }
 
+    /// Whether what the key holds is known: not after damage, until it is written again.
+    pub fn is_known(&self) -> bool {
+        !self.damaged || self.acked > 0
+    }
+
     /// The number up to which a read asked now must see.
     pub fn acked(&self) -> usize {
         self.acked
@@ -173,7 +178,10 @@ impl History {
         let earlier = self.writes[..number - 1].iter().filter_map(|write| write.version).chain(self.base_version).max();
         let write = &mut self.writes[number - 1];
         if earlier.is_some_and(|earlier| version <= earlier) || write.version.is_some_and(|known| known != version) {
-            return Err(format!("write {number} has version {version}, known {:?}, before it {earlier:?}", write.version));
+            return Err(format!(
+                "write {number} has version {version}, known {:?}, before it {earlier:?}",
+                write.version
+            ));
         }
         write.version = Some(version);
         Ok(())

@@ -76,6 +76,8 @@ pub(crate) struct World<'e, E: Engine> {
     floor: u64,
     /// In this life a write or a flush failed: the shard may refuse writes, and what was not durable may be damaged.
     poisoned: bool,
+    /// Flushes that had failed when this life began.
+    failed_flushes: u64,
     statistics: Statistics,
 }
 
@@ -121,6 +123,7 @@ impl<'e, E: Engine> World<'e, E> {
             highest: 0,
             floor: 0,
             poisoned: false,
+            failed_flushes: 0,
             statistics: Statistics::default(),
         }
     }
@@ -254,10 +257,11 @@ impl<'e, E: Engine> World<'e, E> {
         self.audit()?;
         self.floor = self.highest;
         let from: Vec<usize> = {
-            let only = crash.power || self.poisoned;
+            let only = crash.power || self.poisoned || self.machine.disk.failed_flushes() != self.failed_flushes;
             self.histories.iter().map(|history| history.owed(only)).collect()
         };
         self.poisoned = false;
+        self.failed_flushes = self.machine.disk.failed_flushes();
         self.compare(&from, random)?;
         Ok(true)
     }
@@ -343,7 +347,9 @@ impl<'e, E: Engine> World<'e, E> {
 
     /// One operation, answered.
     fn ask(&mut self, operation: Operation, random: &mut Random) -> Result<Reply, String> {
-        let Some(token) = self.machine.submit(operation) else { return Err("takes nothing right after opening".into()) };
+        let Some(token) = self.machine.submit(operation) else {
+            return Err("takes nothing right after opening".into());
+        };
         let answered = |machine: &mut Machine<'e, E>| machine.replies.iter().any(|(number, _)| *number == token);
         if !self.machine.turn_until(random, answered) {
             return Err("a read right after opening is never answered".into());

@@ -81,7 +81,10 @@ pub fn shrink<E: Engine>(engine: &E, failure: &Failure, runs_max: u32) -> Failur
 impl Failure {
     /// The scenario as the body of a test.
     pub fn script(&self) -> String {
-        let mut text = format!("// seed {}: {}\nPlan {{\n    setup: {:?},\n    steps: vec![\n", self.seed, self.why, self.plan.setup);
+        let mut text = format!(
+            "// seed {}: {}\nPlan {{\n    setup: {:?},\n    steps: vec![\n",
+            self.seed, self.why, self.plan.setup
+        );
         for step in &self.plan.steps {
             let name = match step {
                 Step::Submit(request) => format!("Submit({request:?})"),

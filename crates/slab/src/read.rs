@@ -165,9 +165,7 @@ impl Slab {
             // The page moved while it was read: its newer image is (or was) in the cache.
             _ if !current => None,
             (Err(fault), _) => Some(Error::Io { what: "reading a page", fault }),
-            (Ok(()), Some(entry)) => {
-                self.check_page(&mut block, logical, place, entry.tag).err().map(Error::Corrupt)
-            }
+            (Ok(()), Some(entry)) => self.check_page(&mut block, logical, place, entry.tag).err().map(Error::Corrupt),
             (Ok(()), None) => None,
         };
         if current && error.is_none() {

@@ -329,7 +329,10 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], block: Block) -> Result<(), (Str
         let header = header.filter(|header| header.shape.pages() == read.pages);
         let header = header.ok_or_else(|| (format!("the head of {:?}", read.key), "bytes that do not check"))?;
         if read.tag != Some(table::tag(header.meta.version)) {
-            return Err((format!("the value of {:?} written last", read.key), "an older one: a write was lost or went astray"));
+            return Err((
+                format!("the value of {:?} written last", read.key),
+                "an older one: a write was lost or went astray",
+            ));
         }
         read.header = Some(header);
     }

@@ -132,14 +132,17 @@ impl<E: Engine> World<'_, E> {
         let version = if let Seen::Record(record, _) = seen { Some(record.version) } else { None };
         let history = &mut self.histories[key];
         let Some(number) = history.find(from, seen, wall) else {
-            let found = if let Seen::Record(record, _) = seen { Some((record.value_bytes, record.version)) } else { None };
+            let found =
+                if let Seen::Record(record, _) = seen { Some((record.value_bytes, record.version)) } else { None };
             return Err(format!("found {found:?}, from {from} of {}", history.describe()));
         };
         // A part may look like that of an earlier value: only whole records tell which write they are of.
         if part != Part::Range(0, u64::MAX) {
             return Ok(());
         }
-        history.read(number, version).or_else(|why| if self.setup.regime == crate::plan::Regime::Lies { Ok(()) } else { Err(why) })
+        history
+            .read(number, version)
+            .or_else(|why| if self.setup.regime == crate::plan::Regime::Lies { Ok(()) } else { Err(why) })
     }
 
     fn judge_range(&mut self, writes: &[(u16, usize)], reply: &Reply) -> Result<(), String> {

@@ -77,7 +77,8 @@ impl<E: Engine> World<'_, E> {
         let certain = self.histories[number].is_certain();
         let refusals = self.setup.capacity_bytes.is_some() || self.errors();
         let simple = matches!(request.what, What::Put { expect: Condition::Any, .. } | What::Delete(Condition::Any));
-        if !request.what.reads() && !certain && refusals && !simple {
+        let known = self.histories[number].is_known();
+        if !request.what.reads() && !simple && ((!certain && refusals) || !known) {
             return Ok(());
         }
         match request.what {
@@ -238,7 +239,8 @@ impl<E: Engine> World<'_, E> {
 
     fn delete_range(&mut self, request: &Request, count: u16) -> Result<(), String> {
         let keys = request.key..(request.key + count).min(self.setup.keys);
-        if keys.clone().any(|key| !self.histories[usize::from(key)].is_certain()) {
+        let histories = keys.clone().map(|key| &self.histories[usize::from(key)]);
+        if histories.into_iter().any(|history| !history.is_certain() || !history.is_known()) {
             return Ok(());
         }
         let present = keys.clone().filter(|key| self.present(*key).is_some());
