@@ -1,8 +1,11 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | crash | realdata`.
+//! StrataKV's chores: `cargo xtask ci | tidy | fuzz | sanitize | crash | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 mod ci;
+mod fuzz;
+mod nightly;
+mod sanitize;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -13,7 +16,9 @@ usage: cargo xtask COMMAND
 
   ci                    everything a change must pass: tests, formatting, clippy, documentation, tidy
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
-  crash [OPTIONS]       kill -9 the server under eight writers and check what comes back; --help says more
+  crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
+  fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
+  sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
 
@@ -26,6 +31,8 @@ fn main() -> ExitCode {
     let outcome = match command {
         "ci" => ci::run(&repository()),
         "tidy" => run_tidy(&repository()),
+        "fuzz" => fuzz::run(&repository(), rest),
+        "sanitize" => sanitize::run(&repository(), rest),
         "crash" | "realdata" => ci::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -103,8 +103,7 @@ pub(crate) fn holds_for_any_line(line: &[u8]) {
         Err(why) => return assert!(!why.is_empty()),
     };
     let (value, value_base64) = text_or_base64(&parsed.value);
-    let again =
-        Line { value, value_base64, flags: parsed.flags, expiry: parsed.expiry, ..Line::key_only(&parsed.key) };
+    let again = Line { value, value_base64, flags: parsed.flags, expiry: parsed.expiry, ..Line::key_only(&parsed.key) };
     let again = serde_json::to_vec(&again).expect("what was read can be written");
     assert_eq!(parse(&again), Ok(parsed));
 }

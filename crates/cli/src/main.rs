@@ -91,8 +91,17 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
     }
 }
 
+/// A write over the limit of file sizes raises SIGXFSZ, which would end the process. Caught, the write fails with EFBIG: a full disk.
+fn survive_file_size_limit() {
+    let seen = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
+    if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, seen) {
+        tracing::warn!(%error, "a limit of file sizes would end this process");
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    survive_file_size_limit();
     // A command says itself what it met; only who runs for long has more to tell.
     log_to_stderr(if matches!(arguments.command, Command::Serve(_)) { "warn" } else { "error" });
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());

@@ -99,11 +99,22 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn hits(&mut self) -> io::Result<Vec<Hit>> {
+        self.hits_or_error()?.map_err(|line| io::Error::new(io::ErrorKind::InvalidData, line))
+    }
+
+    /// Reads `VALUE` blocks up to `END`, or to the server's error, which ends them too.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn hits_or_error(&mut self) -> io::Result<Result<Vec<Hit>, String>> {
         let mut hits = Vec::new();
         loop {
             let line = self.line()?;
             if line == "END" {
-                return Ok(hits);
+                return Ok(Ok(hits));
+            }
+            if line.starts_with("SERVER_ERROR") {
+                return Ok(Err(line));
             }
             hits.push(self.hit(&line)?);
         }

@@ -1,14 +1,16 @@
-//! The `stratakv` program: built once, started, watched, killed.
+//! The `stratakv` program: built once, started, watched, killed. So is a process with the library in it, and what plays a client.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::memcache::Client;
+use crate::protocol::{self, Kind, Protocol};
 
 /// How long a server may take to answer its first connection (it may be recovering, on a busy machine).
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -31,10 +33,19 @@ pub fn binary() -> &'static Path {
     })
 }
 
-fn build() -> PathBuf {
+/// The harness `crash`, whose processes play parts in scenarios. Cargo builds it before any integration test.
+pub fn harness() -> PathBuf {
+    profile_folder().join("crash")
+}
+
+/// target/PROFILE, from target/PROFILE/deps/test or target/PROFILE/program.
+fn profile_folder() -> PathBuf {
     let running = std::env::current_exe().expect("a test knows its own path");
-    // target/PROFILE/deps/test or target/PROFILE/program
-    let profile_folder = running.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).expect("a target folder");
+    running.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).expect("a target folder").to_owned()
+}
+
+fn build() -> PathBuf {
+    let profile_folder = profile_folder();
     let target_folder = profile_folder.parent().expect("a profile lies in the target folder");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--package", "stratakv-cli", "--target-dir"]).arg(target_folder);
@@ -56,7 +67,11 @@ pub fn run(arguments: &[&str]) -> Output {
 
 /// The program, with no configuration from the outside.
 pub fn command() -> Command {
-    let mut command = Command::new(binary());
+    clean(binary())
+}
+
+fn clean(program: &Path) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("STRATAKV_")) {
             command.env_remove(name);
@@ -71,21 +86,43 @@ pub fn said(output: &Output) -> String {
     format!("{}\nstdout: {}\nstderr: {}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// How to start a server.
+/// How to start a process that has a store and serves it.
 #[derive(Clone, Debug)]
 pub struct Serve {
     /// Its data directory.
     pub data: PathBuf,
+    /// What it speaks.
+    pub protocol: Protocol,
     /// Further options.
     pub options: Vec<String>,
     /// A shell line to run first, in the process that becomes the server (`ulimit -f 1000`).
     pub before: Option<String>,
+    /// The user (and group) to run as; root only.
+    pub user: Option<u32>,
+    /// The program, where it is not the built one.
+    pub program: Option<PathBuf>,
+    /// Where what it says is kept.
+    pub log: PathBuf,
 }
 
 impl Serve {
     /// A server on `data` with defaults.
     pub fn on(data: &Path) -> Serve {
-        Serve { data: data.to_owned(), options: Vec::new(), before: None }
+        Serve {
+            data: data.to_owned(),
+            protocol: Protocol::Memcache,
+            options: Vec::new(),
+            before: None,
+            user: None,
+            program: None,
+            log: data.with_extension("log"),
+        }
+    }
+
+    /// By another protocol.
+    pub fn protocol(mut self, protocol: Protocol) -> Serve {
+        self.protocol = protocol;
+        self
     }
 
     /// With further options.
@@ -106,25 +143,36 @@ impl Serve {
     /// The process cannot be started.
     pub fn spawn(&self) -> io::Result<Served> {
         let address = free_address()?;
-        let log = self.data.with_extension("log");
-        let stderr = File::options().create(true).append(true).open(&log)?;
+        let stderr = File::options().create(true).append(true).open(&self.log)?;
+        let built = match self.protocol {
+            Protocol::Memcache => binary().to_owned(),
+            Protocol::Embedded => harness(),
+        };
+        let program = self.program.clone().unwrap_or(built);
         let mut command = match &self.before {
-            None => command(),
+            None => clean(&program),
             Some(line) => {
-                let mut shell = Command::new("sh");
-                shell.arg("-c").arg(format!("{line}; exec \"$0\" \"$@\"")).arg(binary());
+                let mut shell = clean(Path::new("sh"));
+                shell.arg("-c").arg(format!("{line}; exec \"$0\" \"$@\"")).arg(&program);
                 shell
             }
         };
-        command
-            .arg("serve")
-            .arg("--data")
-            .arg(&self.data)
-            .arg("--memcache")
-            .arg(address.to_string())
-            .args(&self.options);
-        let child = command.stdin(Stdio::null()).stdout(stderr.try_clone()?).stderr(stderr).spawn()?;
-        Ok(Served { child, address, log })
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        let (part, at) = match self.protocol {
+            Protocol::Memcache => ("serve", "--memcache"),
+            Protocol::Embedded => ("embedded", "--address"),
+        };
+        command.arg(part).arg("--data").arg(&self.data).arg(at).arg(address.to_string()).args(&self.options);
+        // The end of its stdin tells the embedded one to close; the other does not look.
+        let child = command.stdin(Stdio::piped()).stdout(stderr.try_clone()?).stderr(stderr).spawn()?;
+        Ok(Served { child, protocol: self.protocol, address, log: self.log.clone() })
+    }
+
+    /// Everything that servers started so said.
+    pub fn said(&self) -> String {
+        logged(&self.log)
     }
 
     /// Starts it and waits until it answers.
@@ -140,6 +188,14 @@ impl Serve {
     }
 }
 
+fn logged(log: &Path) -> String {
+    let mut text = Vec::new();
+    match File::open(log).and_then(|mut file| file.read_to_end(&mut text)) {
+        Ok(_) => String::from_utf8_lossy(&text).into_owned(),
+        Err(error) => format!("(its log cannot be read: {error})"),
+    }
+}
+
 /// An address on loopback that nobody listens on now.
 ///
 /// # Errors
@@ -152,12 +208,13 @@ pub fn free_address() -> io::Result<SocketAddr> {
 #[derive(Debug)]
 pub struct Served {
     child: Child,
+    protocol: Protocol,
     address: SocketAddr,
     log: PathBuf,
 }
 
 impl Served {
-    /// Where it serves memcache.
+    /// Where it serves.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -167,15 +224,21 @@ impl Served {
         self.child.id()
     }
 
-    /// Waits until it answers `version`.
+    /// What it speaks.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Waits until it answers.
     ///
     /// # Errors
     /// It has ended, or does not answer in time; with what it said.
     pub fn wait_ready(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
-            let answer = Client::connect(self.address).and_then(|mut client| client.ask("version"));
-            if answer.is_ok_and(|line| line.starts_with("VERSION")) {
+            let question = protocol::Command { key: b"nothing".to_vec(), kind: Kind::Get };
+            let answer = self.protocol.connect(self.address);
+            if answer.and_then(|mut client| protocol::ask(client.as_mut(), question)).is_ok() {
                 return Ok(());
             }
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -188,7 +251,7 @@ impl Served {
         }
     }
 
-    /// A connection.
+    /// A memcache connection.
     ///
     /// # Panics
     /// It does not take one.
@@ -201,12 +264,7 @@ impl Served {
 
     /// Everything it (and servers before it on the same data) said.
     pub fn said(&self) -> String {
-        let mut text = Vec::new();
-        let read = File::open(&self.log).and_then(|mut file| file.read_to_end(&mut text));
-        match read {
-            Ok(_) => String::from_utf8_lossy(&text).into_owned(),
-            Err(error) => format!("(its log cannot be read: {error})"),
-        }
+        logged(&self.log)
     }
 
     /// `kill -9`, and waits for the end of the process.
@@ -216,13 +274,29 @@ impl Served {
         let _ = self.child.wait();
     }
 
-    /// SIGTERM: an orderly end.
+    /// Asks it to end in order, without waiting.
+    pub fn ask_to_stop(&mut self) {
+        match self.protocol {
+            Protocol::Memcache => self.signal(rustix::process::Signal::TERM),
+            Protocol::Embedded => drop(self.child.stdin.take()),
+        }
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// There is no such process any more.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the server is running");
+    }
+
+    /// An orderly end.
     ///
     /// # Panics
     /// It does not end in time.
     pub fn stop(mut self) -> ExitStatus {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the server is running");
+        self.ask_to_stop();
         self.wait(STOP_TIMEOUT)
     }
 

@@ -7,6 +7,7 @@ use stratakv_protocol::memcache::{Statistics, reply};
 
 use crate::connection::{Connection, Context, Surroundings};
 use crate::counters::Counters;
+use crate::lending::Lending;
 use crate::model::Model;
 
 pub(crate) const WALL: Wall = Wall(1_800_000_000);
@@ -43,7 +44,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(sent: &[u8]) -> Bench {
         Bench {
-            connection: Connection::new(1 << 20),
+            connection: Connection::new(1 << 20, Lending::new(1 << 20)),
             model: Model::new(WALL),
             counters: Counters::default(),
             unsent: sent.to_vec(),
@@ -82,13 +83,6 @@ impl Bench {
                 Chunk::Bytes(bytes) => self.answer.extend(bytes),
                 Chunk::Block { block, start, len } => self.answer.extend(&block[start as usize..][..len as usize]),
             }
-        }
-    }
-
-    pub(crate) fn take_sent_all(&mut self) {
-        while let Some((chunks, _)) = self.connection.next_send() {
-            self.take_sent(chunks);
-            self.connection.sent(true);
         }
     }
 

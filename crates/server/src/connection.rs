@@ -6,6 +6,7 @@
 //! parsed, and then nothing more is received.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use stratakv_base::{CollectionId, Key, Level, Wall};
 use stratakv_device::ring::Chunk;
@@ -14,16 +15,21 @@ use stratakv_protocol::memcache::{Body, Command, Keys, Parsed, Parser, Statistic
 
 use crate::answer::{Answer, Wording};
 use crate::counters::Counters;
+use crate::lending::{Lease, Lending};
 use crate::output::Output;
 
 /// Commands in progress on one connection.
 const PENDING_MAX: usize = 64;
 /// Bytes of answers put into words ahead of sending; further replies wait as they are, and count as commands in progress.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of answers read, being read, waiting and being sent for one connection, beyond which nothing more is begun. A longer value
+/// comes alone.
+const HELD_BYTES_MAX: u64 = 2 << 20;
 /// Bytes of values being written for one connection, beyond which nothing more is begun.
 const WRITING_BYTES_MAX: u64 = 4 << 20;
-/// What a value is taken to have before any was seen.
-const VALUE_BYTES_GUESS: u64 = 16 << 10;
+/// How much of a value is asked for at first: as much as recent ones had, within these. What is longer is asked for again when it is its turn.
+const FIRST_BYTES_MIN: u64 = 16 << 10;
+const FIRST_BYTES_MAX: u64 = 1 << 20;
 /// Room for one receive: grows while receives fill it.
 const RECV_BYTES_MIN: usize = 2 << 10;
 const RECV_BYTES_MAX: usize = 64 << 10;
@@ -88,6 +94,13 @@ struct Pending {
     access: Access,
     /// Bytes of the value being written.
     writing_bytes: u64,
+    /// Bytes of the value that is read or being read.
+    reading_bytes: u64,
+    /// All of the value is asked for, however long it is.
+    whole: bool,
+    /// The value is longer than was asked for, this long: to be asked for again.
+    again_bytes: Option<u64>,
+    lease: Option<Lease>,
 }
 
 /// What an operation does to which key.
@@ -114,8 +127,18 @@ impl Access {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one for each connection, and nearly always an operation")]
 enum Held {
-    Operation { operation: Operation, answer: Answer, noreply: bool, access: Access, writing_bytes: u64 },
-    Flush { delay: i64, noreply: bool },
+    Operation {
+        operation: Operation,
+        answer: Answer,
+        noreply: bool,
+        access: Access,
+        writing_bytes: u64,
+        reading_bytes: u64,
+    },
+    Flush {
+        delay: i64,
+        noreply: bool,
+    },
     Statistics(Statistics),
 }
 
@@ -159,8 +182,13 @@ pub(crate) struct Connection {
     wording: Wording,
     output: Output,
     sending_bytes: u64,
+    /// Of what is being sent.
+    sending_leases: Vec<Lease>,
+    lending: Arc<Lending>,
     /// A recent long value, in bytes.
     value_bytes: u64,
+    /// Bytes of values read and being read, and not yet put into words.
+    reading_bytes: u64,
     /// Bytes of values being written.
     writing_bytes: u64,
     /// Everything received is parsed as far as possible.
@@ -178,8 +206,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A fresh connection; storage commands may carry up to `item_bytes_max`.
-    pub(crate) fn new(item_bytes_max: usize) -> Connection {
+    /// A fresh connection; storage commands may carry up to `item_bytes_max`; answers may hold blocks from `lending`.
+    pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>) -> Connection {
         Connection {
             parser: Parser::new(item_bytes_max),
             received: Vec::new(),
@@ -195,7 +223,10 @@ impl Connection {
             wording: Wording::default(),
             output: Output::default(),
             sending_bytes: 0,
-            value_bytes: VALUE_BYTES_GUESS,
+            sending_leases: Vec::new(),
+            lending,
+            value_bytes: 0,
+            reading_bytes: 0,
             writing_bytes: 0,
             hungry: true,
             ended: false,
@@ -244,6 +275,21 @@ impl Connection {
         if matches!(reply, Reply::Part(_)) {
             return;
         }
+        let mut reply = reply;
+        let mut read_bytes = 0;
+        if let (Answer::Value { .. }, Reply::Record(Some(record))) = (&pending.answer, &mut reply) {
+            self.value_bytes = record.value_bytes.max(self.value_bytes - self.value_bytes / 8);
+            if !pending.whole && record.value_bytes > pending.reading_bytes {
+                // It is let go until all before it are on their way.
+                self.reading_bytes -= std::mem::take(&mut pending.reading_bytes);
+                pending.again_bytes = Some(record.value_bytes);
+                return;
+            }
+            read_bytes = record.value.len();
+            pending.lease = self.lending.lend(&mut record.value);
+        }
+        self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
+        pending.reading_bytes = read_bytes;
         pending.missing -= 1;
         // Of several replies the first failure counts.
         if !matches!(pending.reply, Some(Reply::Failed(_))) {
@@ -259,6 +305,7 @@ impl Connection {
     /// A send ended; if it failed, the connection is over.
     pub(crate) fn sent(&mut self, ok: bool) {
         self.sending_bytes = 0;
+        self.sending_leases.clear();
         if !ok {
             self.abort();
         }
@@ -283,6 +330,7 @@ impl Connection {
     pub(crate) fn advance(&mut self, context: &mut Context<'_>) {
         loop {
             self.word(context.counters);
+            self.ask_again(context);
             if !self.step(context) {
                 break;
             }
@@ -324,8 +372,9 @@ impl Connection {
         if self.sending_bytes > 0 || self.output.is_empty() || self.broken {
             return None;
         }
-        let (chunks, bytes) = self.output.take();
+        let (chunks, bytes, leases) = self.output.take();
         self.sending_bytes = bytes;
+        self.sending_leases = leases;
         Some((chunks, bytes))
     }
 
@@ -342,21 +391,50 @@ impl Connection {
     /// Answers that are complete and next in order.
     fn word(&mut self, counters: &Counters) {
         while self.output.bytes() < OUTPUT_BYTES_MAX && self.pending.front().is_some_and(|first| first.missing == 0) {
-            let Some(Pending { answer, noreply, reply, .. }) = self.pending.pop_front() else { return };
+            let Some(Pending { answer, noreply, reply, reading_bytes, lease, .. }) = self.pending.pop_front() else {
+                return;
+            };
             self.first = self.first.wrapping_add(1);
-            if let Some(Reply::Record(Some(record))) = &reply {
-                self.value_bytes = record.value.len().max(self.value_bytes - self.value_bytes / 8);
-            }
+            self.reading_bytes -= reading_bytes;
             if !self.broken {
                 self.wording.write(answer, reply, noreply, &mut self.output, counters);
+                self.output.hold(lease);
             }
         }
     }
 
-    /// How many commands may be in progress: fewer when values are long, so that their bytes stay bounded.
+    /// How much of the next value is asked for at first.
+    fn first_bytes(&self) -> u64 {
+        self.value_bytes.clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX).next_power_of_two()
+    }
+
+    /// Whether so many bytes more of answers may be held.
+    fn may_hold(&self, bytes: u64) -> bool {
+        let held = self.reading_bytes + self.output.bytes() + self.sending_bytes;
+        held == 0 || held + bytes <= HELD_BYTES_MAX
+    }
+
+    /// Whether another command may be begun.
     fn has_room(&self) -> bool {
-        let window = (OUTPUT_BYTES_MAX / self.value_bytes.max(1)).clamp(1, PENDING_MAX as u64) as usize;
-        self.pending.len() < window && self.writing_bytes < WRITING_BYTES_MAX
+        self.pending.len() < PENDING_MAX && self.writing_bytes < WRITING_BYTES_MAX && self.may_hold(self.first_bytes())
+    }
+
+    /// Asks for a value that was longer than expected once it is next in order: then nothing of this connection is in its way but what is being sent.
+    fn ask_again(&mut self, context: &mut Context<'_>) {
+        let Some(Pending { answer: Answer::Value { key, .. }, again_bytes: Some(bytes), .. }) = self.pending.front()
+        else {
+            return;
+        };
+        let bytes = *bytes;
+        if self.broken || !self.may_hold(bytes) {
+            return;
+        }
+        let operation = Operation::Get { key: key.clone(), part: RecordPart::Whole };
+        context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
+        self.reading_bytes += bytes;
+        if let Some(first) = self.pending.front_mut() {
+            (first.reading_bytes, first.whole, first.again_bytes) = (bytes, true, None);
+        }
     }
 
     /// Does one thing; false if nothing can be done now.
@@ -466,10 +544,11 @@ impl Connection {
         let Ok(key) = Key::new(CollectionId::default(), key) else { return true };
         let answer = Answer::Value { key: key.clone(), cas: rest.cas, touch: rest.touch.is_some() };
         let hash = hash(&key);
+        let reading_bytes = self.first_bytes();
         let (operation, access) = match rest.touch {
             None => {
                 context.counters.cmd_get.add(1);
-                (Operation::Get { key, part: RecordPart::Whole }, Access::Read(hash))
+                (Operation::Get { key, part: RecordPart::Range { start: 0, len: reading_bytes } }, Access::Read(hash))
             }
             Some(exptime) => {
                 context.counters.cmd_touch.add(1);
@@ -477,7 +556,8 @@ impl Connection {
                 (Operation::Update { key, update, level: context.level }, Access::Write(hash))
             }
         };
-        self.begin(Held::Operation { operation, answer, noreply: false, access, writing_bytes: 0 }, context)
+        let noreply = false;
+        self.begin(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes }, context)
     }
 
     fn store(&mut self, store: &Store<'_>) {
@@ -522,7 +602,7 @@ impl Connection {
                 Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None }
             }
         };
-        self.begin(Held::Operation { operation, answer, noreply, access, writing_bytes }, context)
+        self.begin(Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes: 0 }, context)
     }
 
     /// Begins a command, or holds it until what it must wait for is done.
@@ -537,9 +617,10 @@ impl Connection {
             return false;
         }
         match held {
-            Held::Operation { operation, answer, noreply, access, writing_bytes } => {
+            Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes } => {
                 self.writing_bytes += writing_bytes;
-                let pending = Pending { writing_bytes, ..Pending::new(answer, noreply, access) };
+                self.reading_bytes += reading_bytes;
+                let pending = Pending { writing_bytes, reading_bytes, ..Pending::new(answer, noreply, access) };
                 self.submit(Target::Key, 1, operation, pending, context);
             }
             Held::Statistics(which) => {
@@ -587,7 +668,18 @@ impl Connection {
 
 impl Pending {
     fn new(answer: Answer, noreply: bool, access: Access) -> Pending {
-        Pending { answer, noreply, missing: 0, reply: None, access, writing_bytes: 0 }
+        Pending {
+            answer,
+            noreply,
+            missing: 0,
+            reply: None,
+            access,
+            writing_bytes: 0,
+            reading_bytes: 0,
+            whole: false,
+            again_bytes: None,
+            lease: None,
+        }
     }
 }
 
@@ -615,14 +707,14 @@ fn write(
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
     let operation = Operation::Write { changes: vec![Change { key, expect, kind }], level: context.level, txn: None };
-    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0 })
+    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0 })
 }
 
 fn update_key(key: &[u8], update: Update, answer: Answer, noreply: bool, context: &Context<'_>) -> Option<Held> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
     let operation = Operation::Update { key, update, level: context.level };
-    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0 })
+    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0 })
 }
 
 #[cfg(test)]

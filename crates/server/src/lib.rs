@@ -21,12 +21,16 @@ mod connection;
 mod counters;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod lending;
 mod listener;
 #[cfg(any(test, fuzzing))]
 mod model;
 mod output;
 mod server;
 mod statistics;
+mod turned;
 mod worker;
 
 pub use server::{Error, Server, ServerOptions};
+#[doc(hidden)]
+pub use turned::TurnedServer;

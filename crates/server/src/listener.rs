@@ -28,19 +28,21 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Raises the limit of open files towards what `connections` need; tells how many it allows.
-pub(crate) fn allow_open_files(connections: usize) -> u64 {
+/// Descriptors kept back: to refuse a connection takes one, and so may the store when it grows.
+const RESERVED: u64 = 32;
+
+/// Raises the limit of open files towards what `connections` need; tells how many connections it leaves room for.
+pub(crate) fn allow_connections(connections: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    // Volumes, rings, listeners and what the program around us has open.
-    let wanted = connections as u64 + 256;
+    // Volumes, rings, and what the program around us has open.
+    let open = std::fs::read_dir("/proc/self/fd").map_or(64, |entries| entries.count() as u64) + RESERVED;
+    let wanted = (connections as u64).saturating_add(open);
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current.unwrap_or(u64::MAX);
-    if current >= wanted {
-        return current;
-    }
     let raised = wanted.min(limit.maximum.unwrap_or(u64::MAX));
-    match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }) {
-        Ok(()) => raised,
-        Err(_) => current,
-    }
+    let allowed = match raised > current {
+        true if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }).is_ok() => raised,
+        _ => current,
+    };
+    connections.min(usize::try_from(allowed.saturating_sub(open)).unwrap_or(usize::MAX)).max(1)
 }

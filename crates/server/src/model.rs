@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Wall};
-use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, Reply, Unmet, Update, Value};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Unmet, Update, Value};
 
 use crate::connection::Submission;
 
@@ -38,7 +38,7 @@ impl Model {
         let copies = if target == crate::connection::Target::Every { self.shards } else { 1 };
         for _ in 0..copies {
             let waiting = match &operation {
-                Operation::Get { key, .. } => Ok(Reply::Record(self.live(key).map(|held| record(&held)))),
+                Operation::Get { key, part } => Ok(Reply::Record(self.live(key).map(|held| record_part(&held, *part)))),
                 _ => Err(operation.clone()),
             };
             self.waiting.push((sequence, waiting));
@@ -58,7 +58,8 @@ impl Model {
         };
         let (sequence, waiting) = self.waiting.remove(pick);
         if self.failures_percent > 0 && random.below(100) < self.failures_percent {
-            let errors = [Error::Full("no free page"), Error::Busy, Error::ValueTooLarge { len_bytes: 2, max_bytes: 1 }];
+            let errors =
+                [Error::Full("no free page"), Error::Busy, Error::ValueTooLarge { len_bytes: 2, max_bytes: 1 }];
             return (sequence, Reply::Failed(errors[random.below(3) as usize].clone()));
         }
         (sequence, waiting.unwrap_or_else(|operation| self.carry_out(operation)))
@@ -136,6 +137,15 @@ impl Model {
         self.records.insert(key, held);
         reply
     }
+}
+
+fn record_part(held: &Held, part: RecordPart) -> Record {
+    let len = match part {
+        RecordPart::Range { start: 0, len } => len.min(held.value.len() as u64) as usize,
+        RecordPart::Whole => held.value.len(),
+        other => panic!("connections do not ask for {other:?}"),
+    };
+    Record { value: Value::Inline(Bytes::copy_from_slice(&held.value[..len])), ..record(held) }
 }
 
 fn record(held: &Held) -> Record {

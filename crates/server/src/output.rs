@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use stratakv_device::ring::Chunk;
 use stratakv_engine::Value;
 
+use crate::lending::Lease;
+
 /// Values from this length on are sent from where they lie; shorter ones are copied behind their header.
 pub(crate) const COPY_BYTES_MAX: u64 = 4096;
 
@@ -18,6 +20,8 @@ pub(crate) struct Output {
     /// Small replies, gathered behind the last chunk.
     tail: Vec<u8>,
     bytes: u64,
+    /// Of the chunks.
+    leases: Vec<Lease>,
 }
 
 impl Output {
@@ -54,6 +58,11 @@ impl Output {
         }
     }
 
+    /// Keeps the lease of what was appended last.
+    pub(crate) fn hold(&mut self, lease: Option<Lease>) {
+        self.leases.extend(lease);
+    }
+
     /// Bytes waiting.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -63,14 +72,16 @@ impl Output {
         self.bytes == 0
     }
 
-    /// The chunks of the next send, and their bytes.
-    pub(crate) fn take(&mut self) -> (Vec<Chunk>, u64) {
+    /// The chunks of the next send, their bytes, and what is over with it.
+    pub(crate) fn take(&mut self) -> (Vec<Chunk>, u64, Vec<Lease>) {
         self.seal_tail();
         let count = self.chunks.len().min(SEND_CHUNKS_MAX);
         let chunks: Vec<Chunk> = self.chunks.drain(..count).collect();
         let bytes = chunks.iter().map(chunk_bytes).sum();
         self.bytes -= bytes;
-        (chunks, bytes)
+        // What is left of a send cut in two keeps them all.
+        let leases = if self.chunks.is_empty() { std::mem::take(&mut self.leases) } else { Vec::new() };
+        (chunks, bytes, leases)
     }
 
     fn seal_tail(&mut self) {
@@ -118,7 +129,7 @@ mod tests {
         output.push_value(&value(5000));
         output.push(b">");
         assert_eq!(output.bytes(), 5102);
-        let (chunks, sent) = output.take();
+        let (chunks, sent, _) = output.take();
         assert_eq!((sent, output.is_empty(), chunks.len()), (5102, true, 5));
         let expected = [
             b"<".to_vec(),

@@ -14,8 +14,12 @@ use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_device::Socket;
 
 use crate::counters::Counters;
+use crate::lending::Lending;
 use crate::listener;
 use crate::worker::Worker;
+
+/// Most bytes of the store's buffers that answers on their way to clients may hold, over all connections.
+const LENT_BYTES_MAX: u64 = 8 << 20;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -24,7 +28,7 @@ pub struct ServerOptions {
     pub memcache: Vec<SocketAddr>,
     /// Threads, at least 1. Default: one for each core.
     pub threads: usize,
-    /// Most connections at once; more are told so and closed. Default: 10,000.
+    /// Most connections at once, fewer where the limit of open files is lower; more are told so and closed. Default: 10,000.
     pub connections_max: usize,
     /// Longest value a client may store, in bytes, up to 64 MiB. Default: 1 MiB, as memcached.
     pub item_bytes_max: usize,
@@ -87,6 +91,7 @@ pub(crate) struct Shared {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) counters: Vec<Counters>,
     pub(crate) seats: Vec<Seat>,
+    pub(crate) lending: Arc<Lending>,
     pub(crate) stopping: AtomicBool,
     /// Wall-clock second of the `flush_all` to come; 0 for none.
     pub(crate) flush_at: AtomicU32,
@@ -94,8 +99,8 @@ pub(crate) struct Shared {
 
 /// How one thread is reached by the others.
 pub(crate) struct Seat {
-    /// Accepted connections on their way to the thread.
-    pub(crate) handover: Mutex<Vec<Socket>>,
+    /// Accepted connections on their way to the thread; `None` once it has ended.
+    pub(crate) handover: Mutex<Option<Vec<Socket>>>,
     /// Connections of the thread, those on their way included.
     pub(crate) connections: AtomicUsize,
     /// A byte written here is received by the thread's ring.
@@ -135,32 +140,25 @@ impl Server {
     ///
     /// # Errors
     /// An address cannot be had (the message says why and what to do), an option makes no sense, or the system refuses threads or rings.
-    pub fn start(store: Store, options: ServerOptions) -> Result<Server, Error> {
+    pub fn start(store: Store, mut options: ServerOptions) -> Result<Server, Error> {
         check(&options)?;
-        let allowed = listener::allow_open_files(options.connections_max);
-        if allowed < options.connections_max as u64 + 64 {
-            tracing::warn!(
-                allowed,
-                wanted = options.connections_max,
-                "the limit of open files is below connections_max"
-            );
-        }
         let listeners =
             options.memcache.iter().map(|address| listener::bind(*address)).collect::<Result<Vec<_>, _>>()?;
         let (listeners, addresses): (Vec<Socket>, Vec<SocketAddr>) = listeners.into_iter().unzip();
         let (seats, bells) = seats(options.threads)?;
-        let shared = Arc::new(Shared {
-            level: options.level.unwrap_or(store.default_level()),
-            store,
-            item_bytes_max: options.item_bytes_max,
-            connections_max: options.connections_max,
-            started: Instant::now(),
-            addresses,
-            counters: (0..options.threads).map(|_| Counters::default()).collect(),
-            seats,
-            stopping: false.into(),
-            flush_at: 0.into(),
-        });
+        // Rings are made by the threads: a descriptor or two for each.
+        let connections_max = listener::allow_connections(options.connections_max + 4 * options.threads);
+        let connections_max = connections_max.saturating_sub(4 * options.threads).max(1);
+        if connections_max < options.connections_max {
+            let wanted = options.connections_max;
+            tracing::warn!(
+                connections_max,
+                wanted,
+                "the limit of open files allows fewer connections: raise it (ulimit -n)"
+            );
+            options.connections_max = connections_max;
+        }
+        let shared = share(store, &options, addresses, seats);
         let server = Server { shared, threads: Mutex::default() };
         server.start_threads(listeners, bells)?;
         tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
@@ -234,11 +232,32 @@ fn check(options: &ServerOptions) -> Result<(), Error> {
     Ok(())
 }
 
-fn seats(threads: usize) -> Result<(Vec<Seat>, Vec<Socket>), Error> {
+pub(crate) fn share(
+    store: Store,
+    options: &ServerOptions,
+    addresses: Vec<SocketAddr>,
+    seats: Vec<Seat>,
+) -> Arc<Shared> {
+    Arc::new(Shared {
+        level: options.level.unwrap_or(store.default_level()),
+        store,
+        item_bytes_max: options.item_bytes_max,
+        connections_max: options.connections_max,
+        started: Instant::now(),
+        addresses,
+        counters: (0..options.threads).map(|_| Counters::default()).collect(),
+        seats,
+        lending: Lending::new(LENT_BYTES_MAX),
+        stopping: false.into(),
+        flush_at: 0.into(),
+    })
+}
+
+pub(crate) fn seats(threads: usize) -> Result<(Vec<Seat>, Vec<Socket>), Error> {
     let pair = || {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
-        let seat = Seat { handover: Mutex::default(), connections: 0.into(), bell };
+        let seat = Seat { handover: Mutex::new(Some(Vec::new())), connections: 0.into(), bell };
         Ok((seat, Arc::new(OwnedFd::from(heard))))
     };
     let pairs = (0..threads).map(|_| pair()).collect::<io::Result<Vec<_>>>();

@@ -125,24 +125,34 @@ impl Worker {
 
     /// Serves until told to stop and drained.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        self.listen_to_bell(Vec::with_capacity(64));
         let mut events = Vec::new();
-        loop {
-            self.accept_more();
-            self.driver.turn(self.wait(), &mut events)?;
-            for event in events.drain(..) {
-                self.handle(event);
-            }
-            self.timers();
-            while let Some(number) = self.touched.pop() {
-                self.pump(number);
-            }
-            if self.drain_until.is_some_and(|until| self.is_idle() || (self.forced && until <= self.driver.now().mono))
-            {
-                self.driver.shutdown(&self.bell);
-                return Ok(());
-            }
+        self.begin();
+        while self.turn(&mut events)? {}
+        Ok(())
+    }
+
+    /// Listens to the other threads.
+    pub(crate) fn begin(&mut self) {
+        self.listen_to_bell(Vec::with_capacity(64));
+    }
+
+    /// One turn; false when all is over.
+    pub(crate) fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
+        self.accept_more();
+        self.driver.turn(self.wait(), events)?;
+        for event in events.drain(..) {
+            self.handle(event);
         }
+        self.timers();
+        while let Some(number) = self.touched.pop() {
+            self.pump(number);
+        }
+        let over =
+            self.drain_until.is_some_and(|until| self.is_idle() || (self.forced && until <= self.driver.now().mono));
+        if over {
+            self.driver.shutdown(&self.bell);
+        }
+        Ok(!over)
     }
 
     fn is_idle(&self) -> bool {
@@ -311,13 +321,17 @@ impl Worker {
         if index == self.index {
             self.adopt(socket);
         } else {
-            lock(&seat.handover).push(socket);
+            match &mut *lock(&seat.handover) {
+                Some(arriving) => arriving.push(socket),
+                // The thread has ended, so the server is stopping: nobody would serve this connection, nor close it.
+                None => _ = seat.connections.fetch_sub(1, Ordering::Relaxed),
+            }
             seat.ring();
         }
     }
 
     fn adopt(&mut self, socket: Socket) {
-        let connection = Connection::new(self.shared.item_bytes_max);
+        let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending));
         let entry =
             Entry { socket, connection, operations: 0, receiving: false, sending: false, shut: false, touched: false };
         let number = match self.free.pop() {
@@ -338,8 +352,8 @@ impl Worker {
 
     /// Another thread left something: connections, or the order to stop.
     fn rung(&mut self, outcome: NetOutcome) {
-        let arrived = std::mem::take(&mut *lock(&self.shared.seats[self.index].handover));
-        arrived.into_iter().for_each(|socket| self.adopt(socket));
+        let arrived = lock(&self.shared.seats[self.index].handover).as_mut().map(std::mem::take);
+        arrived.into_iter().flatten().for_each(|socket| self.adopt(socket));
         if self.shared.stopping.load(Ordering::Acquire) && self.drain_until.is_none() {
             self.drain();
         }
@@ -422,6 +436,14 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let seat = &self.shared.seats[self.index];
+        let unserved = lock(&seat.handover).take().map_or(0, |arriving| arriving.len());
+        seat.connections.fetch_sub(unserved, Ordering::Relaxed);
     }
 }
 

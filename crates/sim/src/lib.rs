@@ -14,5 +14,6 @@ pub mod model;
 pub mod net;
 pub mod plan;
 pub mod pmem;
+pub mod ring;
 pub mod scenario;
 pub mod search;

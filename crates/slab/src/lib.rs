@@ -10,6 +10,8 @@
 mod check;
 mod class;
 pub mod config;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod group;
 mod grow;
 mod io;

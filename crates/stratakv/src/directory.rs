@@ -83,7 +83,7 @@ impl Directory {
     /// The manifest, if there is one.
     pub(crate) fn read_manifest(&self) -> Result<Option<Manifest>, Error> {
         let path = self.manifest_path();
-        let text = match fs::read_to_string(&path) {
+        let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.no_manifest(),
             Err(error) => return Err(io_error("read", &path)(error)),
@@ -132,12 +132,15 @@ impl Refusal {
     }
 }
 
-pub(crate) fn parse(text: &str) -> Result<Manifest, Refusal> {
+/// The manifest in a file's bytes.
+pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
     #[derive(Deserialize)]
     struct Version {
         format: u32,
     }
     let damaged = |error: toml::de::Error| Refusal::Damaged(format!("{}; restore it from a backup", error.message()));
+    let text = str::from_utf8(text)
+        .map_err(|error| Refusal::Damaged(format!("it is not text ({error}); restore it from a backup")))?;
     // The version first: a newer format may have other fields.
     let version: Version = toml::from_str(text).map_err(damaged)?;
     if version.format > FORMAT {
@@ -220,11 +223,18 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        assert!(matches!(parse("format = 2\nnovel = true"), Err(Refusal::Newer(2))));
-        assert!(matches!(parse("format = \"1\""), Err(Refusal::Damaged(_))));
-        assert!(matches!(parse(""), Err(Refusal::Damaged(_))));
+        assert!(matches!(parse(b"format = 2\nnovel = true"), Err(Refusal::Newer(2))));
+        assert!(matches!(parse(b"format = \"1\""), Err(Refusal::Damaged(_))));
+        assert!(matches!(parse(b""), Err(Refusal::Damaged(_))));
         let text = toml::to_string(&Manifest { shards: 0, ..manifest() }).unwrap();
-        assert!(matches!(parse(&text), Err(Refusal::Damaged(_))));
+        assert!(matches!(parse(text.as_bytes()), Err(Refusal::Damaged(_))));
+    }
+
+    /// A flipped bit may make it so; it was told as a failure to read, which says nothing about what to do.
+    #[test]
+    fn a_manifest_that_is_not_text_is_damaged() {
+        let Err(Refusal::Damaged(why)) = parse(b"format = 1\nengine = \"sl\xE1b\"") else { panic!("it is damaged") };
+        assert!(why.contains("not text"), "{why}");
     }
 
     #[test]

@@ -107,6 +107,19 @@ impl Store {
         })))
     }
 
+    /// A store over a runtime that somebody else has put together, without a directory: for simulations.
+    #[doc(hidden)]
+    pub fn over(runtime: Arc<Runtime<AnyShard>>, level: Level) -> Store {
+        Store(Arc::new(Inner {
+            runtime,
+            level,
+            path: PathBuf::new(),
+            recovery: RecoverySummary::default(),
+            closed: false.into(),
+            directory: None.into(),
+        }))
+    }
+
     /// The store's directory.
     pub fn path(&self) -> &Path {
         &self.0.path
@@ -269,7 +282,13 @@ impl Store {
     /// The ring could not be made.
     pub fn session(&self) -> Result<Session, Error> {
         let driver = self.driver()?;
-        Ok(Session::new(self.clone(), driver))
+        Ok(self.session_over(driver))
+    }
+
+    /// A session over a given driver: for simulations.
+    #[doc(hidden)]
+    pub fn session_over(&self, driver: crate::Driver) -> Session {
+        Session::new(self.clone(), driver)
     }
 
     /// A driver: what sessions and servers are built on.

@@ -35,8 +35,11 @@ fn main() -> ExitCode {
 
 fn arguments() -> Result<Arguments, String> {
     let hour = Duration::from_secs(3600);
-    let mut arguments =
-        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None, trace: false };
+    let mut arguments = Arguments {
+        search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 },
+        seed: None,
+        trace: false,
+    };
     let mut words = std::env::args().skip(1);
     let mut bounded = false;
     while let Some(word) = words.next() {
@@ -94,14 +97,12 @@ fn print(sums: &Statistics) {
     print!("{}", sums.coverage);
     println!(
         "{} scenarios, {} power cuts and {} kills; ended in recovery {} / {} / {} (depth 1, 2, 3)",
-        sums.scenarios,
-        sums.power_cuts,
-        sums.kills,
-        sums.in_recovery[0],
-        sums.in_recovery[1],
-        sums.in_recovery[2]
+        sums.scenarios, sums.power_cuts, sums.kills, sums.in_recovery[0], sums.in_recovery[1], sums.in_recovery[2]
     );
-    println!("{} operations, {} writes acknowledged, {} keys compared after a crash", sums.operations, sums.acknowledged, sums.verified);
+    println!(
+        "{} operations, {} writes acknowledged, {} keys compared after a crash",
+        sums.operations, sums.acknowledged, sums.verified
+    );
     println!(
         "injected: {} reads failed, {} stores opened after a repair; after lies: {} would not open, {} keys older unnoticed",
         sums.failed_reads, sums.repairs, sums.refused, sums.unnoticed

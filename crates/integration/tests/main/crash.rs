@@ -2,31 +2,38 @@
 
 use std::time::Duration;
 
-use stratakv_integration::crash::{Plan, run};
+use stratakv_integration::crash::{Mix, Plan, run};
 use stratakv_integration::place;
+use stratakv_integration::protocol::Protocol;
 
-fn rounds(io: &str, seed: u64) {
+fn rounds(protocol: Protocol, io: &str, seed: u64) {
     let place = place::directory();
     let plan = Plan {
+        protocols: vec![protocol],
+        ios: vec![io.to_owned()],
         rounds: 4,
-        keys_per_client: 60,
-        value_bytes_max: 100 << 10,
+        mix: Mix { keys_per_client: 60, value_bytes_max: 100 << 10, ..Mix::default() },
         life_max: Duration::from_millis(400),
-        options: vec!["--io".to_owned(), io.to_owned()],
         seed,
         ..Plan::default()
     };
     let tally = run(&place.path().join("data"), &plan, &mut |_, _| {});
-    let tally = tally.unwrap_or_else(|message| panic!("--io {io}: {message}"));
-    assert!(tally.kills >= 4 && tally.acknowledged > 0 && tally.verified > 0, "{tally:?}");
+    let tally = tally.unwrap_or_else(|message| panic!("{protocol:?}, --io {io}: {message}"));
+    assert!(tally.kills + tally.closes >= 4 && tally.acknowledged > 0 && tally.verified > 0, "{tally:?}");
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_by_kill_nine() {
-    rounds("auto", 1);
+    rounds(Protocol::Memcache, "auto", 1);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_by_kill_nine_with_blocking_io() {
-    rounds("blocking", 2);
+    rounds(Protocol::Memcache, "blocking", 2);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_by_kill_nine_of_a_process_that_embeds_the_library() {
+    rounds(Protocol::Embedded, "auto", 3);
+    rounds(Protocol::Embedded, "blocking", 4);
 }

@@ -8,5 +8,8 @@ mod crash;
 mod damage;
 mod full;
 mod library;
+mod linearizability;
+mod metamorphic;
 mod places;
 mod realdata;
+mod scenarios;

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use stratakv_base::random::Random;
 
-use super::lines::{LINE, WordOrder};
-use super::region::{Counters, Domain, Event, Region, State};
 use super::PmemError;
+use super::lines::WordOrder;
+use super::region::{Counters, Domain, Event, Region, State};
 
 /// What a workload did to a region, and what may be left of it.
 ///
@@ -63,7 +63,7 @@ pub struct Caught {
     /// Operations acknowledged before the first of these cuts.
     pub acknowledged: u64,
     /// Lines with pending stores at the last cut: offset, words stored since they were durable, which of the possible outcomes it was, how many are possible.
-    pub lines: Vec<(u64, usize, u64, u64)>,
+    pub lines: Vec<(usize, usize, u64, u64)>,
     /// What the cut left, and the recovery then found.
     pub image: Vec<u8>,
 }
@@ -96,8 +96,9 @@ impl Trace {
         self.events.len()
     }
 
-    /// Checks every state that a cut at any point can leave. Costs a check and a copy of the region for each; memory for two regions, and one
-    /// for each recovery cut. The states of a cut are the product over its lines: a workload must fence often, or use few lines.
+    /// Checks every state that a cut at any point can leave. Costs a check for each, and as many lines copied as are pending; memory for one
+    /// region, and another for each recovery being cut. The states of a cut are the product over its lines: a workload must fence often, or
+    /// use few lines.
     ///
     /// # Errors
     /// The first state that does not pass.
@@ -109,15 +110,15 @@ impl Trace {
         let complete = true;
         let explored = Explored { cuts: self.events.len() as u64 + 1, complete, ..Explored::default() };
         let mut walk = Walk { options, domain: self.domain, check, cuts: Vec::new(), explored };
-        match walk.states(&self.start, &self.events, None) {
+        match walk.states(self.start.clone(), &self.events, None) {
             ControlFlow::Break(Stop::Caught(caught)) => Err(caught),
             ControlFlow::Break(Stop::Bound) => Ok(Explored { complete: false, ..walk.explored }),
             ControlFlow::Continue(()) => Ok(walk.explored),
         }
     }
 
-    /// Checks `cuts` cuts at random points with random survivors; half of the recoveries that write are cut too, to any depth. A seed always draws the
-    /// same ones.
+    /// Checks `cuts` cuts at random points with random survivors; half of the recoveries that write are cut too, to any depth. A seed always
+    /// draws the same ones. Costs as [`Trace::exhaustive`], and a walk through the trace with a copy of the region for every batch of cuts.
     ///
     /// # Errors
     /// The first state that does not pass.
@@ -127,49 +128,70 @@ impl Trace {
         cuts: u64,
         mut check: impl FnMut(&Region, u64) -> Result<(), String>,
     ) -> Result<Explored, Box<Caught>> {
-        let mut random = Random::new(seed);
         let points = self.events.len() as u64 + 1;
-        let mut at: Vec<usize> = (0..cuts).map(|_| random.below(points) as usize).collect();
-        at.sort_unstable();
-        let mut explored = Explored { cuts: points, ..Explored::default() };
-        let mut state = State::new(self.start.clone());
-        let (mut done, mut acknowledged) = (0, 0);
-        let region = Region::recorded(vec![0; self.start.len()], self.domain);
-        let mut image = Vec::new();
-        for cut in at {
-            for event in &self.events[done..cut] {
-                state.apply(event, self.domain);
-                acknowledged += u64::from(matches!(event, Event::Acknowledge));
-            }
-            done = cut;
-            image.clone_from(&state.image);
-            state.draw(&mut image, WordOrder::Any, &mut random);
-            let mut cuts = vec![cut];
-            while !image.is_empty() {
-                explored.states += 1;
-                explored.in_recovery += u64::from(cuts.len() > 1);
-                region.reopen(&image);
-                if let Err(why) = check(&region, acknowledged) {
-                    let states = explored.states;
-                    return Err(Box::new(Caught { why, states, cuts, acknowledged, lines: Vec::new(), image }));
+        let explored = Explored { cuts: points, ..Explored::default() };
+        let mut dice = Dice { domain: self.domain, random: Random::new(seed), cuts: Vec::new(), explored };
+        let batch_max = points.div_ceil(16).max(self.start.len() as u64 / 4096).max(16);
+        let mut left = cuts;
+        while left > 0 {
+            let batch = left.min(batch_max);
+            left -= batch;
+            let mut at: Vec<usize> = (0..batch).map(|_| dice.random.below(points) as usize).collect();
+            at.sort_unstable();
+            let mut state = State::new(self.start.clone());
+            let (mut done, mut acknowledged) = (0, 0);
+            for cut in at {
+                for event in &self.events[done..cut] {
+                    state.apply(event, self.domain);
+                    acknowledged += u64::from(matches!(event, Event::Acknowledge));
                 }
-                if !region.was_changed() || random.below(2) == 0 {
-                    break;
-                }
-                cuts.push(self.cut_recovery(&mut image, &region.take_events(), &mut random));
+                done = cut;
+                dice.cut(&mut state, cut, acknowledged, &mut check)?;
             }
         }
-        Ok(explored)
+        Ok(dice.explored)
     }
+}
 
-    /// Replaces the image by what a cut inside its recovery leaves; where that cut was.
-    fn cut_recovery(&self, image: &mut Vec<u8>, events: &[Event], random: &mut Random) -> usize {
-        let mut state = State::new(std::mem::take(image));
-        let cut = random.below(events.len() as u64 + 1) as usize;
-        events[..cut].iter().for_each(|event| state.apply(event, self.domain));
-        image.clone_from(&state.image);
-        state.draw(image, WordOrder::Any, random);
-        cut
+/// A random exploration.
+struct Dice {
+    domain: Domain,
+    random: Random,
+    cuts: Vec<usize>,
+    explored: Explored,
+}
+
+impl Dice {
+    /// Checks one thing that a cut may leave, and half of the time one that a cut inside its recovery may leave, and so on.
+    fn cut(
+        &mut self,
+        state: &mut State,
+        at: usize,
+        acknowledged: u64,
+        check: &mut impl FnMut(&Region, u64) -> Result<(), String>,
+    ) -> Result<(), Box<Caught>> {
+        let region = Region::rewindable(self.domain);
+        region.swap_image(&mut state.image);
+        state.draw(&mut self.random).iter().for_each(|(start, bytes)| region.set_line(*start, bytes));
+        self.cuts.push(at);
+        self.explored.states += 1;
+        self.explored.in_recovery += u64::from(self.cuts.len() > 1);
+        let checked = check(&region, acknowledged);
+        let events = region.rewind();
+        if let Err(why) = checked {
+            let (states, cuts, lines) = (self.explored.states, self.cuts.clone(), Vec::new());
+            return Err(Box::new(Caught { why, states, cuts, acknowledged, lines, image: region.image() }));
+        }
+        if !events.is_empty() && self.random.below(2) == 0 {
+            let mut recovery = State::new(region.image());
+            let cut = self.random.below(events.len() as u64 + 1) as usize;
+            events[..cut].iter().for_each(|event| recovery.apply(event, self.domain));
+            self.cut(&mut recovery, cut, acknowledged, check)?;
+        }
+        self.cuts.pop();
+        state.lines.iter().for_each(|(start, line)| region.set_line(start, &line.current()));
+        region.swap_image(&mut state.image);
+        Ok(())
     }
 }
 
@@ -189,15 +211,14 @@ struct Walk<C> {
 impl<C: FnMut(&Region, u64) -> Result<(), String>> Walk<C> {
     /// Every state of a trace. A cut right before a fence or an acknowledgement can leave whatever a cut since the previous one of these could, as more stores
     /// only add outcomes: it stands for all of them.
-    fn states(&mut self, start: &[u8], events: &[Event], acknowledged: Option<u64>) -> ControlFlow<Stop> {
-        let mut state = State::new(start.to_vec());
-        let region = Region::recorded(vec![0; start.len()], self.domain);
+    fn states(&mut self, start: Vec<u8>, events: &[Event], acknowledged: Option<u64>) -> ControlFlow<Stop> {
+        let mut state = State::new(start);
         let mut count = acknowledged.unwrap_or(0);
         let mut unseen = true;
         for (at, event) in events.iter().map(Some).chain([None]).enumerate() {
             if unseen && matches!(event, None | Some(Event::Fence | Event::Acknowledge)) {
                 self.cuts.push(at);
-                self.survivors(&state, &region, count)?;
+                self.survivors(&mut state, count)?;
                 self.cuts.pop();
                 unseen = false;
             }
@@ -216,48 +237,49 @@ impl<C: FnMut(&Region, u64) -> Result<(), String>> Walk<C> {
     }
 
     /// Every state that one cut can leave: an odometer with a wheel for each line.
-    fn survivors(&mut self, state: &State, region: &Region, acknowledged: u64) -> ControlFlow<Stop> {
+    fn survivors(&mut self, state: &mut State, acknowledged: u64) -> ControlFlow<Stop> {
         let order = self.options.order;
-        let lines: Vec<_> = state.lines.iter().map(|(number, line)| (number, line, line.choices(order))).collect();
-        let mut image = state.image.clone();
+        let lines: Vec<_> = state.lines.iter().map(|(start, line)| (start, line, line.choices(order))).collect();
+        let region = Region::rewindable(self.domain);
+        region.swap_image(&mut state.image);
         let mut chosen = vec![0; lines.len()];
         let mut turned = lines.len();
         loop {
-            for ((number, line, _), choice) in lines.iter().zip(&chosen).take(turned) {
-                let start = *number as usize * LINE;
-                image[start..start + LINE].copy_from_slice(&line.survivor(order, *choice));
+            for ((start, line, _), choice) in lines.iter().zip(&chosen).take(turned) {
+                region.set_line(*start, &line.survivor(order, *choice));
             }
             if self.explored.states == self.options.states_max {
                 return ControlFlow::Break(Stop::Bound);
             }
-            if let Err(why) = self.check(&image, region, acknowledged)? {
+            if let Err(why) = self.check(&region, acknowledged)? {
                 let outcomes = lines.iter().zip(&chosen);
-                let lines = outcomes.map(|((number, line, of), choice)| (number * 64, line.pending(), *choice, *of));
+                let lines = outcomes.map(|((start, line, of), choice)| (*start, line.pending(), *choice, *of));
                 let (states, cuts, lines) = (self.explored.states, self.cuts.clone(), lines.collect());
-                let caught = Caught { why, states, cuts, acknowledged, lines, image };
+                let caught = Caught { why, states, cuts, acknowledged, lines, image: region.image() };
                 return ControlFlow::Break(Stop::Caught(Box::new(caught)));
             }
             // Every wheel at its last outcome goes back to its first, the next one goes on.
             let Some(wheel) = lines.iter().zip(&chosen).position(|((_, _, of), choice)| choice + 1 < *of) else {
-                return ControlFlow::Continue(());
+                break;
             };
             chosen[..wheel].fill(0);
             chosen[wheel] += 1;
             turned = wheel + 1;
         }
+        // The last outcome is that everything survived: the image is again as the workload left it.
+        region.swap_image(&mut state.image);
+        ControlFlow::Continue(())
     }
 
-    fn check(&mut self, image: &[u8], region: &Region, acknowledged: u64) -> ControlFlow<Stop, Result<(), String>> {
+    fn check(&mut self, region: &Region, acknowledged: u64) -> ControlFlow<Stop, Result<(), String>> {
         self.explored.states += 1;
         self.explored.in_recovery += u64::from(self.cuts.len() > 1);
-        region.reopen(image);
-        if let Err(why) = (self.check)(region, acknowledged) {
-            return ControlFlow::Continue(Err(why));
+        let checked = (self.check)(region, acknowledged);
+        let events = region.rewind();
+        if checked.is_ok() && !events.is_empty() && self.cuts.len() <= self.options.recoveries as usize {
+            self.states(region.image(), &events, Some(acknowledged))?;
         }
-        if self.cuts.len() <= self.options.recoveries as usize && region.was_changed() {
-            self.states(image, &region.take_events(), Some(acknowledged))?;
-        }
-        ControlFlow::Continue(Ok(()))
+        ControlFlow::Continue(checked)
     }
 }
 

@@ -54,8 +54,9 @@ impl Lines {
         self.fencing.clear();
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Line)> {
-        self.lines.iter().map(|(number, line)| (*number, line))
+    /// Lines, by their first byte.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Line)> {
+        self.lines.iter().map(|(number, line)| (*number as usize * LINE, line))
     }
 
     /// Stores into `image`, whose length is a multiple of [`LINE`]; the caller has checked the bounds.
@@ -147,6 +148,13 @@ impl Line {
     /// Words that are not durable.
     pub(super) fn pending(&self) -> usize {
         self.pending.len()
+    }
+
+    /// What loads see.
+    pub(super) fn current(&self) -> [u8; LINE] {
+        let mut bytes = self.durable;
+        self.pending.iter().for_each(|pending| write(&mut bytes, pending));
+        bytes
     }
 
     /// How many ways there are to survive a cut (some may give equal bytes); saturating.

@@ -76,6 +76,8 @@ pub(super) struct State {
     poisoned: BTreeSet<u64>,
     counters: Counters,
     recording: Option<Vec<Event>>,
+    /// Lines as they were before each store, to be put back.
+    journal: Option<Vec<(usize, [u8; LINE])>>,
 }
 
 impl Region {
@@ -103,6 +105,13 @@ impl Region {
         region
     }
 
+    /// A region for checks: it borrows its memory, and can be rewound.
+    pub(super) fn rewindable(domain: Domain) -> Region {
+        let region = Region::recorded(Vec::new(), domain);
+        region.state().journal = Some(Vec::new());
+        region
+    }
+
     /// Marks an operation of a recorded workload as acknowledged: a check after a later cut is told how many were. Nothing otherwise.
     pub fn acknowledge(&self) {
         self.state().record(|| Event::Acknowledge);
@@ -119,7 +128,9 @@ impl Region {
     pub fn cut(&self, random: &mut Random) -> Vec<u8> {
         let state = self.state();
         let mut image = state.image.clone();
-        state.draw(&mut image, WordOrder::Any, random);
+        for (start, bytes) in state.draw(random) {
+            image[start..start + LINE].copy_from_slice(&bytes);
+        }
         image
     }
 
@@ -144,21 +155,40 @@ impl Region {
         state.file_bytes = state.file_bytes.min(file_bytes);
     }
 
-    /// Becomes a region that a cut left, recording from now on; keeps its memory.
-    pub(super) fn reopen(&self, image: &[u8]) {
+    /// Lends it memory, or takes it back.
+    pub(super) fn swap_image(&self, image: &mut Vec<u8>) {
         let mut state = self.state();
-        state.image.clear();
-        state.image.extend_from_slice(image);
-        state.lines.clear();
-        state.file_bytes = image.len() as u64;
-        state.poisoned.clear();
-        state.recording.get_or_insert_default().clear();
+        std::mem::swap(&mut state.image, image);
+        state.file_bytes = state.image.len() as u64;
     }
 
-    /// Whether something was stored since it was recorded.
-    pub(super) fn was_changed(&self) -> bool {
-        let state = self.state();
-        state.recording.iter().flatten().any(|event| matches!(event, Event::Store { .. }))
+    /// Replaces a line by what a cut left of it.
+    pub(super) fn set_line(&self, start: usize, bytes: &[u8; LINE]) {
+        self.state().image[start..start + LINE].copy_from_slice(bytes);
+    }
+
+    /// A copy of what loads see.
+    pub(super) fn image(&self) -> Vec<u8> {
+        self.state().image.clone()
+    }
+
+    /// Undoes what was done since the last time; what that was, if there was a store.
+    pub(super) fn rewind(&self) -> Vec<Event> {
+        let state = &mut *self.state();
+        let journal = state.journal.get_or_insert_default();
+        let changed = !journal.is_empty();
+        for (start, bytes) in journal.drain(..).rev() {
+            state.image[start..start + LINE].copy_from_slice(&bytes);
+        }
+        state.lines.clear();
+        state.poisoned.clear();
+        state.file_bytes = state.image.len() as u64;
+        let events = state.recording.get_or_insert_default();
+        if changed {
+            return std::mem::take(events);
+        }
+        events.clear();
+        Vec::new()
     }
 
     /// What was recorded.
@@ -190,6 +220,7 @@ impl State {
             poisoned: BTreeSet::new(),
             counters: Counters::default(),
             recording: None,
+            journal: None,
         }
     }
 
@@ -203,21 +234,26 @@ impl State {
         }
     }
 
-    /// Replaces each line with pending stores in `image`, a copy of this one's, by what a cut may leave of it.
-    pub(super) fn draw(&self, image: &mut [u8], order: WordOrder, random: &mut Random) {
-        for (number, line) in self.lines.iter() {
-            let choices = line.choices(order);
+    /// What a cut may leave of each line with pending stores, by its first byte.
+    pub(super) fn draw(&self, random: &mut Random) -> Vec<(usize, [u8; LINE])> {
+        let survivors = self.lines.iter().map(|(start, line)| {
+            let choices = line.choices(WordOrder::Any);
             let choice = match random.below(3) {
                 0 => 0,
                 1 => choices - 1,
                 _ => random.below(choices),
             };
-            let start = number as usize * LINE;
-            image[start..start + LINE].copy_from_slice(&line.survivor(order, choice));
-        }
+            (start, line.survivor(WordOrder::Any, choice))
+        });
+        survivors.collect()
     }
 
     fn store(&mut self, offset: u64, bytes: &[u8], non_temporal: bool) {
+        if let Some(journal) = &mut self.journal {
+            let first = offset as usize / LINE * LINE;
+            let lines = (first..offset as usize + bytes.len()).step_by(LINE);
+            journal.extend(lines.filter_map(|start| Some((start, *self.image.get(start..)?.first_chunk()?))));
+        }
         self.lines.store(&mut self.image, offset as usize, bytes, non_temporal);
     }
 

@@ -1,4 +1,4 @@
-//! The runtime against a toy engine: one page for each one-byte key, no cache, a write and a flush for each put.
+//! A toy engine: one page for each one-byte key, no cache, a write and a flush for each put.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -11,20 +11,22 @@ use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key, Level, Mono};
 use stratakv_device::ring::RingKind;
 use stratakv_device::volume::OpenMode;
-use stratakv_device::{Class, Part, Pool, Volume, Wait};
+use stratakv_device::{Class, Part, Pool, Volume};
 use stratakv_engine::{
     Budget, Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, Message, Operation, Outcome, Record,
     RecordPart, Reply, Room, Shard, ShardId, Statistic, Token, Value,
 };
-use stratakv_runtime::{Event, Member, Runtime, RuntimeOptions};
+use stratakv_runtime::{Member, Runtime, RuntimeOptions};
 
 #[derive(Default)]
-struct Toy {
-    next: u32,
-    waiting: HashMap<u32, Token>,
-    closed: bool,
-    room: usize,
-    timer: Option<(Mono, Token)>,
+pub struct Toy {
+    pub next: u32,
+    pub waiting: HashMap<u32, Token>,
+    pub closed: bool,
+    pub room: usize,
+    pub timer: Option<(Mono, Token)>,
+    /// Panics at the next completion.
+    pub defective: bool,
 }
 
 fn page_of(key: &Key) -> u64 {
@@ -74,6 +76,7 @@ impl Shard for Toy {
     }
     fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
         let token = self.waiting.remove(&io.slot).unwrap();
+        assert!(!self.defective, "a planted defect");
         match outcome {
             Outcome::Read(block, result) => {
                 result.unwrap();
@@ -114,7 +117,7 @@ impl Shard for Toy {
     fn statistics(&self, _: &mut Vec<Statistic>) {}
 }
 
-fn start(kind: RingKind, shards: usize, room: usize) -> (tempfile::TempDir, Arc<Runtime<Toy>>) {
+pub fn start(kind: RingKind, shards: usize, room: usize) -> (tempfile::TempDir, Arc<Runtime<Toy>>) {
     let directory = tempfile::tempdir().unwrap();
     let members = (0..shards).map(|number| {
         let path = directory.path().join(format!("{number}.vol"));
@@ -130,16 +133,16 @@ fn start(kind: RingKind, shards: usize, room: usize) -> (tempfile::TempDir, Arc<
 fn key(byte: u8) -> Key {
     Key::new(CollectionId(0), &[byte]).unwrap()
 }
-fn put(byte: u8, value: u64) -> Operation {
+pub fn put(byte: u8, value: u64) -> Operation {
     let value = Bytes::copy_from_slice(&value.to_le_bytes());
     let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
     let change = Change { key: key(byte), expect: Expect::Any, kind };
     Operation::Write { changes: vec![change], level: Level::PowerLoss, txn: None }
 }
-fn get(byte: u8) -> Operation {
+pub fn get(byte: u8) -> Operation {
     Operation::Get { key: key(byte), part: RecordPart::Whole }
 }
-fn number(reply: &Reply) -> u64 {
+pub fn number(reply: &Reply) -> u64 {
     let Reply::Record(Some(record)) = reply else { panic!("{reply:?}") };
     u64::from_le_bytes(record.value.to_bytes()[..].try_into().unwrap())
 }
@@ -150,7 +153,7 @@ impl Wake for Unpark {
         self.0.unpark();
     }
 }
-fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Arc::new(Unpark(thread::current())).into();
     let mut future = pin!(future);
     loop {
@@ -159,101 +162,4 @@ fn block_on<F: Future>(future: F) -> F::Output {
         }
         thread::park();
     }
-}
-
-fn every_way_in_gives_the_same_answers(kind: RingKind) {
-    let (_directory, runtime) = start(kind, 2, 8);
-    assert!(matches!(runtime.execute(0, put(1, 11)), Reply::Done { .. }));
-    assert_eq!(number(&runtime.execute(0, get(1))), 11);
-    let writes = (0..40).map(|i| (usize::from(i) % 2, put(i, 100 + u64::from(i)))).collect();
-    assert!(runtime.execute_many(writes).iter().all(|reply| matches!(reply, Reply::Done { .. })));
-    let reads = runtime.execute_many((0..40).map(|i| (usize::from(i) % 2, get(i))).collect());
-    assert!(reads.iter().map(number).eq(100..140));
-    assert!(matches!(block_on(runtime.execute_async(1, put(7, 77))), Reply::Done { .. }));
-    assert_eq!(number(&block_on(runtime.execute_async(1, get(7)))), 77);
-    let mut driver = runtime.driver().unwrap();
-    (0..40).for_each(|i| driver.submit(usize::from(i) % 2, u64::from(i), get(i)));
-    let mut events = Vec::new();
-    while events.len() < 40 {
-        driver.turn(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
-    }
-    for event in &events {
-        let Event::Reply { tag, reply } = event else { panic!("{event:?}") };
-        assert_eq!(number(reply), if *tag == 7 { 77 } else { 100 + tag });
-    }
-    drop(driver);
-    runtime.close();
-    assert!(matches!(runtime.execute(0, get(1)), Reply::Failed(Error::Closed)));
-}
-
-#[test]
-fn every_way_in_gives_the_same_answers_on_io_uring() {
-    every_way_in_gives_the_same_answers(RingKind::Auto);
-}
-
-#[test]
-fn every_way_in_gives_the_same_answers_on_threads() {
-    every_way_in_gives_the_same_answers(RingKind::Blocking);
-}
-
-/// A shard that another thread held was once dropped from the turn's list, and its operations were never answered.
-#[test]
-fn drivers_that_meet_at_a_shard_are_all_answered() {
-    let (_directory, runtime) = start(RingKind::Auto, 3, 64);
-    thread::scope(|scope| {
-        for thread in 0..4u8 {
-            let runtime = &runtime;
-            scope.spawn(move || {
-                let mut driver = runtime.driver().unwrap();
-                let mut events = Vec::new();
-                for round in 0..300u64 {
-                    (0..3).for_each(|shard| driver.submit(shard, round, put(thread * 3 + shard as u8, round)));
-                    while events.len() < 3 {
-                        driver.turn(Wait::For { completions: 1, timeout: None }, &mut events).unwrap();
-                    }
-                    assert!(
-                        events.drain(..).all(|event| matches!(event, Event::Reply { reply: Reply::Done { .. }, .. }))
-                    );
-                }
-            });
-        }
-    });
-    runtime.close();
-}
-
-#[test]
-fn a_timer_fires_without_any_caller() {
-    let (_directory, runtime) = start(RingKind::Auto, 1, 8);
-    assert!(matches!(runtime.execute(0, Operation::Sync), Reply::Done { .. }));
-    runtime.close();
-}
-
-#[test]
-fn many_threads_with_little_room_are_all_answered() {
-    let (_directory, runtime) = start(RingKind::Auto, 2, 3);
-    thread::scope(|scope| {
-        for thread in 0..8u8 {
-            let runtime = &runtime;
-            scope.spawn(move || {
-                for round in 0..50u64 {
-                    let shard = usize::from(thread) % 2;
-                    assert!(matches!(runtime.execute(shard, put(thread, round)), Reply::Done { .. }));
-                    assert_eq!(number(&runtime.execute(shard, get(thread))), round);
-                }
-            });
-        }
-    });
-    runtime.close();
-}
-
-#[test]
-fn a_dropped_driver_sees_its_writes_through() {
-    let (_directory, runtime) = start(RingKind::Auto, 1, 64);
-    let mut driver = runtime.driver().unwrap();
-    (0..32).for_each(|i| driver.submit(0, u64::from(i), put(i, 500 + u64::from(i))));
-    driver.turn(Wait::None, &mut Vec::new()).unwrap();
-    drop(driver);
-    // Their flushes were left to a reactor; closing waits for them.
-    runtime.close();
-    assert!(runtime.look(Shard::is_closed).iter().all(|closed| *closed));
 }

@@ -1,0 +1,80 @@
+//! Which writes were FUA. QEMU's NVMe takes the bit and forgets it (what it writes is in the host's cache, so it may), and the log does not
+//! show it: so the guest's kernel is asked, by its trace of requests issued to the driver.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::log::Entry;
+
+/// Lines of `block_rq_issue` of one device: `… block_rq_issue: 259,0 WFS 4096 () 12345 + 8 [who]`.
+/// Marks the writes in `entries` that were issued with FUA: the n-th issued over an extent is the n-th logged over it, since a kernel never
+/// has two writes over the same sectors in flight.
+///
+/// # Errors
+/// Trace and log do not agree on which writes there were.
+pub fn mark_fua(trace: &str, device: &str, entries: &mut [Entry]) -> Result<u64, String> {
+    let mut issued: HashMap<(u64, u64), VecDeque<bool>> = HashMap::new();
+    for line in trace.lines().filter(|line| line.contains("block_rq_issue:")) {
+        if let Some((extent, fua)) = write_of(line, device) {
+            issued.entry(extent).or_default().push_back(fua);
+        }
+    }
+    let mut marked = 0;
+    for (index, entry) in entries.iter_mut().enumerate() {
+        let Entry::Write { at, data, fua } = entry else { continue };
+        let extent = (*at / 512, data.len() as u64 / 512);
+        let known = issued.get_mut(&extent).and_then(VecDeque::pop_front);
+        let is_fua = known.ok_or_else(|| format!("entry {index}, {extent:?}, is not in the guest's trace"))?;
+        *fua = is_fua;
+        marked += u64::from(is_fua);
+    }
+    match issued.iter().find(|(_, left)| !left.is_empty()) {
+        Some((extent, _)) => Err(format!("a write of {extent:?} was issued and is not in the log")),
+        None => Ok(marked),
+    }
+}
+
+/// Sector, sectors, and whether it is FUA, if this is a write (or a write of zeroes) to `device`.
+fn write_of(line: &str, device: &str) -> Option<((u64, u64), bool)> {
+    let mut words = line.split_once("block_rq_issue: ")?.1.split_whitespace();
+    let (on, kind) = (words.next()?, words.next()?);
+    // `WFS`: write, FUA, sync; `FWFS`: the leading F is a flush before it.
+    let after = kind.strip_prefix('F').filter(|rest| rest.starts_with('W')).unwrap_or(kind);
+    if on != device || !after.starts_with('W') {
+        return None;
+    }
+    let mut words = words.skip_while(|word| *word != "()").skip(1);
+    let sector = words.next()?.parse().ok()?;
+    let sectors = words.nth(1)?.parse().ok()?;
+    Some(((sector, sectors), after.contains('F')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::parse;
+    use super::super::log::tests::log_of;
+    use super::*;
+
+    const TRACE: &str = "\
+# tracer: nop
+ init-1 [000] d..1. 1.0: block_rq_issue: 259,0 WS 1024 () 8 + 2 [init]
+ init-1 [000] d..1. 1.1: block_rq_issue: 259,1 WFS 1024 () 8 + 2 [init]
+ init-1 [000] d..1. 1.2: block_rq_issue: 259,0 FF 0 () 0 + 0 [kworker/0:1H]
+ init-1 [000] d..1. 1.3: block_rq_issue: 259,0 RA 4096 () 8 + 2 [init]
+ init-1 [000] d..1. 1.4: block_rq_issue: 259,0 FWFS 1024 () 8 + 2 [init]
+";
+
+    #[test]
+    fn the_nth_write_issued_is_the_nth_logged() {
+        let mut entries = parse(&log_of(&[(8, 2, 0), (0, 0, 1), (8, 2, 0)])).unwrap();
+        assert_eq!(mark_fua(TRACE, "259,0", &mut entries), Ok(1));
+        assert!(matches!(entries[0], Entry::Write { fua: false, .. }));
+        assert!(matches!(entries[2], Entry::Write { fua: true, .. }));
+    }
+
+    #[test]
+    fn a_trace_of_other_writes_is_refused() {
+        for log in [&[(8, 2, 0)][..], &[(8, 2, 0), (8, 2, 0), (8, 2, 0)], &[(9, 2, 0), (8, 2, 0)]] {
+            assert!(mark_fua(TRACE, "259,0", &mut parse(&log_of(log)).unwrap()).is_err());
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Memcache commands: drawn, written, carried out on what a key may hold, and what answer each of these would give.
+
+use stratakv_base::random::Random;
+use stratakv_protocol::memcache::reply;
+
+/// What a key may hold.
+pub(super) type State = Option<Held>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) flags: u32,
+    pub(super) value: Vec<u8>,
+    /// As told by `gets`; `None` if nobody has asked since it was written.
+    pub(super) unique: Option<u64>,
+}
+
+/// A command about the keys of one client, by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Store {
+        verb: Verb,
+        key: usize,
+        flags: u32,
+        value: Vec<u8>,
+        noreply: bool,
+    },
+    Delete {
+        key: usize,
+        noreply: bool,
+    },
+    Count {
+        key: usize,
+        by: u64,
+        down: bool,
+    },
+    Get {
+        keys: Vec<usize>,
+        with_unique: bool,
+    },
+    /// A line and its answer, which have nothing to do with keys.
+    Fixed {
+        line: &'static [u8],
+        answer: &'static [u8],
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+    Cas(u64),
+}
+
+/// Commands that touch no key.
+const FIXED: &[(&[u8], &[u8])] = &[
+    (b"nonsense\r\n", reply::ERROR),
+    (b"get\r\n", reply::ERROR),
+    (b"set only-a-key\r\n", reply::ERROR),
+    (b"verbosity 1\r\n", reply::OK),
+    (b"incr a-key not-a-number\r\n", reply::BAD_DELTA),
+    // As memcached: what follows the five bytes is an empty line.
+    (b"set a-key 0 0 3\r\nabcde\r\n", b"CLIENT_ERROR bad data chunk\r\nERROR\r\n"),
+    (b"stats sizes\r\n", b"STAT sizes_status disabled\r\nEND\r\n"),
+];
+
+impl Command {
+    /// Draws one. `counter` makes its value unlike any other; `uniques` are the versions known of each key.
+    pub(super) fn draw(random: &mut Random, counter: u64, value_bytes_max: u64, uniques: &[Option<u64>]) -> Command {
+        let key = random.below(uniques.len() as u64) as usize;
+        match random.below(20) {
+            0..=7 => {
+                let verb = match (random.below(8), uniques[key]) {
+                    (0, _) => Verb::Add,
+                    (1, _) => Verb::Replace,
+                    (2, _) => Verb::Append,
+                    (3, _) => Verb::Prepend,
+                    (4 | 5, Some(unique)) => Verb::Cas(unique),
+                    _ => Verb::Set,
+                };
+                let noreply = random.below(8) == 0;
+                let flags = if random.below(2) == 0 { 0 } else { random.next_u64() as u32 };
+                Command::Store { verb, key, flags, value: value(random, counter, value_bytes_max), noreply }
+            }
+            8 | 9 => Command::Delete { key, noreply: random.below(6) == 0 },
+            10 | 11 => Command::Count { key, by: 1 + random.below(1000), down: random.below(2) == 0 },
+            12 => {
+                let (line, answer) = FIXED[random.below(FIXED.len() as u64) as usize];
+                Command::Fixed { line, answer }
+            }
+            _ => {
+                let mut keys = vec![key];
+                while random.below(3) == 0 && keys.len() < 10 {
+                    keys.push(random.below(uniques.len() as u64) as usize);
+                }
+                Command::Get { keys, with_unique: random.below(2) == 0 }
+            }
+        }
+    }
+
+    /// As a client writes it. `name` gives the keys.
+    pub(super) fn write(&self, name: impl Fn(usize) -> String, out: &mut Vec<u8>) {
+        let tail = |noreply: bool| if noreply { " noreply" } else { "" };
+        match self {
+            Command::Store { verb, key, flags, value, noreply } => {
+                let (word, unique) = match verb {
+                    Verb::Set => ("set", String::new()),
+                    Verb::Add => ("add", String::new()),
+                    Verb::Replace => ("replace", String::new()),
+                    Verb::Append => ("append", String::new()),
+                    Verb::Prepend => ("prepend", String::new()),
+                    Verb::Cas(unique) => ("cas", format!(" {unique}")),
+                };
+                let (key, len, tail) = (name(*key), value.len(), tail(*noreply));
+                out.extend(format!("{word} {key} {flags} 0 {len}{unique}{tail}\r\n").bytes());
+                out.extend(value);
+                out.extend(b"\r\n");
+            }
+            Command::Delete { key, noreply } => {
+                out.extend(format!("delete {}{}\r\n", name(*key), tail(*noreply)).bytes());
+            }
+            Command::Count { key, by, down } => {
+                out.extend(format!("{} {} {by}\r\n", if *down { "decr" } else { "incr" }, name(*key)).bytes());
+            }
+            Command::Get { keys, with_unique } => {
+                out.extend(if *with_unique { &b"gets"[..] } else { b"get" });
+                keys.iter().for_each(|key| out.extend(format!(" {}", name(*key)).bytes()));
+                out.extend(b"\r\n");
+            }
+            Command::Fixed { line, .. } => out.extend(*line),
+        }
+    }
+
+    /// Whether the server says nothing.
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self, Command::Store { noreply: true, .. } | Command::Delete { noreply: true, .. })
+    }
+
+    /// The key that is changed, if one is.
+    pub(super) fn changes(&self) -> Option<usize> {
+        match self {
+            Command::Store { key, .. } | Command::Delete { key, .. } | Command::Count { key, .. } => Some(*key),
+            Command::Get { .. } | Command::Fixed { .. } => None,
+        }
+    }
+
+    /// What a change leaves of a state, and its answer.
+    pub(super) fn carry_out(&self, state: &State) -> (State, Vec<u8>) {
+        match self {
+            Command::Store { verb, flags, value, .. } => {
+                let (after, answer) = store(*verb, *flags, value, state);
+                (after, answer.to_vec())
+            }
+            Command::Delete { .. } if state.is_some() => (None, reply::DELETED.to_vec()),
+            Command::Delete { .. } => (None, reply::NOT_FOUND.to_vec()),
+            Command::Count { by, down, .. } => count(*by, *down, state),
+            Command::Get { .. } | Command::Fixed { .. } => (state.clone(), Vec::new()),
+        }
+    }
+}
+
+fn store(verb: Verb, flags: u32, value: &[u8], state: &State) -> (State, &'static [u8]) {
+    let new = Some(Held { flags, value: value.to_vec(), unique: None });
+    let joined = |held: &Held, value: Vec<u8>| Some(Held { flags: held.flags, value, unique: None });
+    match (verb, state) {
+        (Verb::Set, _) | (Verb::Add, None) | (Verb::Replace, Some(_)) => (new, reply::STORED),
+        (Verb::Append, Some(held)) => (joined(held, [&held.value, value].concat()), reply::STORED),
+        (Verb::Prepend, Some(held)) => (joined(held, [value, &held.value].concat()), reply::STORED),
+        (Verb::Cas(_), None) => (None, reply::NOT_FOUND),
+        // A version that was never told is not the one the client has.
+        (Verb::Cas(unique), Some(held)) if held.unique == Some(unique) => (new, reply::STORED),
+        (Verb::Cas(_), Some(_)) => (state.clone(), reply::EXISTS),
+        (Verb::Add | Verb::Replace | Verb::Append | Verb::Prepend, _) => (state.clone(), reply::NOT_STORED),
+    }
+}
+
+fn count(by: u64, down: bool, state: &State) -> (State, Vec<u8>) {
+    let Some(held) = state else { return (None, reply::NOT_FOUND.to_vec()) };
+    let digits = std::str::from_utf8(&held.value).unwrap_or_default().trim_end_matches(' ');
+    let number = digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let Some(number) = number else { return (state.clone(), reply::NOT_A_NUMBER.to_vec()) };
+    let number = if down { number.saturating_sub(by) } else { number.wrapping_add(by) };
+    let value = format!("{number:<width$}", width = held.value.len()).into_bytes();
+    (Some(Held { flags: held.flags, value, unique: None }), format!("{number}\r\n").into_bytes())
+}
+
+fn value(random: &mut Random, counter: u64, value_bytes_max: u64) -> Vec<u8> {
+    if random.below(4) == 0 {
+        return format!("{counter}").into_bytes();
+    }
+    let unit = format!("[{counter}\r\nEND]");
+    let len = random.below(value_bytes_max + 1) as usize;
+    unit.bytes().cycle().take(len.max(unit.len())).collect()
+}
+
+/// A value in the answer to a get.
+#[derive(Debug)]
+pub(super) struct Hit {
+    pub(super) key: String,
+    pub(super) flags: u32,
+    pub(super) unique: Option<u64>,
+    pub(super) value: Vec<u8>,
+}
+
+/// The line at the front of `bytes`, its end included.
+pub(super) fn line(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
+    bytes.get(..end + 2)
+}
+
+/// The answer to a get at the front of `bytes`, and its length; `None` if it has not arrived whole.
+///
+/// # Errors
+/// It is not an answer to a get.
+pub(super) fn hits(bytes: &[u8]) -> Result<Option<(Vec<Hit>, usize)>, String> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    loop {
+        let Some(header) = line(&bytes[at..]) else { return Ok(None) };
+        at += header.len();
+        if header == reply::END {
+            return Ok(Some((found, at)));
+        }
+        let text = String::from_utf8_lossy(header).into_owned();
+        let words: Vec<&str> = text.trim_end().split(' ').collect();
+        let bad = || format!("{text:?} is no answer to a get");
+        let ("VALUE", 4 | 5) = (words[0], words.len()) else { return Err(bad()) };
+        let numbers = words[2..].iter().map(|word| word.parse::<u64>().ok());
+        let numbers = numbers.collect::<Option<Vec<u64>>>().ok_or_else(bad)?;
+        let len = numbers[1] as usize;
+        let Some(value) = bytes.get(at..at + len + 2) else { return Ok(None) };
+        let value = value.strip_suffix(b"\r\n").ok_or_else(|| format!("{text:?}: no line end after the value"))?;
+        let unique = numbers.get(2).copied();
+        found.push(Hit { key: words[1].to_owned(), flags: numbers[0] as u32, unique, value: value.to_vec() });
+        at += len + 2;
+    }
+}

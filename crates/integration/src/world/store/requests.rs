@@ -1,0 +1,138 @@
+//! What clients ask: a few keys, values that no two writes share.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bytes::Bytes;
+use stratakv::{
+    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, RecordPart, Reply, Unmet,
+    Update,
+};
+use stratakv_base::random::Random;
+
+/// Draws operations.
+pub(super) struct Requests {
+    keys: Vec<Key>,
+    /// Versions last heard of.
+    versions: BTreeMap<Key, u64>,
+    counter: u64,
+    /// Percentage of writes at `process_crash` only.
+    casual: u64,
+    value_bytes_max: u64,
+}
+
+impl Requests {
+    pub(super) fn new(random: &mut Random) -> Requests {
+        let count = [2, 4, 8, 16][random.below(4) as usize];
+        let keys = (0..count).map(|number| Key::bound(CollectionId(0), format!("key-{number:02}").as_bytes()));
+        Requests {
+            keys: keys.collect(),
+            versions: BTreeMap::new(),
+            counter: 0,
+            casual: [0, 0, 30, 80][random.below(4) as usize],
+            value_bytes_max: [40, 300, 2_000, 9_000][random.below(4) as usize],
+        }
+    }
+
+    pub(super) fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// A read of every key, and a scan of all.
+    pub(super) fn everything(&self) -> Vec<Operation> {
+        let get = |key: &Key| Operation::Get { key: key.clone(), part: RecordPart::Whole };
+        let mut all: Vec<Operation> = self.keys.iter().map(get).collect();
+        all.push(page(Bound::Unbounded, Bound::Unbounded, false, 100, false));
+        all
+    }
+
+    pub(super) fn draw(&mut self, random: &mut Random) -> Operation {
+        match random.below(16) {
+            0 => Operation::Sync,
+            1 | 2 => {
+                let bound = |random: &mut Random, keys: &[Key]| {
+                    let key = keys[random.below(keys.len() as u64) as usize].clone();
+                    [Bound::Unbounded, Bound::Unbounded, Bound::Included(key.clone()), Bound::Excluded(key)]
+                        [random.below(4) as usize]
+                        .clone()
+                };
+                let (from, to) = (bound(random, &self.keys), bound(random, &self.keys));
+                let items = 1 + random.below(20) as u32;
+                page(from, to, random.below(2) == 0, items, random.below(4) == 0)
+            }
+            _ => self.draw_for_one_shard(random),
+        }
+    }
+
+    pub(super) fn draw_for_one_shard(&mut self, random: &mut Random) -> Operation {
+        let key = self.keys[random.below(self.keys.len() as u64) as usize].clone();
+        let level = if random.below(100) < self.casual { Level::ProcessCrash } else { Level::PowerLoss };
+        let write =
+            |key, expect, kind| Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None };
+        match random.below(16) {
+            0..=5 => {
+                let expect = self.expect(&key, random);
+                write(key, expect, self.put(random))
+            }
+            6 | 7 => {
+                let expect = self.expect(&key, random);
+                write(key, expect, ChangeKind::Delete)
+            }
+            8..=10 => Operation::Update { key, update: self.update(random), level },
+            _ => Operation::Get { key, part: RecordPart::Whole },
+        }
+    }
+
+    /// Versions told by answers, for conditions to come.
+    pub(super) fn learn(&mut self, operation: &Operation, reply: &Reply) {
+        let key = match operation {
+            Operation::Get { key, .. } | Operation::Update { key, .. } => key,
+            Operation::Write { changes, .. } => &changes[0].key,
+            _ => return,
+        };
+        let version = match reply {
+            Reply::Done { version, .. } | Reply::Number { version, .. } => *version,
+            Reply::Record(Some(record)) => record.version,
+            Reply::Unmet(Unmet::Present { version } | Unmet::Version { found: version }) => *version,
+            _ => return,
+        };
+        self.versions.insert(key.clone(), version);
+    }
+
+    fn expect(&self, key: &Key, random: &mut Random) -> Expect {
+        match random.below(8) {
+            0 => Expect::Absent,
+            1 => Expect::Present,
+            2 | 3 => self.versions.get(key).map_or(Expect::Any, |version| Expect::Version(*version)),
+            _ => Expect::Any,
+        }
+    }
+
+    fn put(&mut self, random: &mut Random) -> ChangeKind {
+        self.counter += 1;
+        let value = match random.below(5) {
+            0 => Bytes::from(format!("{}", self.counter * 1000)),
+            _ => {
+                let len = random.below(self.value_bytes_max + 1) as usize;
+                let unit = format!("<{}>", self.counter);
+                // Long enough to be told from every other.
+                Bytes::from(unit.bytes().cycle().take(len.max(unit.len())).collect::<Vec<u8>>())
+            }
+        };
+        ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER }
+    }
+
+    fn update(&mut self, random: &mut Random) -> Update {
+        self.counter += 1;
+        match random.below(4) {
+            0 => Update::Append(Bytes::from(format!("+{}", self.counter))),
+            1 => Update::Prepend(Bytes::from(format!("{}+", self.counter))),
+            2 => Update::Increment(self.counter),
+            _ => Update::Decrement(1 + random.below(50)),
+        }
+    }
+}
+
+fn page(from: Bound<Key>, to: Bound<Key>, reverse: bool, items_max: u32, keys_only: bool) -> Operation {
+    Operation::Page(PageRequest { from, to, reverse, keys_only, items_max, bytes_max: 1 << 20, at: None })
+}

@@ -1,0 +1,56 @@
+use super::*;
+
+#[test]
+fn stores_keep_their_promises() {
+    let mut sum = Statistics::default();
+    for seed in 0..100 {
+        match run(seed) {
+            Ok(statistics) => sum.add(&statistics),
+            Err(why) => panic!("seed {seed}: {why}"),
+        }
+    }
+    assert!(sum.power_cuts > 100 && sum.kills > 30 && sum.closes > 10 && sum.cut_recoveries > 30, "{sum:?}");
+    assert!(sum.answered > 5_000 && sum.undecided < 3, "{sum:?}");
+}
+
+#[test]
+fn a_seed_always_gives_the_same_run() {
+    for seed in 0..5 {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+}
+
+/// The oracle is seen to fail.
+#[test]
+fn a_reply_to_the_wrong_ticket_is_noticed() {
+    let swap: Tamper = |answers| {
+        if let [first, second, ..] = &mut answers[..] {
+            std::mem::swap(&mut first.1, &mut second.1);
+        }
+    };
+    assert!((0..20).any(|seed| run_with(seed, |_| {}, swap).is_err()));
+}
+
+#[test]
+fn a_disk_that_loses_writes_is_noticed() {
+    let lossy = |setup: &mut Setup| setup.chances.lost = 3000;
+    assert!((0..20).any(|seed| run_with(seed, lossy, |_| {}).is_err()));
+}
+
+#[test]
+fn zz_soak() {
+    let Ok(range) = std::env::var("SOAK") else { return };
+    let (a, b) = range.split_once('-').unwrap();
+    let mut sum = Statistics::default();
+    for seed in a.parse::<u64>().unwrap()..b.parse().unwrap() {
+        let t = std::time::Instant::now();
+        match run(seed) {
+            Ok(statistics) => sum.add(&statistics),
+            Err(why) => println!("seed {seed}: {}", why.chars().take(6000).collect::<String>()),
+        }
+        if t.elapsed().as_millis() > 300 {
+            println!("slow {seed} {:?}", t.elapsed());
+        }
+    }
+    println!("{sum:?}");
+}

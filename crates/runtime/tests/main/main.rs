@@ -1,0 +1,5 @@
+//! The runtime's tests: one binary.
+
+mod failures;
+mod toy;
+mod turns;

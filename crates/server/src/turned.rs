@@ -1,0 +1,71 @@
+//! A server without threads, for simulations: its caller turns each of its workers.
+
+use std::io;
+use std::sync::Arc;
+
+use stratakv::{Driver, Store};
+use stratakv_device::Socket;
+
+use crate::server::{Error, ServerOptions, Shared, seats, share};
+use crate::worker::Worker;
+
+/// See the module.
+#[doc(hidden)]
+pub struct TurnedServer {
+    shared: Arc<Shared>,
+    workers: Vec<Option<Worker>>,
+}
+
+impl TurnedServer {
+    /// A worker for each driver; the first one accepts from `listeners`. Addresses and threads of `options` do not count.
+    ///
+    /// # Errors
+    /// The system refuses a socket pair.
+    pub fn new(
+        store: Store,
+        options: &ServerOptions,
+        drivers: Vec<Driver>,
+        listeners: Vec<Socket>,
+    ) -> Result<TurnedServer, Error> {
+        let (seats, bells) = seats(drivers.len())?;
+        let options = ServerOptions { threads: drivers.len(), ..options.clone() };
+        let shared = share(store, &options, Vec::new(), seats);
+        let mut listeners = Some(listeners);
+        let workers = drivers.into_iter().zip(bells).enumerate().map(|(index, (driver, bell))| {
+            let listeners = listeners.take().unwrap_or_default();
+            let mut worker = Worker::new(Arc::clone(&shared), index, driver, bell, listeners);
+            worker.begin();
+            Some(worker)
+        });
+        Ok(TurnedServer { workers: workers.collect(), shared })
+    }
+
+    /// One turn of a worker, if it still serves.
+    ///
+    /// # Errors
+    /// Its ring failed.
+    pub fn turn(&mut self, worker: usize) -> io::Result<()> {
+        let slot = &mut self.workers[worker];
+        if let Some(turned) = slot
+            && !turned.turn(&mut Vec::new())?
+        {
+            *slot = None;
+        }
+        Ok(())
+    }
+
+    /// Begins to stop, as `Server::shutdown`.
+    pub fn shutdown(&self) {
+        self.shared.stop();
+    }
+
+    /// Whether every worker has ended.
+    pub fn is_over(&self) -> bool {
+        self.workers.iter().all(Option::is_none)
+    }
+
+    /// Connections held.
+    pub fn connections(&self) -> usize {
+        self.shared.connections()
+    }
+}

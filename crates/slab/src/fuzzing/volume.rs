@@ -1,0 +1,500 @@
+//! A whole volume: made by the engine, damaged and forged, opened again and used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::random::Random;
+use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
+use stratakv_device::memory::Image;
+use stratakv_device::{DiskRequest, Geometry, Pool};
+use stratakv_engine::{
+    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, PageRequest, RecordPart, Reply, Shard,
+    Token,
+};
+
+use super::{Choices, UUID, lay, mend_page_header, mend_run_table, mend_slot, mend_superblock};
+use crate::class::SizeClass;
+use crate::page::{self, Slot};
+use crate::run;
+use crate::{Slab, SlabConfig, SlabOpener};
+
+/// The smallest volume there is.
+const VOLUME_BYTES: usize = 64 * PAGE_BYTES;
+const SECTOR_BYTES: usize = 512;
+const MEMORY_BYTES: u64 = 4 << 20;
+/// Turns within which everything ends.
+const TURNS_MAX: usize = 2000;
+
+type Value = Option<Vec<u8>>;
+
+/// A volume as the engine left it, and what was ever written to it.
+struct Sample {
+    image: Vec<u8>,
+    /// As it was some time before.
+    older: Vec<u8>,
+    /// Closed in order.
+    clean: bool,
+    /// Every value each key ever had.
+    history: BTreeMap<Vec<u8>, BTreeSet<Value>>,
+    latest: BTreeMap<Vec<u8>, Value>,
+}
+
+/// Opens a damaged copy of a volume, asks for everything in it, writes to it, closes it and opens it again.
+///
+/// Nothing panics or goes on for ever, the engine's own accounting holds, and no key answers anything it never had, except those in pages
+/// that were forged. Damage of a volume that was closed in order is never silent. What is written after that is there for good.
+///
+/// # Panics
+/// A property does not hold.
+pub fn volume(input: &[u8]) {
+    let mut choices = Choices::new(input);
+    let mode = choices.byte();
+    let sample = &samples()[usize::from(mode & 1)];
+    let mut damage = Damage::new(sample);
+    for _ in 0..choices.byte() % 8 {
+        damage.step(&mut choices);
+    }
+    damage.forge();
+    let mut judge = Judge { sample, damage: &damage, written: BTreeMap::new(), forged: damage.forged_keys() };
+    let image = Image { bytes: damage.image.clone(), capacity_bytes: Some(2 * VOLUME_BYTES as u64) };
+    let mut machine = match Machine::recover(image, mode) {
+        Ok(machine) => machine,
+        Err(error) => return assert!(damage.any, "an undamaged volume is refused: {error}"),
+    };
+    judge.look(&mut machine);
+    if mode & 2 != 0 {
+        return;
+    }
+    for _ in 0..choices.byte() % 8 {
+        judge.write(&mut machine, &mut choices);
+    }
+    machine.rest();
+    account(&machine);
+    machine.close();
+    match Machine::recover(machine.image, mode) {
+        Ok(mut machine) => judge.look_again(&mut machine),
+        Err(error) => panic!("what was opened, used and closed is refused: {error}"),
+    }
+}
+
+fn config(volume_bytes: u64, mode: u8) -> SlabConfig {
+    SlabConfig {
+        uuid: UUID,
+        shard: 0,
+        shards: 1,
+        geometry: Geometry { volatile_cache: mode & 4 != 0, ..Geometry::unknown() },
+        memory_bytes: MEMORY_BYTES,
+        depth: 8,
+        capacity_bytes: (mode & 8 != 0).then_some(VOLUME_BYTES as u64),
+        volume_bytes,
+        read_only: mode & 0x30 == 0x30,
+        verify: mode & 0x40 != 0,
+    }
+}
+
+/// A shard on an image in memory.
+struct Machine {
+    image: Image,
+    slab: Slab,
+    effects: Effects,
+    in_flight: Vec<(Io, DiskRequest)>,
+    random: Random,
+    now: Now,
+    next: u32,
+}
+
+impl Machine {
+    fn recover(image: Image, mode: u8) -> Result<Machine, Error> {
+        let config = config(image.bytes.len() as u64, mode);
+        Machine::open(SlabOpener::recover(config), image, u64::from(mode))
+    }
+
+    fn open(mut opener: SlabOpener, mut image: Image, seed: u64) -> Result<Machine, Error> {
+        let mut effects = Effects::new(Pool::new(MEMORY_BYTES as usize));
+        let mut random = Random::new(seed);
+        let mut in_flight = Vec::new();
+        opener.start(&mut effects);
+        for _ in 0..TURNS_MAX {
+            in_flight.append(&mut effects.requests);
+            if in_flight.is_empty() {
+                assert!(opener.is_finished(), "waits for nothing");
+                let now = Now { mono: Mono(1), wall: Wall(1000) };
+                return Ok(Machine { image, slab: opener.finish()?, effects, in_flight, random, now, next: 0 });
+            }
+            let (io, request) = in_flight.swap_remove(random.below(in_flight.len() as u64) as usize);
+            opener.complete(io, image.execute(request), &mut effects);
+        }
+        panic!("opening does not end");
+    }
+
+    /// Completes some requests in any order and ends the turn.
+    fn turn(&mut self) -> Option<Reply> {
+        self.now.mono.0 += 1_000_000;
+        self.effects.begin(self.now);
+        for _ in 0..self.in_flight.len().min(4) {
+            let pick = self.random.below(self.in_flight.len() as u64) as usize;
+            let (io, request) = self.in_flight.swap_remove(pick);
+            self.slab.complete(io, self.image.execute(request), &mut self.effects);
+        }
+        self.slab.turn_end(Budget::default(), &mut self.effects);
+        self.in_flight.append(&mut self.effects.requests);
+        self.effects.replies.pop().map(|(_, reply)| reply)
+    }
+
+    fn run(&mut self, operation: Operation) -> Reply {
+        self.next += 1;
+        self.effects.begin(self.now);
+        let token = Token { slot: self.next, generation: 0 };
+        self.slab.accept(token, operation, &mut self.effects).expect("the shard is open");
+        (0..TURNS_MAX).find_map(|_| self.turn()).expect("an operation is answered")
+    }
+
+    /// The value of a key.
+    fn get(&mut self, key: &[u8]) -> Result<Value, Error> {
+        let key = Key::bound(CollectionId(0), key);
+        match self.run(Operation::Get { key, part: RecordPart::Whole }) {
+            Reply::Record(record) => Ok(record.map(|record| {
+                assert_eq!(record.value.len(), record.value_bytes);
+                record.value.to_bytes().to_vec()
+            })),
+            Reply::Failed(error) => Err(error),
+            other => panic!("a get is answered {other:?}"),
+        }
+    }
+
+    fn put(&mut self, key: &[u8], value: &Value) -> Result<(), Error> {
+        let expiry = Expiry(u32::from(key.first() == Some(&b'e')) * 5000);
+        let flags = key.len() as u32 % 3;
+        let kind = match value {
+            Some(value) => ChangeKind::Put { value: Bytes::copy_from_slice(value), flags, expiry },
+            None => ChangeKind::Delete,
+        };
+        let changes = vec![Change { key: Key::bound(CollectionId(0), key), expect: Expect::Any, kind }];
+        match self.run(Operation::Write { changes, level: Level::PowerLoss, txn: None }) {
+            Reply::Done { .. } => Ok(()),
+            Reply::Failed(error) => Err(error),
+            other => panic!("a write is answered {other:?}"),
+        }
+    }
+
+    /// Every key and, unless `keys_only`, its value; or why not.
+    fn scan(&mut self, reverse: bool, keys_only: bool) -> Result<Vec<(Key, Value)>, Error> {
+        let (mut from, mut to, mut found) = (Bound::Unbounded, Bound::Unbounded, Vec::new());
+        for _ in 0..TURNS_MAX {
+            let bounds = (from.clone(), to.clone());
+            let request = PageRequest {
+                from: bounds.0,
+                to: bounds.1,
+                reverse,
+                keys_only,
+                items_max: 16,
+                bytes_max: 1 << 20,
+                at: None,
+            };
+            let (items, next) = match self.run(Operation::Page(request)) {
+                Reply::Page { items, next } => (items, next),
+                Reply::Failed(error) => return Err(error),
+                other => panic!("a page is answered {other:?}"),
+            };
+            let value = |record: stratakv_engine::Record| record.value.to_bytes().to_vec();
+            found.extend(items.into_iter().map(|item| (item.key, item.record.map(value))));
+            let Some(next) = next else { return Ok(found) };
+            *(if reverse { &mut to } else { &mut from }) = next;
+        }
+        panic!("a scan does not end");
+    }
+
+    /// Turns until nothing is in flight.
+    fn rest(&mut self) {
+        for _ in 0..TURNS_MAX {
+            self.turn();
+            if self.in_flight.is_empty() && !self.effects.more {
+                return;
+            }
+        }
+        panic!("never at rest");
+    }
+
+    fn close(&mut self) {
+        self.effects.begin(self.now);
+        self.slab.close(&mut self.effects);
+        for _ in 0..TURNS_MAX {
+            if self.slab.is_closed() {
+                return;
+            }
+            self.turn();
+        }
+        panic!("never closed");
+    }
+}
+
+/// Two volumes with the same history: closed in order, and left behind by a crash.
+fn samples() -> &'static [Sample; 2] {
+    static SAMPLES: OnceLock<[Sample; 2]> = OnceLock::new();
+    SAMPLES.get_or_init(|| [sample(true), sample(false)])
+}
+
+fn sample(clean: bool) -> Sample {
+    let image = Image { bytes: Vec::new(), capacity_bytes: Some(VOLUME_BYTES as u64) };
+    let mut machine = Machine::open(SlabOpener::create(config(0, 8)), image, 7).expect("a new volume");
+    let (mut history, mut latest) = (BTreeMap::<Vec<u8>, BTreeSet<Value>>::new(), BTreeMap::new());
+    let mut write = |machine: &mut Machine, key: &[u8], value: Value| {
+        machine.put(key, &value).expect("there is room");
+        history.entry(key.to_vec()).or_default().insert(value.clone());
+        latest.insert(key.to_vec(), value);
+    };
+    let mut random = Random::new(3);
+    let key = |number: u8| [b"kemn"[usize::from(number) % 4], number];
+    for number in 0..24u8 {
+        write(&mut machine, &key(number), bytes_of(&mut random, usize::from(number) * 31));
+    }
+    write(&mut machine, b"run 1", bytes_of(&mut random, 9_000));
+    write(&mut machine, b"run 2", bytes_of(&mut random, 70_000));
+    write(&mut machine, &[b'l'; 500], bytes_of(&mut random, 10));
+    machine.rest();
+    let older = machine.image.bytes.clone();
+    for number in (0..24u8).step_by(3) {
+        let len = 24 * usize::from(number) + 200;
+        write(&mut machine, &key(number), bytes_of(&mut random, len).filter(|_| number % 4 != 0));
+    }
+    write(&mut machine, b"run 1", bytes_of(&mut random, 6_000));
+    write(&mut machine, b"new", bytes_of(&mut random, 1));
+    machine.rest();
+    if clean {
+        machine.close();
+    }
+    let mut image = machine.image.bytes;
+    image.resize(VOLUME_BYTES, 0);
+    Sample { image, older, clean, history, latest }
+}
+
+fn bytes_of(random: &mut Random, len: usize) -> Value {
+    let mut value = vec![0; len];
+    random.fill(&mut value);
+    Some(value)
+}
+
+/// What is done to an image before it is opened.
+struct Damage<'a> {
+    sample: &'a Sample,
+    image: Vec<u8>,
+    /// Pages whose checksums are made to match.
+    forged: BTreeSet<usize>,
+    any: bool,
+    /// Older content came back, which checksums cannot tell.
+    older: bool,
+}
+
+impl<'a> Damage<'a> {
+    fn new(sample: &'a Sample) -> Self {
+        Damage { sample, image: sample.image.clone(), forged: BTreeSet::new(), any: false, older: false }
+    }
+
+    fn step(&mut self, choices: &mut Choices<'_>) {
+        let kind = choices.byte();
+        let pages = self.image.len() / PAGE_BYTES;
+        let page = usize::from(choices.byte()) % pages;
+        let (start, at) = (page * PAGE_BYTES, page * PAGE_BYTES + choices.below(PAGE_BYTES));
+        let sector = at / SECTOR_BYTES * SECTOR_BYTES;
+        self.any = true;
+        match kind % 9 {
+            0 => self.image[at] ^= choices.byte(),
+            1 | 2 => {
+                let len = usize::from(choices.byte() % 40);
+                lay(choices.bytes(len), &mut self.image[at..]);
+            }
+            3 => self.image[sector..][..SECTOR_BYTES].fill(0),
+            4 => self.image.copy_within(start..start + PAGE_BYTES, choices.below(pages) * PAGE_BYTES),
+            5 => self.restore(start, PAGE_BYTES),
+            6 => self.restore(sector, SECTOR_BYTES),
+            7 => {
+                let pages = 1 + choices.below(2 * VOLUME_BYTES / PAGE_BYTES);
+                self.image.resize(pages * PAGE_BYTES, 0);
+            }
+            _ => {}
+        }
+        if kind & 0x80 != 0 {
+            self.forged.insert(page);
+        }
+    }
+
+    fn restore(&mut self, at: usize, len: usize) {
+        self.older = true;
+        if let (Some(into), Some(from)) = (self.image.get_mut(at..at + len), self.sample.older.get(at..at + len)) {
+            into.copy_from_slice(from);
+        }
+    }
+
+    /// Mends the checksums of pages to be forged: as what their first bytes say they are.
+    fn forge(&mut self) {
+        self.forged.retain(|page| (page + 1) * PAGE_BYTES <= self.image.len());
+        for number in &self.forged {
+            let rest = &mut self.image[number * PAGE_BYTES..];
+            match (number, rest.first_chunk::<4>()) {
+                (0 | 1, _) => mend_superblock(&mut rest[..PAGE_BYTES]),
+                (_, Some(b"SLRN")) => {
+                    let length = |at: usize| u16::from_le_bytes([rest[at], rest[at + 1]]).into();
+                    let high = usize::from(rest[42] % 32) << 16;
+                    let shape = run::Shape::new(length(44), length(40) + high);
+                    let head = shape.head_bytes().min(rest.len());
+                    mend_run_table(&mut rest[..head], *number as u32, head);
+                }
+                _ => mend_page(&mut rest[..PAGE_BYTES], *number as u32),
+            }
+        }
+    }
+
+    /// Keys named in forged pages and runs: they may answer anything.
+    fn forged_keys(&self) -> BTreeSet<Vec<u8>> {
+        let mut keys = BTreeSet::new();
+        for number in self.forged.iter().copied() {
+            let rest = &self.image[number * PAGE_BYTES..];
+            if let Some(header) = run::decode_header(&UUID, number as u32, rest) {
+                let head = rest.get(..header.shape.head_bytes());
+                keys.extend(head.map(|head| run::head_key(&header.shape, head).to_vec()));
+            }
+            let mut page = rest[..PAGE_BYTES].to_vec();
+            page::verify(&mut page, &UUID, number as u32);
+            for slot in 0..page::class_of(&page).slots() {
+                match page::slot(&page, slot) {
+                    Slot::Live(record) => _ = keys.insert(record.key.to_vec()),
+                    Slot::Damaged(Some(key)) => _ = keys.insert(key.to_vec()),
+                    _ => {}
+                }
+            }
+        }
+        keys
+    }
+}
+
+/// Header, trailer and slots of whatever the header says.
+fn mend_page(page: &mut [u8], place: u32) {
+    mend_page_header(&mut page[..32], place);
+    mend_page_header(&mut page[PAGE_BYTES - 32..], place);
+    let sequence = u64::from_le_bytes(page[16..24].try_into().unwrap_or_default());
+    let page_seed = stratakv_base::checksum::seed(&UUID, u64::from(place), sequence);
+    if let Some(class) = SizeClass::from_number(page[5]) {
+        (0..class.slots()).for_each(|slot| mend_slot(page, class, slot, page_seed));
+    }
+}
+
+/// Compares what a damaged volume says with what was written to it.
+struct Judge<'a> {
+    sample: &'a Sample,
+    damage: &'a Damage<'a>,
+    /// Written since it was opened.
+    written: BTreeMap<Vec<u8>, Value>,
+    forged: BTreeSet<Vec<u8>>,
+}
+
+impl Judge<'_> {
+    fn look(&self, machine: &mut Machine) {
+        let mut silent = Vec::new();
+        for (key, latest) in &self.sample.latest {
+            let answer = machine.get(key);
+            if answer.as_ref().is_ok_and(|value| value != latest) {
+                silent.push(key);
+            }
+            self.answer(key, answer);
+        }
+        self.answer(b"never written", machine.get(b"never written"));
+        self.scan(machine);
+        let report = machine.slab.recovery();
+        let is_told = !report.corrupt.is_empty() || report.superblock_repaired;
+        let may_be_silent = !self.damage.forged.is_empty() || self.damage.older || !self.sample.clean;
+        assert!(silent.is_empty() || is_told || may_be_silent, "lost without a word: {silent:?}");
+        account(machine);
+    }
+
+    /// An answer to a get: something the key once had, the latest if nothing was damaged, what was written since.
+    fn answer(&self, key: &[u8], answer: Result<Value, Error>) {
+        let name = key.escape_ascii();
+        let is_forged = self.forged.contains(Key::bound(CollectionId(0), key).encoded());
+        match (answer, self.written.get(key)) {
+            (Ok(value), Some(written)) => assert!(value == *written, "{name} was written: {value:?}"),
+            (Err(error), Some(_)) => panic!("{name} was written: {error}"),
+            (Ok(value), None) if !self.damage.any => {
+                assert_eq!(Some(&value), self.sample.latest.get(key).or(Some(&None)), "{name}");
+            }
+            (value @ Ok(Some(_)), None) if !is_forged => {
+                let known =
+                    value.is_ok_and(|value| self.sample.history.get(key).is_some_and(|all| all.contains(&value)));
+                assert!(known, "{name} never had this value");
+            }
+            (Err(error), None) => assert!(self.damage.any, "{name}: {error}"),
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// Forwards with values, backwards without: in order, and nothing that was never written, but damaged names.
+    fn scan(&self, machine: &mut Machine) {
+        for backwards in [false, true] {
+            let Ok(items) = machine.scan(backwards, backwards) else { continue };
+            let in_order = |pair: &[(Key, Value)]| (pair[0].0 > pair[1].0) == backwards && pair[0].0 != pair[1].0;
+            assert!(items.windows(2).all(in_order), "a scan is in order");
+            for (key, value) in items.into_iter().filter(|(key, _)| !self.forged.contains(key.encoded())) {
+                if !backwards {
+                    self.answer(key.user(), Ok(value));
+                } else if !self.sample.history.contains_key(key.user()) {
+                    assert!(machine.get(key.user()).is_err(), "{key:?} never was");
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, machine: &mut Machine, choices: &mut Choices<'_>) {
+        let mut keys = self.sample.latest.keys();
+        let key = match choices.byte() {
+            number @ 0..0xE0 => keys.nth(usize::from(number) % keys.len()).cloned().unwrap_or_default(),
+            number => vec![b'w', number],
+        };
+        let value = match choices.byte() {
+            number @ 0..0x40 => (number & 1 == 0).then(Vec::new),
+            number => Some(vec![number; choices.below(if number < 0xF0 { 4000 } else { 30_000 })]),
+        };
+        match machine.put(&key, &value) {
+            Ok(()) => {
+                self.written.insert(key.clone(), value);
+                self.answer(&key, machine.get(&key));
+            }
+            Err(Error::Unknown(why)) => panic!("not known: {why}"),
+            Err(_) => {}
+        }
+    }
+
+    fn look_again(&self, machine: &mut Machine) {
+        for key in self.written.keys().chain(self.sample.latest.keys()) {
+            self.answer(key, machine.get(key));
+        }
+        account(machine);
+    }
+}
+
+/// The engine's own accounting.
+fn account(machine: &Machine) {
+    let mistakes = machine.slab.check().mistakes;
+    assert!(mistakes.is_empty(), "{mistakes:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn undamaged_volumes_say_what_was_written() {
+        (0..=255).for_each(|mode| volume(&[mode, 0, 7, 1, 0x80, 9, 2, 0, 0xF5, 0xFF, 0xFF, 0xFF, 0xF1, 0xFF, 0xFF]));
+    }
+
+    #[test]
+    fn volumes_damaged_anyhow_say_nothing_else() {
+        let mut random = Random::new(11);
+        for _ in 0..300 {
+            let mut input = vec![0; 100];
+            random.fill(&mut input);
+            volume(&input);
+        }
+    }
+}
