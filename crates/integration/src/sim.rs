@@ -41,6 +41,45 @@ impl Engine for SlabEngine {
     }
 }
 
+/// What it took to notice a canary.
+#[cfg(feature = "canaries")]
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// Seeds run, the one that failed included.
+    pub seeds: u64,
+    /// Processor time of this thread, in seconds.
+    pub cpu_seconds: f64,
+    /// How it showed.
+    pub why: String,
+}
+
+/// Lets a canary sing and runs seed after seed until one fails, for at most so much processor time.
+#[cfg(feature = "canaries")]
+pub fn listen<E: Engine>(engine: &E, name: &str, cpu_seconds_max: f64) -> Option<Caught> {
+    stratakv_base::canary::release(Some(name));
+    let begin = cpu_seconds();
+    let mut seeds = 0;
+    let caught = loop {
+        seeds += 1;
+        let failed = run_seed(engine, seeds - 1).err();
+        let cpu_seconds = cpu_seconds() - begin;
+        if let Some(failure) = failed {
+            break Some(Caught { seeds, cpu_seconds, why: failure.why });
+        }
+        if cpu_seconds > cpu_seconds_max {
+            break None;
+        }
+    };
+    stratakv_base::canary::release(None);
+    caught
+}
+
+#[cfg(feature = "canaries")]
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {

@@ -92,6 +92,8 @@ pub struct Crash {
     pub inside: [Option<u8>; 3],
     /// What survives.
     pub seed: u32,
+    /// After an orderly close: one bit of the medium turns. The scenario ends with what is found then.
+    pub rot: bool,
 }
 
 /// An operation on the numbered keys.
@@ -259,7 +261,7 @@ impl Generator {
         for stop in inside.iter_mut().take(depth) {
             *stop = Some(self.random.below(16) as u8);
         }
-        Crash { power: self.random.below(8) > 0, inside, seed: self.seed() }
+        Crash { power: self.random.below(8) > 0, inside, seed: self.seed(), rot: self.random.below(3) == 0 }
     }
 
     fn request(&mut self) -> Request {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::HashMap;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Expiry, Key};
+use stratakv_base::{Corruption, Expiry, Key, canary};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
 
@@ -358,7 +358,8 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], block: Block) -> Result<(), (Str
     let part = shape.value_part(slice);
     let at = (shape.head_bytes() + part.start).saturating_sub(from);
     let bytes = block.get(at..at + part.len()).unwrap_or_default();
-    if run::slice_crc(uuid, read.first, header.meta.version, slice, bytes) != run::head_slice_crc(&read.head, slice) {
+    let crc = run::slice_crc(uuid, read.first, header.meta.version, slice, bytes);
+    if crc != run::head_slice_crc(&read.head, slice) && !canary!("skip_the_checksum_of_slices") {
         return Err((format!("slice {slice} of {:?}", read.key), "a checksum that does not match"));
     }
     let start = wanted.start.saturating_sub(from);

@@ -12,6 +12,8 @@ const USAGE: &str = "\
 usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
        sim [--engine slab] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
+       sim [--engine slab] --canaries NAME,NAME,…         each deliberate defect must be caught within 10 CPU-seconds
+
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
 ";
@@ -20,6 +22,7 @@ struct Arguments {
     search: Search,
     seed: Option<u64>,
     trace: bool,
+    canaries: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -36,7 +39,7 @@ fn main() -> ExitCode {
 fn arguments() -> Result<Arguments, String> {
     let hour = Duration::from_secs(3600);
     let mut arguments =
-        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None, trace: false };
+        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None, trace: false, canaries: Vec::new() };
     let mut words = std::env::args().skip(1);
     let mut bounded = false;
     while let Some(word) = words.next() {
@@ -55,6 +58,7 @@ fn arguments() -> Result<Arguments, String> {
             "--threads" => arguments.search.threads = number()?.clamp(1, 64) as usize,
             "--seed" => arguments.seed = Some(number()?),
             "--trace" => arguments.trace = true,
+            "--canaries" => arguments.canaries = value.split(',').map(str::to_owned).collect(),
             other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
         }
     }
@@ -74,6 +78,9 @@ fn run(arguments: Arguments) -> Result<(), String> {
             Err(failure) => Err(explain(&failure, arguments.trace)),
         };
     }
+    if !arguments.canaries.is_empty() {
+        return listen_to(&arguments.canaries);
+    }
     let started = Instant::now();
     let (statistics, failure) = search(&SlabEngine, &arguments.search, &|sums, next| {
         let seconds = started.elapsed().as_secs();
@@ -90,6 +97,30 @@ fn run(arguments: Arguments) -> Result<(), String> {
     }
 }
 
+#[cfg(not(feature = "canaries"))]
+fn listen_to(_: &[String]) -> Result<(), String> {
+    Err("built without canaries: use `cargo xtask sim --canaries`".into())
+}
+
+#[cfg(feature = "canaries")]
+fn listen_to(names: &[String]) -> Result<(), String> {
+    const CPU_SECONDS_MAX: f64 = 10.0;
+    let mut caught = 0;
+    println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
+    for name in names {
+        match stratakv_integration::sim::listen(&SlabEngine, name, CPU_SECONDS_MAX) {
+            Some(found) => {
+                caught += 1;
+                let why: String = found.why.replace('\n', " ").chars().take(150).collect();
+                println!("{name:<40}{:>8}{:>9.3}  {why}", found.seeds, found.cpu_seconds);
+            }
+            None => println!("{name:<40} not caught within {CPU_SECONDS_MAX} CPU-seconds"),
+        }
+    }
+    println!("{caught} of {} caught", names.len());
+    if caught == names.len() { Ok(()) } else { Err("a canary was not caught".into()) }
+}
+
 fn print(sums: &Statistics) {
     print!("{}", sums.coverage);
     println!(
@@ -103,8 +134,8 @@ fn print(sums: &Statistics) {
     );
     println!("{} operations, {} writes acknowledged, {} keys compared after a crash", sums.operations, sums.acknowledged, sums.verified);
     println!(
-        "injected: {} reads failed, {} stores opened after a repair; after lies: {} would not open, {} keys older unnoticed",
-        sums.failed_reads, sums.repairs, sums.refused, sums.unnoticed
+        "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed",
+        sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed
     );
 }
 
