@@ -530,7 +530,12 @@ fn keep(stable: &mut Vec<u8>, page: u64, bytes: &[u8], bias: u64, random: &mut R
     let mask: u64 = match (bias, random.below(3)) {
         (0, _) => 0,
         (100, _) => u64::MAX,
-        (_, 0) => random.next_u64(),
+        (_, 0) => match random.below(3) {
+            0 => random.next_u64(),
+            // The first sectors only, or the last.
+            1 => (1 << random.below(u64::from(sectors))) - 1,
+            _ => u64::MAX << random.below(u64::from(sectors)),
+        },
         _ if random.below(100) < bias => u64::MAX,
         _ => 0,
     };

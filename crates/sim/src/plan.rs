@@ -189,6 +189,8 @@ pub struct Generator {
     /// Weights of the kinds of operations.
     weights: [u16; 12],
     value_bytes_max: u32,
+    /// Most values have this length: places are used again and again.
+    usual_bytes: Option<u32>,
     /// Percentage of writes at `process_crash` only.
     casual: u64,
     keys: u16,
@@ -203,8 +205,8 @@ impl Generator {
         let value_bytes_max = match random.below(16) {
             0 if setup.disk_bytes > 1 << 20 => 150_000,
             1 => 30_000,
-            2..=4 => 9_000,
-            5..=9 => 1_500,
+            2..=6 => 9_000,
+            7..=10 => 1_500,
             _ => 250,
         };
         let mut weights = [30, 3, 8, 3, 3, 2, 16, 1, 1, 3, 1, 2];
@@ -217,7 +219,11 @@ impl Generator {
         }
         let casual = [0, 0, 20, 50, 95][random.below(5) as usize];
         let keys = setup.keys;
-        let mut generator = Generator { random, weights, value_bytes_max, casual, keys };
+        let usual_bytes = match random.below(4) {
+            0 => Some([30, 700, 4500, 6000][random.below(4) as usize].min(value_bytes_max.max(4500))),
+            _ => None,
+        };
+        let mut generator = Generator { random, weights, value_bytes_max, usual_bytes, casual, keys };
         let mut steps = Vec::new();
         let lives = 3 + generator.random.below(8);
         for _ in 0..lives {
@@ -305,6 +311,9 @@ impl Generator {
     }
 
     fn len(&mut self) -> u32 {
+        if let Some(usual) = self.usual_bytes.filter(|_| self.random.below(4) > 0) {
+            return usual + self.random.below(16) as u32;
+        }
         let max = [16, 200, self.value_bytes_max][self.random.below(3) as usize];
         self.random.below(u64::from(max) + 1) as u32
     }

@@ -12,7 +12,7 @@ const USAGE: &str = "\
 usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
        sim [--engine slab] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
-       sim [--engine slab] --canaries NAME,NAME,…         each deliberate defect must be caught within 10 CPU-seconds
+       sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
@@ -23,6 +23,8 @@ struct Arguments {
     seed: Option<u64>,
     trace: bool,
     canaries: Vec<String>,
+    /// For one canary.
+    cpu_seconds: f64,
 }
 
 fn main() -> ExitCode {
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
 fn arguments() -> Result<Arguments, String> {
     let hour = Duration::from_secs(3600);
     let mut arguments =
-        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None, trace: false, canaries: Vec::new() };
+        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None, trace: false, canaries: Vec::new(), cpu_seconds: 10.0 };
     let mut words = std::env::args().skip(1);
     let mut bounded = false;
     while let Some(word) = words.next() {
@@ -58,6 +60,7 @@ fn arguments() -> Result<Arguments, String> {
             "--threads" => arguments.search.threads = number()?.clamp(1, 64) as usize,
             "--seed" => arguments.seed = Some(number()?),
             "--trace" => arguments.trace = true,
+            "--cpu-seconds" => arguments.cpu_seconds = number()? as f64,
             "--canaries" => arguments.canaries = value.split(',').map(str::to_owned).collect(),
             other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
         }
@@ -79,7 +82,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
         };
     }
     if !arguments.canaries.is_empty() {
-        return listen_to(&arguments.canaries);
+        return listen_to(&arguments.canaries, arguments.cpu_seconds);
     }
     let started = Instant::now();
     let (statistics, failure) = search(&SlabEngine, &arguments.search, &|sums, next| {
@@ -98,23 +101,22 @@ fn run(arguments: Arguments) -> Result<(), String> {
 }
 
 #[cfg(not(feature = "canaries"))]
-fn listen_to(_: &[String]) -> Result<(), String> {
+fn listen_to(_: &[String], _: f64) -> Result<(), String> {
     Err("built without canaries: use `cargo xtask sim --canaries`".into())
 }
 
 #[cfg(feature = "canaries")]
-fn listen_to(names: &[String]) -> Result<(), String> {
-    const CPU_SECONDS_MAX: f64 = 10.0;
+fn listen_to(names: &[String], cpu_seconds_max: f64) -> Result<(), String> {
     let mut caught = 0;
     println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
     for name in names {
-        match stratakv_integration::sim::listen(&SlabEngine, name, CPU_SECONDS_MAX) {
+        match stratakv_integration::sim::listen(&SlabEngine, name, cpu_seconds_max) {
             Some(found) => {
                 caught += 1;
                 let why: String = found.why.replace('\n', " ").chars().take(150).collect();
                 println!("{name:<40}{:>8}{:>9.3}  {why}", found.seeds, found.cpu_seconds);
             }
-            None => println!("{name:<40} not caught within {CPU_SECONDS_MAX} CPU-seconds"),
+            None => println!("{name:<40} not caught within {cpu_seconds_max} CPU-seconds"),
         }
     }
     println!("{caught} of {} caught", names.len());
