@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stratakv_device::Geometry;
+use stratakv_sim::flips::{Flips, Sample};
 use stratakv_sim::machine::{Audit, Engine, Opening};
 use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, run_seed};
@@ -28,7 +29,7 @@ impl Engine for SlabEngine {
             depth: opening.depth,
             capacity_bytes: opening.capacity_bytes,
             volume_bytes: opening.volume_bytes,
-            read_only: false,
+            read_only: opening.read_only,
             verify: true,
         };
         if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
@@ -37,8 +38,26 @@ impl Engine for SlabEngine {
     fn audit(&self, shard: &Slab) -> Audit {
         let check = shard.check();
         let damage = shard.recovery().corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
-        Audit { damage: damage.collect(), mistakes: check.mistakes }
+        Audit { damage: damage.collect(), mistakes: check.mistakes, repaired: shard.recovery().superblock_repaired }
     }
+}
+
+/// Turns every `step`th bit of a small store, in two threads.
+///
+/// # Errors
+/// Which bit did harm.
+pub fn turn_bits<E: Engine + Sync>(engine: &E, step: usize) -> Result<Flips, String> {
+    let sample = Sample::make(engine)?;
+    let halves = std::thread::scope(|scope| {
+        let sample = &sample;
+        let half = |first| scope.spawn(move || sample.turn(engine, (first..sample.bits()).step_by(2 * step)));
+        [half(0), half(step as u64)].map(|thread| thread.join().unwrap_or_else(|_| Err("a panic".into())))
+    });
+    let mut sum = Flips::default();
+    for half in halves {
+        sum.add(&half?);
+    }
+    Ok(sum)
 }
 
 /// What it took to notice a canary.
@@ -55,13 +74,13 @@ pub struct Caught {
 
 /// Lets a canary sing and runs seed after seed until one fails, for at most so much processor time.
 #[cfg(feature = "canaries")]
-pub fn listen<E: Engine>(engine: &E, name: &str, cpu_seconds_max: f64) -> Option<Caught> {
+pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64) -> Option<Caught> {
     stratakv_base::canary::release(Some(name));
     let begin = cpu_seconds();
     let mut seeds = 0;
     let caught = loop {
         seeds += 1;
-        let failed = run_seed(engine, seeds - 1).err();
+        let failed = run_seed(engine, from + seeds - 1).err();
         let cpu_seconds = cpu_seconds() - begin;
         if let Some(failure) = failed {
             break Some(Caught { seeds, cpu_seconds, why: failure.why });

@@ -23,6 +23,8 @@ pub struct Opening {
     pub depth: u32,
     /// Whether the disk has a volatile cache.
     pub volatile_cache: bool,
+    /// Write nothing.
+    pub read_only: bool,
 }
 
 /// What an engine says of itself.
@@ -32,6 +34,8 @@ pub struct Audit {
     pub damage: Vec<String>,
     /// Sums that do not add up, to the byte.
     pub mistakes: Vec<String>,
+    /// Something vital was damaged, and put right from its second copy.
+    pub repaired: bool,
 }
 
 /// An engine under test.

@@ -217,25 +217,31 @@ impl Generator {
                 _ => {}
             }
         }
-        let casual = [0, 0, 20, 50, 95][random.below(5) as usize];
-        let keys = setup.keys;
-        let usual_bytes = match random.below(4) {
+        let casual = [0, 0, 20, 50, 95, 100][random.below(6) as usize];
+        // Short lives, one upon the other: what one crash left meets the next.
+        let restless = random.below(4) == 0;
+        let keys = if restless { 2 + random.below(4) as u16 } else { setup.keys };
+        let setup = Setup { keys, ..setup };
+        let usual_bytes = match random.below(if restless { 2 } else { 4 }) {
             0 => Some([30, 700, 4500, 6000][random.below(4) as usize].min(value_bytes_max.max(4500))),
             _ => None,
         };
         let mut generator = Generator { random, weights, value_bytes_max, usual_bytes, casual, keys };
         let mut steps = Vec::new();
-        let lives = 3 + generator.random.below(8);
+        let lives = if restless { 6 + generator.random.below(24) } else { 3 + generator.random.below(8) };
         for _ in 0..lives {
-            generator.life(&mut steps);
+            generator.life(restless, &mut steps);
         }
         Plan { setup, steps }
     }
 
-    fn life(&mut self, steps: &mut Vec<Step>) {
+    fn life(&mut self, restless: bool, steps: &mut Vec<Step>) {
         let turns = match self.random.below(12) {
+            _ if restless => 1 + self.random.below(4),
             0 => 0,
+            // Without a flush, freed places come round again only after many writes.
             1 => 20 + self.random.below(120),
+            2 | 3 if self.casual == 100 => 20 + self.random.below(120),
             _ => 1 + self.random.below(12),
         };
         let burst = 1 + self.random.below(6);

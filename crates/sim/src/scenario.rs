@@ -121,6 +121,7 @@ impl<'e, E: Engine> World<'e, E> {
             memory_bytes: setup.memory_bytes,
             depth: setup.depth,
             volatile_cache: setup.volatile_cache,
+            read_only: false,
         };
         World {
             machine: Machine::new(engine, Disk::new(options), opening),

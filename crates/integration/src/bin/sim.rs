@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use stratakv_integration::sim::{Search, SlabEngine, search};
+use stratakv_integration::sim::{Search, SlabEngine, search, turn_bits};
 use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
 
@@ -13,6 +13,7 @@ usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]
        sim [--engine slab] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
+       sim [--engine slab] --flips N                      turn every Nth bit of a small store (1: all)
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
@@ -23,6 +24,8 @@ struct Arguments {
     seed: Option<u64>,
     trace: bool,
     canaries: Vec<String>,
+    /// Turn every so manieth bit.
+    flips: Option<usize>,
     /// For one canary.
     cpu_seconds: f64,
 }
@@ -41,7 +44,7 @@ fn main() -> ExitCode {
 fn arguments() -> Result<Arguments, String> {
     let hour = Duration::from_secs(3600);
     let mut arguments =
-        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None, trace: false, canaries: Vec::new(), cpu_seconds: 10.0 };
+        Arguments { search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 }, seed: None, trace: false, canaries: Vec::new(), flips: None, cpu_seconds: 10.0 };
     let mut words = std::env::args().skip(1);
     let mut bounded = false;
     while let Some(word) = words.next() {
@@ -60,6 +63,7 @@ fn arguments() -> Result<Arguments, String> {
             "--threads" => arguments.search.threads = number()?.clamp(1, 64) as usize,
             "--seed" => arguments.seed = Some(number()?),
             "--trace" => arguments.trace = true,
+            "--flips" => arguments.flips = Some(number()?.max(1) as usize),
             "--cpu-seconds" => arguments.cpu_seconds = number()? as f64,
             "--canaries" => arguments.canaries = value.split(',').map(str::to_owned).collect(),
             other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
@@ -81,8 +85,14 @@ fn run(arguments: Arguments) -> Result<(), String> {
             Err(failure) => Err(explain(&failure, arguments.trace)),
         };
     }
+    if let Some(step) = arguments.flips {
+        let flips = turn_bits(&SlabEngine, step)?;
+        println!("{} bits turned at rest and {} in service: opening told of {}, a read of {}, {} did no harm; wrong data 0",
+            flips.at_rest, flips.in_service, flips.told_at_opening, flips.told_by_a_read, flips.harmless);
+        return Ok(());
+    }
     if !arguments.canaries.is_empty() {
-        return listen_to(&arguments.canaries, arguments.cpu_seconds);
+        return listen_to(&arguments.canaries, arguments.search.from, arguments.cpu_seconds);
     }
     let started = Instant::now();
     let (statistics, failure) = search(&SlabEngine, &arguments.search, &|sums, next| {
@@ -101,16 +111,16 @@ fn run(arguments: Arguments) -> Result<(), String> {
 }
 
 #[cfg(not(feature = "canaries"))]
-fn listen_to(_: &[String], _: f64) -> Result<(), String> {
+fn listen_to(_: &[String], _: u64, _: f64) -> Result<(), String> {
     Err("built without canaries: use `cargo xtask sim --canaries`".into())
 }
 
 #[cfg(feature = "canaries")]
-fn listen_to(names: &[String], cpu_seconds_max: f64) -> Result<(), String> {
+fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64) -> Result<(), String> {
     let mut caught = 0;
     println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
     for name in names {
-        match stratakv_integration::sim::listen(&SlabEngine, name, cpu_seconds_max) {
+        match stratakv_integration::sim::listen(&SlabEngine, name, from, cpu_seconds_max) {
             Some(found) => {
                 caught += 1;
                 let why: String = found.why.replace('\n', " ").chars().take(150).collect();
