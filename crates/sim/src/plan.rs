@@ -223,7 +223,7 @@ impl Generator {
         let keys = if restless { 2 + random.below(4) as u16 } else { setup.keys };
         let setup = Setup { keys, ..setup };
         let usual_bytes = match random.below(if restless { 2 } else { 4 }) {
-            0 => Some([30, 700, 4500, 6000][random.below(4) as usize].min(value_bytes_max.max(4500))),
+            0 => Some([30, 700, 1900, 3500, 4500, 6000][random.below(6) as usize]),
             _ => None,
         };
         let mut generator = Generator { random, weights, value_bytes_max, usual_bytes, casual, keys };

@@ -357,7 +357,9 @@ impl Slab {
 
     fn page_durable(&mut self, logical: u32, place: u32, sequence: u64, group: u64) {
         let old = self.table.place(logical, place, sequence);
-        if old != NOWHERE {
+        if old != NOWHERE && canary!("free_before_the_new_copy_is_durable") {
+            self.space.release(Extent::page(old));
+        } else if old != NOWHERE {
             self.space.release_after(group, Extent::page(old));
         }
         let Some(image) = self.images.get_mut(&logical) else { return };
@@ -433,8 +435,7 @@ impl Slab {
     pub(crate) fn release_limbo(&mut self, effects: &mut Effects) {
         let (reads, runs) = (&self.reads, &self.run_reads);
         let before = self.space.free_pages();
-        let durable = if canary!("free_before_the_new_copy_is_durable") { u64::MAX } else { self.groups.durable };
-        self.space.release_durable(durable, |extent| {
+        self.space.release_durable(self.groups.durable, |extent| {
             (reads.pins(extent) || runs.pins(extent)) && !canary!("reuse_a_page_with_a_read_in_flight")
         });
         if self.space.free_pages() != before {

@@ -104,6 +104,7 @@ struct BadRun {
     pages: u32,
     key: Option<(usize, u32)>,
     version: u64,
+    expiry: u32,
 }
 
 /// Takes the pages of a volume in order.
@@ -217,7 +218,7 @@ impl Scanner {
                 key_len,
                 expiry: meta.expiry,
                 // What a damaged record's version was is not known, but it was below its page's sequence: it may be the newest.
-                version: if damaged { header.sequence } else { meta.version },
+                version: if damaged && !canary!("damage_is_rolled_back") { header.sequence } else { meta.version },
                 place: Place::Slot { logical, slot },
                 image: header.sequence,
                 damaged,
@@ -287,6 +288,7 @@ impl Scanner {
                 pages: shape.pages(),
                 key: kept,
                 version: meta.version,
+                expiry: meta.expiry,
             }),
         }
     }
@@ -305,7 +307,7 @@ impl Scanner {
     pub(crate) fn finish(mut self, digest: Option<u64>) -> Found {
         let mut torn_places = Vec::new();
         // Zeroed as well: one half alone, left by the next cut, would look like damage.
-        let mixed = self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable);
+        let mixed = self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable && !canary!("mixed_pages_stay"));
         torn_places.extend(mixed.map(|(_, place)| *place));
         let mut torn = torn_places.len() as u64;
         torn += self.judge_images(&mut torn_places);
@@ -373,7 +375,7 @@ impl Scanner {
             self.candidates.push(Candidate {
                 key_at,
                 key_len,
-                expiry: 0,
+                expiry: run.expiry,
                 version: run.version,
                 place: Place::Run { first: run.first, pages: run.pages },
                 image: 0,
