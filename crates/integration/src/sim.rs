@@ -8,6 +8,8 @@ use stratakv_device::Geometry;
 use stratakv_sim::flips::{Flips, Sample};
 use stratakv_sim::machine::{Audit, Engine, Opening};
 use stratakv_sim::scenario::Statistics;
+#[cfg(feature = "canaries")]
+use stratakv_sim::search::shrink;
 use stratakv_sim::search::{Failure, run_seed};
 use stratakv_slab::{Slab, SlabConfig, SlabOpener};
 
@@ -68,27 +70,30 @@ pub struct Caught {
     pub seeds: u64,
     /// Processor time of this thread, in seconds.
     pub cpu_seconds: f64,
-    /// How it showed.
-    pub why: String,
+    /// The scenario in which it showed, cut down if that was asked for.
+    pub failure: Failure,
 }
 
 /// Lets a canary sing and runs seed after seed until one fails, for at most so much processor time.
 #[cfg(feature = "canaries")]
-pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64) -> Option<Caught> {
+pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64, cut_down: bool) -> Option<Caught> {
     stratakv_base::canary::release(Some(name));
     let begin = cpu_seconds();
     let mut seeds = 0;
-    let caught = loop {
+    let mut caught = loop {
         seeds += 1;
         let failed = run_seed(engine, from + seeds - 1).err();
         let cpu_seconds = cpu_seconds() - begin;
         if let Some(failure) = failed {
-            break Some(Caught { seeds, cpu_seconds, why: failure.why });
+            break Some(Caught { seeds, cpu_seconds, failure: *failure });
         }
         if cpu_seconds > cpu_seconds_max {
             break None;
         }
     };
+    if let Some(caught) = caught.as_mut().filter(|_| cut_down) {
+        caught.failure = shrink(engine, &caught.failure, 3000);
+    }
     stratakv_base::canary::release(None);
     caught
 }

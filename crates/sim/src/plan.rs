@@ -219,7 +219,7 @@ impl Generator {
         }
         let casual = [0, 0, 20, 50, 95, 100][random.below(6) as usize];
         // Short lives, one upon the other: what one crash left meets the next.
-        let restless = random.below(4) == 0;
+        let restless = random.below(3) == 0;
         let keys = if restless { 2 + random.below(4) as u16 } else { setup.keys };
         let setup = Setup { keys, ..setup };
         let usual_bytes = match random.below(if restless { 2 } else { 4 }) {
@@ -261,7 +261,7 @@ impl Generator {
         match self.random.below(12) {
             0 => steps.push(Step::Drain { seed: self.seed() }),
             1 => steps.push(Step::Settle { seed: self.seed() }),
-            2 => steps.push(Step::Close { seed: self.seed() }),
+            2 | 3 => steps.push(Step::Close { seed: self.seed() }),
             _ => {}
         }
         steps.push(Step::Crash(self.crash()));
@@ -273,7 +273,7 @@ impl Generator {
         for stop in inside.iter_mut().take(depth) {
             *stop = Some(self.random.below(16) as u8);
         }
-        Crash { power: self.random.below(8) > 0, inside, seed: self.seed(), rot: self.random.below(3) == 0 }
+        Crash { power: self.random.below(8) > 0, inside, seed: self.seed(), rot: self.random.below(2) == 0 }
     }
 
     fn request(&mut self) -> Request {
@@ -339,9 +339,9 @@ impl Generator {
 }
 
 fn setup(random: &mut Random) -> Setup {
-    let regime = match random.below(10) {
+    let regime = match random.below(12) {
         0 | 1 => Regime::Errors,
-        2 => Regime::Lies,
+        2 | 3 => Regime::Lies,
         _ => Regime::Crashes,
     };
     // 64 pages is the smallest volume; large ones cost what recovery reads.

@@ -92,7 +92,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
         return Ok(());
     }
     if !arguments.canaries.is_empty() {
-        return listen_to(&arguments.canaries, arguments.search.from, arguments.cpu_seconds);
+        return listen_to(&arguments.canaries, arguments.search.from, arguments.cpu_seconds, arguments.trace);
     }
     let started = Instant::now();
     let (statistics, failure) = search(&SlabEngine, &arguments.search, &|sums, next| {
@@ -111,20 +111,23 @@ fn run(arguments: Arguments) -> Result<(), String> {
 }
 
 #[cfg(not(feature = "canaries"))]
-fn listen_to(_: &[String], _: u64, _: f64) -> Result<(), String> {
+fn listen_to(_: &[String], _: u64, _: f64, _: bool) -> Result<(), String> {
     Err("built without canaries: use `cargo xtask sim --canaries`".into())
 }
 
 #[cfg(feature = "canaries")]
-fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64) -> Result<(), String> {
+fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) -> Result<(), String> {
     let mut caught = 0;
     println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
     for name in names {
-        match stratakv_integration::sim::listen(&SlabEngine, name, from, cpu_seconds_max) {
+        match stratakv_integration::sim::listen(&SlabEngine, name, from, cpu_seconds_max, script) {
             Some(found) => {
                 caught += 1;
-                let why: String = found.why.replace('\n', " ").chars().take(150).collect();
+                let why: String = found.failure.why.replace('\n', " ").chars().take(150).collect();
                 println!("{name:<40}{:>8}{:>9.3}  {why}", found.seeds, found.cpu_seconds);
+                if script {
+                    println!("{}", found.failure.script());
+                }
             }
             None => println!("{name:<40} not caught within {cpu_seconds_max} CPU-seconds"),
         }
