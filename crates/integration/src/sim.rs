@@ -1,5 +1,7 @@
 //! The engines as the simulator sees them, and the runs `cargo xtask sim` makes over them.
 
+pub mod ledger;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -96,6 +98,17 @@ pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64
     }
     stratakv_base::canary::release(None);
     caught
+}
+
+/// Whether the scenarios kept of this canary's defect still fail while it sings; `None` if there are none.
+#[cfg(feature = "canaries")]
+pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {
+    stratakv_base::canary::release(Some(name));
+    let mut kept = ledger::ledger().into_iter().filter(|found| found.canary == name).peekable();
+    let any = kept.peek().is_some();
+    let fail = kept.all(|found| stratakv_sim::search::run_plan(engine, &found.plan).is_err());
+    stratakv_base::canary::release(None);
+    any.then_some(fail)
 }
 
 #[cfg(feature = "canaries")]

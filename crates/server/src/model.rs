@@ -58,7 +58,8 @@ impl Model {
         };
         let (sequence, waiting) = self.waiting.remove(pick);
         if self.failures_percent > 0 && random.below(100) < self.failures_percent {
-            let errors = [Error::Full("no free page"), Error::Busy, Error::ValueTooLarge { len_bytes: 2, max_bytes: 1 }];
+            let errors =
+                [Error::Full("no free page"), Error::Busy, Error::ValueTooLarge { len_bytes: 2, max_bytes: 1 }];
             return (sequence, Reply::Failed(errors[random.below(3) as usize].clone()));
         }
         (sequence, waiting.unwrap_or_else(|operation| self.carry_out(operation)))

@@ -166,7 +166,12 @@ impl Sample {
     }
 }
 
-fn write<E: Engine>(machine: &mut Machine<'_, E>, key: &Key, kind: ChangeKind, random: &mut Random) -> Result<(), String> {
+fn write<E: Engine>(
+    machine: &mut Machine<'_, E>,
+    key: &Key,
+    kind: ChangeKind,
+    random: &mut Random,
+) -> Result<(), String> {
     let changes = vec![Change { key: key.clone(), expect: Expect::Any, kind }];
     match ask(machine, Operation::Write { changes, level: Level::PowerLoss, txn: None }, random)? {
         Reply::Done { .. } => Ok(()),

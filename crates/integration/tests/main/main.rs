@@ -10,3 +10,4 @@ mod full;
 mod library;
 mod places;
 mod realdata;
+mod sim;
