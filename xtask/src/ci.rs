@@ -34,13 +34,15 @@ pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), Stri
     succeed(name, &mut command)
 }
 
-fn cargo(root: &Path) -> Command {
+/// `cargo`, in the repository.
+pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-fn succeed(name: &str, command: &mut Command) -> Result<(), String> {
+/// Runs a command to its end.
+pub fn succeed(name: &str, command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("cannot start cargo: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{name} failed ({status})")) }
 }

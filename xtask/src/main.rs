@@ -6,6 +6,7 @@ mod ci;
 mod fuzz;
 mod nightly;
 mod sanitize;
+mod sim;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ usage: cargo xtask COMMAND
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
+  sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         "tidy" => run_tidy(&repository()),
         "fuzz" => fuzz::run(&repository(), rest),
         "sanitize" => sanitize::run(&repository(), rest),
+        "sim" => sim::run(&repository(), rest),
         "crash" | "realdata" => ci::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

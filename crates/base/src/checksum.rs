@@ -9,6 +9,18 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     ::crc32c::crc32c_append(seed, bytes)
 }
 
+/// Which single bit, turned in a message of `len_bytes` bytes, changes its CRC-32C by `difference` (computed xor stored): byte and
+/// mask. A CRC is linear, so the change depends on the bit's distance from the end alone. `None`: it was not one bit. O(bits), about
+/// 1 ns each. Of random damage, one in `2^32 / bits` looks like one bit.
+pub fn turned_bit(difference: u32, len_bytes: usize) -> Option<(usize, u8)> {
+    const POLYNOMIAL: u32 = 0x82F6_3B78;
+    let step = |change: &u32| Some((change >> 1) ^ (if change & 1 == 1 { POLYNOMIAL } else { 0 }));
+    let mut changes = std::iter::successors(Some(POLYNOMIAL), step).take(len_bytes * 8);
+    let from_end = changes.position(|change| change == difference)?;
+    let bit = len_bytes * 8 - 1 - from_end;
+    Some((bit / 8, 1 << (bit % 8)))
+}
+
 /// Seed that ties a checksum to a store (`uuid`) and to a place and moment (`a`, `b`):
 /// equal bytes at another place, or of another time, do not check.
 #[inline]
@@ -35,6 +47,19 @@ mod tests {
         // Check value of CRC-32C from the catalogue of parametrised CRC algorithms.
         assert_eq!(crc32c(0, b"123456789"), 0xE306_9283);
         assert_eq!(crc32c(crc32c(0, b"1234"), b"56789"), 0xE306_9283);
+    }
+
+    #[test]
+    fn a_turned_bit_is_found() {
+        let message: Vec<u8> = (0..100).collect();
+        for bit in 0..800 {
+            let mut turned = message.clone();
+            turned[bit / 8] ^= 1 << (bit % 8);
+            let difference = crc32c(7, &turned) ^ crc32c(7, &message);
+            assert_eq!(turned_bit(difference, 100), Some((bit / 8, 1 << (bit % 8))));
+            let twice = crc32c(7, &turned[..99]) ^ crc32c(7, &message[..99]) ^ 1;
+            assert_eq!(turned_bit(twice, 99), None);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
+pub mod canary;
 pub mod checksum;
 pub mod codec;
 pub mod corruption;

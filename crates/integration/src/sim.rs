@@ -1,12 +1,17 @@
 //! The engines as the simulator sees them, and the runs `cargo xtask sim` makes over them.
 
+pub mod ledger;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stratakv_device::Geometry;
+use stratakv_sim::flips::{Flips, Sample};
 use stratakv_sim::machine::{Audit, Engine, Opening};
 use stratakv_sim::scenario::Statistics;
+#[cfg(feature = "canaries")]
+use stratakv_sim::search::shrink;
 use stratakv_sim::search::{Failure, run_seed};
 use stratakv_slab::{Slab, SlabConfig, SlabOpener};
 
@@ -28,7 +33,7 @@ impl Engine for SlabEngine {
             depth: opening.depth,
             capacity_bytes: opening.capacity_bytes,
             volume_bytes: opening.volume_bytes,
-            read_only: false,
+            read_only: opening.read_only,
             verify: true,
         };
         if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
@@ -37,8 +42,79 @@ impl Engine for SlabEngine {
     fn audit(&self, shard: &Slab) -> Audit {
         let check = shard.check();
         let damage = shard.recovery().corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
-        Audit { damage: damage.collect(), mistakes: check.mistakes }
+        Audit { damage: damage.collect(), mistakes: check.mistakes, repaired: shard.recovery().superblock_repaired }
     }
+}
+
+/// Turns every `step`th bit of a small store, in two threads.
+///
+/// # Errors
+/// Which bit did harm.
+pub fn turn_bits<E: Engine + Sync>(engine: &E, step: usize) -> Result<Flips, String> {
+    let sample = Sample::make(engine)?;
+    let halves = std::thread::scope(|scope| {
+        let sample = &sample;
+        let half = |first| scope.spawn(move || sample.turn(engine, (first..sample.bits()).step_by(2 * step)));
+        [half(0), half(step as u64)].map(|thread| thread.join().unwrap_or_else(|_| Err("a panic".into())))
+    });
+    let mut sum = Flips::default();
+    for half in halves {
+        sum.add(&half?);
+    }
+    Ok(sum)
+}
+
+/// What it took to notice a canary.
+#[cfg(feature = "canaries")]
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// Seeds run, the one that failed included.
+    pub seeds: u64,
+    /// Processor time of this thread, in seconds.
+    pub cpu_seconds: f64,
+    /// The scenario in which it showed, cut down if that was asked for.
+    pub failure: Failure,
+}
+
+/// Lets a canary sing and runs seed after seed until one fails, for at most so much processor time.
+#[cfg(feature = "canaries")]
+pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64, cut_down: bool) -> Option<Caught> {
+    stratakv_base::canary::release(Some(name));
+    let begin = cpu_seconds();
+    let mut seeds = 0;
+    let mut caught = loop {
+        seeds += 1;
+        let failed = run_seed(engine, from + seeds - 1).err();
+        let cpu_seconds = cpu_seconds() - begin;
+        if let Some(failure) = failed {
+            break Some(Caught { seeds, cpu_seconds, failure: *failure });
+        }
+        if cpu_seconds > cpu_seconds_max {
+            break None;
+        }
+    };
+    if let Some(caught) = caught.as_mut().filter(|_| cut_down) {
+        caught.failure = shrink(engine, &caught.failure, 3000);
+    }
+    stratakv_base::canary::release(None);
+    caught
+}
+
+/// Whether the scenarios kept of this canary's defect still fail while it sings; `None` if there are none.
+#[cfg(feature = "canaries")]
+pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {
+    stratakv_base::canary::release(Some(name));
+    let mut kept = ledger::ledger().into_iter().filter(|found| found.canary == name).peekable();
+    let any = kept.peek().is_some();
+    let fail = kept.all(|found| stratakv_sim::search::run_plan(engine, &found.plan).is_err());
+    stratakv_base::canary::release(None);
+    any.then_some(fail)
+}
+
+#[cfg(feature = "canaries")]
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// How long to search.

@@ -422,7 +422,7 @@ impl Disk {
     /// The power fails: of what was not flushed any part may be there.
     pub fn cut_power(&mut self, random: &mut Random) {
         // Some cuts take everything, some nothing, most are mixed.
-        let bias = [0, 100, 50, 50, 10, 90][random.below(6) as usize];
+        let bias = [0, 100, 50, 50, 50, 50, 10, 90][random.below(8) as usize];
         let cached = std::mem::take(&mut self.cached);
         let mut touched: Vec<u64> = Vec::with_capacity(cached.len());
         let mut len_pages = self.stable.len() / PAGE_BYTES;
@@ -527,10 +527,15 @@ impl Fate {
 /// Keeps all, nothing, or some sectors of a page; `bias` is the percentage kept. Returns sectors kept, of how many.
 fn keep(stable: &mut Vec<u8>, page: u64, bytes: &[u8], bias: u64, random: &mut Random) -> (u32, u32) {
     let sectors = (PAGE_BYTES / SECTOR_BYTES) as u32;
-    let mask: u64 = match (bias, random.below(3)) {
+    let mask: u64 = match (bias, random.below(2)) {
         (0, _) => 0,
         (100, _) => u64::MAX,
-        (_, 0) => random.next_u64(),
+        (_, 0) => match random.below(3) {
+            0 => random.next_u64(),
+            // The first sectors only, or the last.
+            1 => (1 << random.below(u64::from(sectors))) - 1,
+            _ => u64::MAX << random.below(u64::from(sectors)),
+        },
         _ if random.below(100) < bias => u64::MAX,
         _ => 0,
     };
@@ -593,4 +598,145 @@ fn aligned(offset: u64, len: usize) -> bool {
 
 fn chance(random: &mut Random, chance: u16) -> bool {
     chance > 0 && random.next_u64() as u16 <= chance
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use stratakv_device::{Class, Part, Pool};
+
+    use super::*;
+
+    struct Bench {
+        disk: Disk,
+        pool: Pool,
+        random: Random,
+    }
+
+    impl Bench {
+        fn new(seed: u64) -> Bench {
+            let disk = Disk::new(DiskOptions { capacity_bytes: 1 << 20, volatile_cache: true });
+            Bench { disk, pool: Pool::new(2 << 20), random: Random::new(seed) }
+        }
+
+        fn queue_write(&mut self, page: u64, byte: u8, durable: bool) {
+            let mut block = self.pool.take(Class::Page).unwrap();
+            block.fill(byte);
+            let parts = vec![Part::whole(Arc::new(block))];
+            let offset = page * PAGE_BYTES as u64;
+            self.disk.submit(page, DiskRequest::Write { offset, parts, durable }, &mut self.random);
+        }
+
+        fn write(&mut self, page: u64, byte: u8, durable: bool) -> Result<(), IoFault> {
+            self.queue_write(page, byte, durable);
+            match self.disk.complete(&mut self.random) {
+                Some((_, DiskOutcome::Write(result))) => result,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn flush(&mut self) {
+            self.disk.submit(0, DiskRequest::Flush, &mut self.random);
+            assert!(matches!(self.disk.complete(&mut self.random), Some((_, DiskOutcome::Flush(Ok(()))))));
+        }
+
+        fn bytes(&self, page: usize) -> Vec<u8> {
+            let mut bytes = self.disk.bytes()[page * PAGE_BYTES..][..PAGE_BYTES].to_vec();
+            bytes.dedup();
+            bytes
+        }
+    }
+
+    #[test]
+    fn a_cut_takes_only_what_was_not_flushed() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let mut bench = Bench::new(seed);
+            bench.write(3, 1, false).unwrap();
+            bench.flush();
+            bench.write(3, 2, false).unwrap();
+            bench.write(4, 3, true).unwrap();
+            bench.queue_write(5, 4, false);
+            bench.disk.cut_power(&mut bench.random);
+            assert_eq!(bench.bytes(4), [3], "written through");
+            assert!(bench.bytes(3).iter().all(|byte| [1, 2].contains(byte)));
+            seen.insert(bench.bytes(3));
+        }
+        assert!(seen.contains(&vec![1]) && seen.contains(&vec![2]) && seen.len() > 4, "torn in many ways: {seen:?}");
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_completed_before_it_was_asked_for() {
+        let lost = (0..100).any(|seed| {
+            let mut bench = Bench::new(seed);
+            bench.write(0, 1, false).unwrap();
+            bench.flush();
+            bench.disk.submit(9, DiskRequest::Flush, &mut bench.random);
+            bench.queue_write(0, 2, false);
+            while bench.disk.complete(&mut bench.random).is_some() {}
+            bench.disk.cut_power(&mut bench.random);
+            bench.bytes(0) == [1]
+        });
+        assert!(lost, "the write completed after the flush was submitted: nothing makes it durable");
+    }
+
+    #[test]
+    fn an_older_write_does_not_surface_over_one_written_through() {
+        for seed in 0..50 {
+            let mut bench = Bench::new(seed);
+            bench.write(2, 1, false).unwrap();
+            bench.write(2, 2, true).unwrap();
+            bench.disk.cut_power(&mut bench.random);
+            assert_eq!(bench.bytes(2), [2]);
+        }
+    }
+
+    #[test]
+    fn a_failed_flush_loses_data_and_a_kill_does_not() {
+        let mut lost = 0;
+        for seed in 0..50 {
+            let mut bench = Bench::new(seed);
+            bench.write(1, 1, false).unwrap();
+            bench.flush();
+            bench.write(1, 2, false).unwrap();
+            bench.disk.kill(&mut bench.random);
+            assert_eq!(bench.bytes(1), [2]);
+            bench.disk.set_chances(Chances { flush_error: u16::MAX, ..Chances::default() });
+            bench.disk.submit(0, DiskRequest::Flush, &mut bench.random);
+            assert!(matches!(bench.disk.complete(&mut bench.random), Some((_, DiskOutcome::Flush(Err(_))))));
+            lost += u32::from(bench.bytes(1) == [1]);
+        }
+        assert!((5..45).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn it_lies_on_command() {
+        let mut bench = Bench::new(1);
+        bench.disk.set_chances(Chances { stale: 1, ..Chances::default() });
+        bench.write(0, 1, true).unwrap();
+        bench.write(0, 2, true).unwrap();
+        let read = |bench: &mut Bench, chances| {
+            bench.disk.set_chances(chances);
+            let block = bench.pool.take(Class::Page).unwrap();
+            bench.disk.submit(0, DiskRequest::Read { offset: 0, block, len: 4096 }, &mut bench.random);
+            match bench.disk.complete(&mut bench.random) {
+                Some((_, DiskOutcome::Read(block, result))) => {
+                    result.map(|()| block.iter().filter(|b| **b == 2).count())
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(read(&mut bench, Chances::default()), Ok(4096));
+        assert_eq!(read(&mut bench, Chances { stale: u16::MAX, ..Chances::default() }), Ok(0));
+        assert_eq!(read(&mut bench, Chances { flip: u16::MAX, ..Chances::default() }), Ok(4095));
+        assert_eq!(read(&mut bench, Chances { read_error: u16::MAX, ..Chances::default() }), Err(EIO));
+        assert_eq!(read(&mut bench, Chances { error_forever: u16::MAX, ..Chances::default() }), Err(EIO));
+        assert_eq!(read(&mut bench, Chances::default()), Err(EIO), "for ever");
+        bench.disk.repair();
+        bench.disk.set_chances(Chances { lost: u16::MAX, ..Chances::default() });
+        bench.write(0, 3, true).unwrap();
+        assert_eq!(read(&mut bench, Chances::default()), Ok(4096));
+        assert_eq!(bench.write(300, 1, false), Err(IoFault::Full));
+    }
 }

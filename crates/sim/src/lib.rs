@@ -8,6 +8,7 @@
 
 pub mod coverage;
 pub mod disk;
+pub mod flips;
 pub mod linearizability;
 pub mod machine;
 pub mod model;

@@ -23,6 +23,8 @@ pub struct Opening {
     pub depth: u32,
     /// Whether the disk has a volatile cache.
     pub volatile_cache: bool,
+    /// Write nothing.
+    pub read_only: bool,
 }
 
 /// What an engine says of itself.
@@ -32,6 +34,8 @@ pub struct Audit {
     pub damage: Vec<String>,
     /// Sums that do not add up, to the byte.
     pub mistakes: Vec<String>,
+    /// Something vital was damaged, and put right from its second copy.
+    pub repaired: bool,
 }
 
 /// An engine under test.
@@ -213,16 +217,16 @@ impl<'e, E: Engine> Machine<'e, E> {
     /// Turns until nothing is in flight and nothing more is asked.
     pub fn settle(&mut self, random: &mut Random) -> bool {
         let mut quiet = 0;
-        let mut turns = 0;
-        while quiet < 3 {
+        for turn in 0..100_000 {
             let busy = self.turn(64, random);
-            quiet = if busy || self.disk.in_flight() > 0 { 0 } else { quiet + 1 };
-            turns += 1;
-            if turns > 100_000 {
-                return false;
+            let resting = !busy && self.disk.in_flight() == 0;
+            quiet = if resting { quiet + 1 } else { 0 };
+            // What fails may be tried again for ever, at long intervals.
+            if quiet == 3 || (resting && turn > 1000) {
+                return true;
             }
         }
-        true
+        false
     }
 
     /// An orderly close, up to its end.

@@ -92,6 +92,8 @@ pub struct Crash {
     pub inside: [Option<u8>; 3],
     /// What survives.
     pub seed: u32,
+    /// After an orderly close: one bit of the medium turns. The scenario ends with what is found then.
+    pub rot: bool,
 }
 
 /// An operation on the numbered keys.
@@ -187,6 +189,8 @@ pub struct Generator {
     /// Weights of the kinds of operations.
     weights: [u16; 12],
     value_bytes_max: u32,
+    /// Most values have this length: places are used again and again.
+    usual_bytes: Option<u32>,
     /// Percentage of writes at `process_crash` only.
     casual: u64,
     keys: u16,
@@ -201,8 +205,8 @@ impl Generator {
         let value_bytes_max = match random.below(16) {
             0 if setup.disk_bytes > 1 << 20 => 150_000,
             1 => 30_000,
-            2..=4 => 9_000,
-            5..=9 => 1_500,
+            2..=6 => 9_000,
+            7..=10 => 1_500,
             _ => 250,
         };
         let mut weights = [30, 3, 8, 3, 3, 2, 16, 1, 1, 3, 1, 2];
@@ -213,21 +217,31 @@ impl Generator {
                 _ => {}
             }
         }
-        let casual = [0, 0, 20, 50, 95][random.below(5) as usize];
-        let keys = setup.keys;
-        let mut generator = Generator { random, weights, value_bytes_max, casual, keys };
+        let casual = [0, 0, 20, 50, 95, 100][random.below(6) as usize];
+        // Short lives, one upon the other: what one crash left meets the next.
+        let restless = random.below(3) == 0;
+        let keys = if restless { 2 + random.below(4) as u16 } else { setup.keys };
+        let setup = Setup { keys, ..setup };
+        let usual_bytes = match random.below(if restless { 2 } else { 4 }) {
+            0 => Some([30, 700, 1900, 3500, 4500, 6000][random.below(6) as usize]),
+            _ => None,
+        };
+        let mut generator = Generator { random, weights, value_bytes_max, usual_bytes, casual, keys };
         let mut steps = Vec::new();
-        let lives = 3 + generator.random.below(8);
+        let lives = if restless { 6 + generator.random.below(24) } else { 3 + generator.random.below(8) };
         for _ in 0..lives {
-            generator.life(&mut steps);
+            generator.life(restless, &mut steps);
         }
         Plan { setup, steps }
     }
 
-    fn life(&mut self, steps: &mut Vec<Step>) {
+    fn life(&mut self, restless: bool, steps: &mut Vec<Step>) {
         let turns = match self.random.below(12) {
+            _ if restless => 1 + self.random.below(4),
             0 => 0,
+            // Without a flush, freed places come round again only after many writes.
             1 => 20 + self.random.below(120),
+            2 | 3 if self.casual == 100 => 20 + self.random.below(120),
             _ => 1 + self.random.below(12),
         };
         let burst = 1 + self.random.below(6);
@@ -247,7 +261,7 @@ impl Generator {
         match self.random.below(12) {
             0 => steps.push(Step::Drain { seed: self.seed() }),
             1 => steps.push(Step::Settle { seed: self.seed() }),
-            2 => steps.push(Step::Close { seed: self.seed() }),
+            2 | 3 => steps.push(Step::Close { seed: self.seed() }),
             _ => {}
         }
         steps.push(Step::Crash(self.crash()));
@@ -259,7 +273,7 @@ impl Generator {
         for stop in inside.iter_mut().take(depth) {
             *stop = Some(self.random.below(16) as u8);
         }
-        Crash { power: self.random.below(8) > 0, inside, seed: self.seed() }
+        Crash { power: self.random.below(8) > 0, inside, seed: self.seed(), rot: self.random.below(2) == 0 }
     }
 
     fn request(&mut self) -> Request {
@@ -303,6 +317,9 @@ impl Generator {
     }
 
     fn len(&mut self) -> u32 {
+        if let Some(usual) = self.usual_bytes.filter(|_| self.random.below(4) > 0) {
+            return usual + self.random.below(16) as u32;
+        }
         let max = [16, 200, self.value_bytes_max][self.random.below(3) as usize];
         self.random.below(u64::from(max) + 1) as u32
     }
@@ -322,9 +339,9 @@ impl Generator {
 }
 
 fn setup(random: &mut Random) -> Setup {
-    let regime = match random.below(10) {
+    let regime = match random.below(12) {
         0 | 1 => Regime::Errors,
-        2 => Regime::Lies,
+        2 | 3 => Regime::Lies,
         _ => Regime::Crashes,
     };
     // 64 pages is the smallest volume; large ones cost what recovery reads.

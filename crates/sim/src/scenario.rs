@@ -4,6 +4,7 @@ mod judge;
 mod requests;
 
 use stratakv_base::Level;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
 use stratakv_device::IoFault;
 use stratakv_engine::{Error, Operation, PageRequest, RecordPart, Reply};
@@ -36,6 +37,8 @@ pub struct Statistics {
     pub repairs: u64,
     /// Reads that were answered with an error because of an injected fault.
     pub failed_reads: u64,
+    /// Orderly closed stores of which a bit was turned.
+    pub rotten: u64,
     /// After a lie of the disk: stores that would not open.
     pub refused: u64,
     /// After a lie of the disk: keys that went back to an older state unnoticed.
@@ -56,6 +59,7 @@ impl Statistics {
         self.verified += other.verified;
         self.repairs += other.repairs;
         self.failed_reads += other.failed_reads;
+        self.rotten += other.rotten;
         self.refused += other.refused;
         self.unnoticed += other.unnoticed;
         self.coverage.add(&other.coverage);
@@ -76,6 +80,10 @@ pub(crate) struct World<'e, E: Engine> {
     floor: u64,
     /// In this life a write or a flush failed: the shard may refuse writes, and what was not durable may be damaged.
     poisoned: bool,
+    /// This life ended with an orderly close.
+    closed: bool,
+    /// A bit of the medium was turned: keys may be damaged, and say so.
+    rotten: bool,
     /// Flushes that had failed when this life began.
     failed_flushes: u64,
     statistics: Statistics,
@@ -88,7 +96,7 @@ pub(crate) struct World<'e, E: Engine> {
 pub fn run<E: Engine>(engine: &E, plan: &Plan) -> Result<Statistics, String> {
     let mut world = World::new(engine, &plan.setup);
     world.statistics.scenarios = 1;
-    let last = Crash { power: true, inside: [None; 3], seed: 1 };
+    let last = Crash { power: true, inside: [None; 3], seed: 1, rot: false };
     let mut random = Random::new(0xB00);
     world.create(&mut random)?;
     for (number, step) in plan.steps.iter().chain([&Step::Crash(last)]).enumerate() {
@@ -113,6 +121,7 @@ impl<'e, E: Engine> World<'e, E> {
             memory_bytes: setup.memory_bytes,
             depth: setup.depth,
             volatile_cache: setup.volatile_cache,
+            read_only: false,
         };
         World {
             machine: Machine::new(engine, Disk::new(options), opening),
@@ -123,6 +132,8 @@ impl<'e, E: Engine> World<'e, E> {
             highest: 0,
             floor: 0,
             poisoned: false,
+            closed: false,
+            rotten: false,
             failed_flushes: 0,
             statistics: Statistics::default(),
         }
@@ -219,13 +230,14 @@ impl<'e, E: Engine> World<'e, E> {
         // With errors about, closing may have had to give up.
         if !self.errors() {
             self.histories.iter_mut().for_each(History::closed);
+            self.closed = true;
         }
         Ok(())
     }
 
     fn audit(&self) -> Result<(), String> {
         let audit = self.machine.audit();
-        let damaged = !audit.damage.is_empty() && !self.lies() && !self.poisoned;
+        let damaged = !audit.damage.is_empty() && !self.lies() && !self.poisoned && !self.rotten;
         if damaged || !audit.mistakes.is_empty() {
             return Err(format!("audit: {audit:?}"));
         }
@@ -237,6 +249,11 @@ impl<'e, E: Engine> World<'e, E> {
         let random = &mut random(crash.seed);
         self.asked.clear();
         self.end_life(crash.power, random);
+        self.rotten = std::mem::take(&mut self.closed) && crash.rot;
+        if self.rotten {
+            self.rot(random);
+            self.statistics.rotten += 1;
+        }
         for (depth, stop) in crash.inside.iter().flatten().enumerate() {
             let opened = self.machine.open(false, Some(*stop), random);
             match opened {
@@ -263,7 +280,16 @@ impl<'e, E: Engine> World<'e, E> {
         self.poisoned = false;
         self.failed_flushes = self.machine.disk.failed_flushes();
         self.compare(&from, random)?;
-        Ok(true)
+        Ok(!self.rotten)
+    }
+
+    /// Turns one bit, with a liking for the beginnings of pages and of the volume, where headers lie.
+    fn rot(&mut self, random: &mut Random) {
+        let pages = self.machine.disk.len_bytes() / PAGE_BYTES as u64;
+        let page = if random.below(3) == 0 { random.below(2) } else { random.below(pages) };
+        let within = [PAGE_BYTES as u64, 96, 96][random.below(3) as usize];
+        let at = page as usize * PAGE_BYTES + random.below(within) as usize;
+        self.machine.disk.flip(at, 1 << random.below(8));
     }
 
     fn reopen(&mut self, random: &mut Random) -> Result<bool, String> {
@@ -326,7 +352,7 @@ impl<'e, E: Engine> World<'e, E> {
         self.statistics.verified += 1;
         let record = match &reply {
             Reply::Record(record) => record.as_ref(),
-            Reply::Failed(Error::Corrupt(_)) if lies => {
+            Reply::Failed(Error::Corrupt(_)) if lies || self.rotten => {
                 self.statistics.failed_reads += 1;
                 self.histories[key].damaged();
                 return Ok(());

@@ -1,5 +1,7 @@
 //! Size classes: how many slots a small page is cut into.
 
+use stratakv_base::canary;
+
 use crate::page::{PAYLOAD_BYTES, RECORD_BYTES};
 
 /// Slots per page of each class, largest slots first. Part of the format.
@@ -20,7 +22,9 @@ impl SizeClass {
 
     /// The smallest slot that holds a record of `bytes` (header, key and value), or `None` if it needs a run.
     pub(crate) fn for_record(bytes: usize) -> Option<SizeClass> {
-        let fits = SLOTS.iter().rposition(|slots| slot_bytes(*slots) >= bytes)?;
+        let fits = SLOTS
+            .iter()
+            .rposition(|slots| slot_bytes(*slots) + usize::from(canary!("off_by_one_in_a_size_class")) >= bytes)?;
         Some(SizeClass(fits as u8))
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Key, Level};
+use stratakv_base::{Key, Level, canary};
 use stratakv_device::{Block, IoFault, Part};
 use stratakv_engine::{Effects, Error, Reply};
 use stratakv_index::Entry;
@@ -113,6 +113,7 @@ impl Groups {
     /// Whether every group so far is durable, or will be before it is applied.
     fn all_durable_when_applied(&self) -> bool {
         self.durable == self.applied && self.in_flight.iter().all(|group| group.needs_flush || group.writes_through)
+            || canary!("write_through_covers_everything")
     }
     /// The last group such that it and all before it are written.
     fn written(&self) -> (u64, u64) {
@@ -168,7 +169,7 @@ impl Slab {
             self.counters.groups += 1;
             let number = self.groups.sealed;
             let volatile = self.config.geometry.volatile_cache;
-            let needs_flush = volatile && level == Level::PowerLoss;
+            let needs_flush = volatile && level == Level::PowerLoss && !canary!("no_flush");
             // Write-through covers its own write only: not the slices of a run that were written before, nor groups that were
             // acknowledged without a flush, on which this one may rely.
             let through =
@@ -203,7 +204,8 @@ impl Slab {
             let sequence = self.next_number();
             let mut block = dirty.block;
             let class = page::class_of(&block);
-            let header = PageHeader { class, logical, sequence, durable: self.groups.durable_sequence };
+            let durable = if canary!("durable_mark_too_high") { sequence } else { self.groups.durable_sequence };
+            let header = PageHeader { class, logical, sequence, durable };
             page::seal(&mut block, &self.config.uuid, place, &header);
             let block = Arc::new(block);
             if let Some(image) = self.images.get_mut(&logical) {
@@ -267,7 +269,10 @@ impl Slab {
         if self.space.limbo_pages() >= LIMBO_PAGES || (self.space.limbo_pages() > 0 && !self.space_waiters.is_empty()) {
             self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
         }
-        let (covers, sequence) = self.groups.written();
+        let (mut covers, sequence) = self.groups.written();
+        if canary!("flush_covers_writes_in_flight") {
+            covers = self.groups.sealed;
+        }
         let waiting = self.groups.in_flight.iter().take_while(|group| group.writes_left == 0);
         let needed = waiting.into_iter().any(|group| group.needs_flush && group.number > self.groups.flushed);
         let wanted = self.groups.wanted > self.groups.durable && covers > self.groups.durable;
@@ -302,7 +307,13 @@ impl Slab {
     fn apply_groups(&mut self, effects: &mut Effects) {
         let durable = self.groups.durable;
         while let Some(group) = self.groups.in_flight.front() {
-            let ready = group.writes_left == 0 && (!group.needs_flush || group.number <= self.groups.flushed);
+            let written = match group.writes_left {
+                0 => true,
+                1 => canary!("group_half_applied"),
+                _ => false,
+            };
+            let ready = written && (!group.needs_flush || group.number <= self.groups.flushed)
+                || canary!("acknowledge_before_completion");
             if !ready {
                 break;
             }
@@ -346,7 +357,9 @@ impl Slab {
 
     fn page_durable(&mut self, logical: u32, place: u32, sequence: u64, group: u64) {
         let old = self.table.place(logical, place, sequence);
-        if old != NOWHERE {
+        if old != NOWHERE && canary!("free_before_the_new_copy_is_durable") {
+            self.space.release(Extent::page(old));
+        } else if old != NOWHERE {
             self.space.release_after(group, Extent::page(old));
         }
         let Some(image) = self.images.get_mut(&logical) else { return };
@@ -370,6 +383,9 @@ impl Slab {
                 if let Some(old) = old {
                     self.expiring -= u64::from(old.expiry != 0);
                     if old.place != entry.place {
+                        if canary!("stale_index_after_class_change") {
+                            self.index.0.insert(key.encoded(), old);
+                        }
                         self.add_stale(&key, Place::from_bits(old.place), group);
                     }
                 }
@@ -419,7 +435,9 @@ impl Slab {
     pub(crate) fn release_limbo(&mut self, effects: &mut Effects) {
         let (reads, runs) = (&self.reads, &self.run_reads);
         let before = self.space.free_pages();
-        self.space.release_durable(self.groups.durable, |extent| reads.pins(extent) || runs.pins(extent));
+        self.space.release_durable(self.groups.durable, |extent| {
+            (reads.pins(extent) || runs.pins(extent)) && !canary!("reuse_a_page_with_a_read_in_flight")
+        });
         if self.space.free_pages() != before {
             self.wake_space_waiters(effects);
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Place};
+use stratakv_base::{Corruption, Place, canary};
 use stratakv_device::{Block, Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
 
@@ -142,6 +142,9 @@ impl LastWrites {
             block.fill(0);
             effects.write(io.start(purpose), Slab::offset(page), vec![Part::whole(Arc::new(block))], false);
             return Ok(());
+        }
+        if self.step == 0 && canary!("recovery_without_a_flush") || self.step == 2 && canary!("one_superblock_copy") {
+            self.step += 1;
         }
         match self.step {
             0 => effects.flush(io.start(purpose)),
@@ -419,7 +422,8 @@ impl Recovery {
         found.report.clean = superblock.clean;
         found.report.superblock_repaired = self.repaired;
         found.report.read_bytes = self.read_bytes;
-        superblock.incarnation = superblock.incarnation.max(found.last_number >> 40) + 1;
+        superblock.incarnation = superblock.incarnation.max(found.last_number >> 40);
+        superblock.incarnation += u64::from(!canary!("versions_are_reused"));
         superblock.generation += 1;
         superblock.clean = false;
         superblock.digest = 0;

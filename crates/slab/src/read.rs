@@ -83,7 +83,7 @@ impl Slab {
                 Some(block) => {
                     self.counters.cache_hits += u64::from(first);
                     let reply = match self.record_at(&block, logical, slot, &key, part) {
-                        Ok(record) => Reply::Record(Some(record)),
+                        Ok(record) => alive(record, effects),
                         Err(corruption) => Reply::Failed(corruption.into()),
                     };
                     effects.reply(token, reply);
@@ -225,6 +225,11 @@ impl Slab {
         self.note_corruption(&corruption);
         Err(corruption)
     }
+}
+
+/// A record, unless it has expired: of one that was found damaged and can be read after all, the index does not know when.
+pub(crate) fn alive(record: Record, effects: &Effects) -> Reply {
+    Reply::Record(Some(record).filter(|record| !is_expired(record.expiry.0, effects)))
 }
 
 /// The part of a record that was asked for; small values are copied, others shared with the cache.

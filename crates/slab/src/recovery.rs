@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Key};
+use stratakv_base::{Corruption, Key, canary};
 use stratakv_index::{Builder, Entry, Tree};
 
 use crate::check::Digest;
@@ -104,6 +104,7 @@ struct BadRun {
     pages: u32,
     key: Option<(usize, u32)>,
     version: u64,
+    expiry: u32,
 }
 
 /// Takes the pages of a volume in order.
@@ -154,11 +155,15 @@ impl Scanner {
         }
         // Looked for first: `verify` changes the page.
         let head = run::decode_header(&self.uuid, number, page);
+        let mended = if head.is_none() { run::mend_header(&self.uuid, number, page) } else { None };
         match page::verify(page, &self.uuid, number) {
             // A run whose write was cut off over an older image: its head is there, and still the image's trailer.
-            Verdict::Image { header, .. } if head.is_some_and(|head| head.sequence > header.sequence) => {
+            Verdict::Image { header, .. }
+                if head.is_some_and(|head| head.sequence > header.sequence)
+                    && !canary!("run_head_before_an_old_trailer") =>
+            {
                 self.note(header.sequence, header.durable);
-                self.maybe_run(number, page, head);
+                self.maybe_run(number, page, head, true);
             }
             Verdict::Image { header, bad, edges } => self.image(number, page, &header, bad, edges),
             Verdict::Mixed(front, back) => {
@@ -166,7 +171,7 @@ impl Scanner {
                 self.note(back.sequence, back.durable);
                 self.mixed.push((front.sequence.max(back.sequence), number));
             }
-            Verdict::Unknown => self.maybe_run(number, page, head),
+            Verdict::Unknown => self.maybe_run(number, page, head.or(mended), mended.is_none()),
         }
     }
 
@@ -213,7 +218,7 @@ impl Scanner {
                 key_len,
                 expiry: meta.expiry,
                 // What a damaged record's version was is not known, but it was below its page's sequence: it may be the newest.
-                version: if damaged { header.sequence } else { meta.version },
+                version: if damaged && !canary!("damage_is_rolled_back") { header.sequence } else { meta.version },
                 place: Place::Slot { logical, slot },
                 image: header.sequence,
                 damaged,
@@ -233,7 +238,7 @@ impl Scanner {
         (at, key.len() as u32)
     }
 
-    fn maybe_run(&mut self, number: u32, page: &[u8], head: Option<RunHeader>) {
+    fn maybe_run(&mut self, number: u32, page: &[u8], head: Option<RunHeader>, intact: bool) {
         let Some(header) = head else {
             if run::looks_like_head(page) {
                 self.damage(
@@ -249,7 +254,7 @@ impl Scanner {
         if header.dead || header.shape.pages() > self.pages - number {
             return;
         }
-        let run = OpenRun { header, first: number, head: Vec::new(), slice_crc: 0, intact: true };
+        let run = OpenRun { header, first: number, head: Vec::new(), slice_crc: 0, intact };
         self.run_page(run, number, page);
     }
 
@@ -260,7 +265,8 @@ impl Scanner {
             self.run = Some(run);
             return;
         }
-        let key_checks = run::head_checks(&self.uuid, run.first, &run.header, &run.head);
+        let key_checks = run::head_checks(&self.uuid, run.first, &run.header, &run.head)
+            || run::mend_table(&self.uuid, run.first, &run.header, &mut run.head);
         let key = key_checks.then(|| run::head_key(&shape, &run.head)).filter(|key| Key::from_encoded(key).is_some());
         let key = key.map(|key| key.to_vec());
         let place = Place::Run { first: run.first, pages: shape.pages() };
@@ -282,6 +288,7 @@ impl Scanner {
                 pages: shape.pages(),
                 key: kept,
                 version: meta.version,
+                expiry: meta.expiry,
             }),
         }
     }
@@ -300,11 +307,14 @@ impl Scanner {
     pub(crate) fn finish(mut self, digest: Option<u64>) -> Found {
         let mut torn_places = Vec::new();
         // Zeroed as well: one half alone, left by the next cut, would look like damage.
-        let mixed = self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable);
+        let mixed = self.mixed.iter().filter(|(sequence, _)| *sequence > self.durable && !canary!("mixed_pages_stay"));
         torn_places.extend(mixed.map(|(_, place)| *place));
         let mut torn = torn_places.len() as u64;
         torn += self.judge_images(&mut torn_places);
         torn += self.judge_runs(&mut torn_places);
+        if canary!("torn_places_stay") {
+            torn_places.clear();
+        }
         let mut found = Found::empty(self.pages);
         found.last_number = self.last_number;
         found.report = RecoveryReport { torn, ..RecoveryReport::default() };
@@ -365,7 +375,7 @@ impl Scanner {
             self.candidates.push(Candidate {
                 key_at,
                 key_len,
-                expiry: 0,
+                expiry: run.expiry,
                 version: run.version,
                 place: Place::Run { first: run.first, pages: run.pages },
                 image: 0,
@@ -403,6 +413,9 @@ impl Scanner {
             }
         });
         candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(b.version.cmp(&a.version)));
+        if canary!("oldest_version_wins") {
+            candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(a.version.cmp(&b.version)));
+        }
         let mut builder = Builder::new();
         let mut last: Option<&[u8]> = None;
         let mut last_damaged = false;
@@ -432,7 +445,8 @@ impl Scanner {
                 digest.run(first);
             }
             found.expiring += u64::from(candidate.expiry != 0);
-            builder.push(key, Entry { place: candidate.place.to_bits(), expiry: candidate.expiry });
+            let expiry = if canary!("expired_record_resurrected") { 0 } else { candidate.expiry };
+            builder.push(key, Entry { place: candidate.place.to_bits(), expiry });
         }
         found.index = DebugTree(builder.finish());
     }

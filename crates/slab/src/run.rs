@@ -4,7 +4,7 @@
 //! bytes `k * 64 KiB ..` of the run; its checksum covers its part of the value (NOTES rule 7), so a value can be checked
 //! and sent slice by slice. Header and checksums are written last, with the group that acknowledges the run.
 
-use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::checksum::{crc32c, seed, turned_bit};
 use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{Key, limits::KEY_BYTES_MAX};
@@ -143,6 +143,30 @@ pub(crate) fn decode_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option
         dead: state == DEAD,
         table_crc,
     })
+}
+
+/// Reads a header of which one bit has turned. Whatever it heads is damaged, but it still says whose it is.
+pub(crate) fn mend_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option<RunHeader> {
+    let magic = Reader::new(bytes).u32().ok()?;
+    if (magic ^ MAGIC).count_ones() > 1 {
+        return None;
+    }
+    let mut bytes: [u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
+    (0..HEADER_BYTES * 8).find_map(|bit| {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let header = decode_header(uuid, place, &bytes);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        header
+    })
+}
+
+/// Turns one bit of the checksums and the key back, if that makes them check: the key is known again.
+pub(crate) fn mend_table(uuid: &[u8; 16], place: u32, header: &RunHeader, head: &mut [u8]) -> bool {
+    let Some(table) = head.get_mut(HEADER_BYTES..header.shape.head_bytes()) else { return false };
+    let crc = crc32c(seed(uuid, u64::from(place), header.sequence), table);
+    let Some((byte, mask)) = turned_bit(crc ^ header.table_crc, table.len()) else { return false };
+    table[byte] ^= mask;
+    true
 }
 
 /// Whether bytes that are no head by their checksum carry a head's magic number.

@@ -218,6 +218,7 @@ fn reply(scan: Scan, effects: &mut Effects) {
     let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| Bound::Excluded(key.clone()));
     let keys_only = scan.request.keys_only;
     let items = scan.items.into_iter().filter_map(|(key, state)| match state {
+        State::Read(record) if is_expired(record.expiry.0, effects) => None,
         State::Read(record) => Some(Item { key, record: Some(record) }),
         _ if keys_only => Some(Item { key, record: None }),
         _ => None,

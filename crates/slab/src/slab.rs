@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::{KEY_BYTES_MAX, PAGE_BYTES, VALUE_BYTES_MAX};
-use stratakv_base::{Corruption, Expiry, Key, Level, Mono};
+use stratakv_base::{Corruption, Expiry, Key, Level, Mono, canary};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
@@ -358,7 +358,7 @@ impl Slab {
     /// Gives an answer that rests on what is shown now, without a change of its own: at power loss once all of that is durable.
     pub(crate) fn answer_when_durable(&mut self, origin: Origin, level: Level, reply: Reply, effects: &mut Effects) {
         let group = self.groups.applied();
-        if level < Level::PowerLoss || group <= self.groups.durable() {
+        if level < Level::PowerLoss || group <= self.groups.durable() || canary!("delete_of_nothing_at_once") {
             return self.answer(origin, reply, effects);
         }
         self.promises.push(Promise { origin, reply, group });

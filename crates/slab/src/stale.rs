@@ -3,7 +3,7 @@
 //! A record that changes class or grows into a run leaves its old copy behind. The copy may be cleared only when the new one is
 //! durable, and a key may be deleted only when all its older copies have been cleared durably: else a crash would bring one back.
 
-use stratakv_base::{Key, Level};
+use stratakv_base::{Key, Level, canary};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error};
 
@@ -25,7 +25,7 @@ impl Slab {
             let copies = self.stale.get(&key);
             let copy = copies.and_then(|copies| copies.iter().find(|copy| copy.place == place));
             let Some(copy) = copy.filter(|copy| copy.clearing == Clearing::Queued) else { continue };
-            if copy.after > self.groups.durable() {
+            if copy.after > self.groups.durable() && !canary!("older_copy_cleared_too_early") {
                 // Without a flush nothing could ever be cleared; one is made when it pays, or when space is short.
                 if self.stale_queue.len() >= COPIES_PER_TURN || !self.space_waiters.is_empty() {
                     self.groups.want(copy.after);
@@ -118,7 +118,9 @@ impl Slab {
     /// The device would not read an older copy: it is still there, so a delete that waits for it fails, and it gives no space to those
     /// who wait for some.
     pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
-        self.set_clearing(key, place, Clearing::Unreadable);
+        if !canary!("space_waiters_are_not_told") {
+            self.set_clearing(key, place, Clearing::Unreadable);
+        }
         if self.pending.get(key).is_some_and(|pending| pending.wait == Some(Wait::Stale)) {
             self.fail_first(key, error, effects);
         }

@@ -4,13 +4,16 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use stratakv_integration::sim::{Search, SlabEngine, search};
+use stratakv_integration::sim::{Search, SlabEngine, search, turn_bits};
 use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
 
 const USAGE: &str = "\
 usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
        sim [--engine slab] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
+
+       sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
+       sim [--engine slab] --flips N                      turn every Nth bit of a small store (1: all)
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
@@ -20,6 +23,11 @@ struct Arguments {
     search: Search,
     seed: Option<u64>,
     trace: bool,
+    canaries: Vec<String>,
+    /// Turn every so manieth bit.
+    flips: Option<usize>,
+    /// For one canary.
+    cpu_seconds: f64,
 }
 
 fn main() -> ExitCode {
@@ -39,6 +47,9 @@ fn arguments() -> Result<Arguments, String> {
         search: Search { from: 0, seeds: u64::MAX, time: 24 * hour, threads: 2 },
         seed: None,
         trace: false,
+        canaries: Vec::new(),
+        flips: None,
+        cpu_seconds: 10.0,
     };
     let mut words = std::env::args().skip(1);
     let mut bounded = false;
@@ -58,6 +69,9 @@ fn arguments() -> Result<Arguments, String> {
             "--threads" => arguments.search.threads = number()?.clamp(1, 64) as usize,
             "--seed" => arguments.seed = Some(number()?),
             "--trace" => arguments.trace = true,
+            "--flips" => arguments.flips = Some(number()?.max(1) as usize),
+            "--cpu-seconds" => arguments.cpu_seconds = number()? as f64,
+            "--canaries" => arguments.canaries = value.split(',').map(str::to_owned).collect(),
             other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
         }
     }
@@ -77,6 +91,17 @@ fn run(arguments: Arguments) -> Result<(), String> {
             Err(failure) => Err(explain(&failure, arguments.trace)),
         };
     }
+    if let Some(step) = arguments.flips {
+        let flips = turn_bits(&SlabEngine, step)?;
+        println!(
+            "{} bits turned at rest and {} in service: opening told of {}, a read of {}, {} did no harm; wrong data 0",
+            flips.at_rest, flips.in_service, flips.told_at_opening, flips.told_by_a_read, flips.harmless
+        );
+        return Ok(());
+    }
+    if !arguments.canaries.is_empty() {
+        return listen_to(&arguments.canaries, arguments.search.from, arguments.cpu_seconds, arguments.trace);
+    }
     let started = Instant::now();
     let (statistics, failure) = search(&SlabEngine, &arguments.search, &|sums, next| {
         let seconds = started.elapsed().as_secs();
@@ -93,6 +118,40 @@ fn run(arguments: Arguments) -> Result<(), String> {
     }
 }
 
+#[cfg(not(feature = "canaries"))]
+fn listen_to(_: &[String], _: u64, _: f64, _: bool) -> Result<(), String> {
+    Err("built without canaries: use `cargo xtask sim --canaries`".into())
+}
+
+#[cfg(feature = "canaries")]
+fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) -> Result<(), String> {
+    use stratakv_integration::sim;
+    let mut caught = 0;
+    println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
+    for name in names {
+        match sim::listen(&SlabEngine, name, from, cpu_seconds_max, script) {
+            Some(found) => {
+                caught += 1;
+                let why: String = found.failure.why.replace('\n', " ").chars().take(150).collect();
+                println!("{name:<40}{:>8}{:>9.3}  {why}", found.seeds, found.cpu_seconds);
+                if script {
+                    println!("{}", found.failure.script());
+                }
+            }
+            None => println!("{name:<40} not caught within {cpu_seconds_max} CPU-seconds"),
+        }
+    }
+    let kept: Vec<(&String, bool)> =
+        names.iter().filter_map(|name| Some((name, sim::still_fails(&SlabEngine, name)?))).collect();
+    for (name, _) in kept.iter().filter(|(_, fails)| !fails) {
+        println!("{name}: the scenario kept of it fails no more: draw another (--trace)");
+        caught -= 1;
+    }
+    println!("{} scenarios of earlier defects fail with their canary", kept.iter().filter(|(_, fails)| *fails).count());
+    println!("{caught} of {} caught", names.len());
+    if caught == names.len() { Ok(()) } else { Err("a canary was not caught".into()) }
+}
+
 fn print(sums: &Statistics) {
     print!("{}", sums.coverage);
     println!(
@@ -104,8 +163,8 @@ fn print(sums: &Statistics) {
         sums.operations, sums.acknowledged, sums.verified
     );
     println!(
-        "injected: {} reads failed, {} stores opened after a repair; after lies: {} would not open, {} keys older unnoticed",
-        sums.failed_reads, sums.repairs, sums.refused, sums.unnoticed
+        "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed",
+        sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed
     );
 }
 

@@ -13,3 +13,4 @@ mod metamorphic;
 mod places;
 mod realdata;
 mod scenarios;
+mod sim;

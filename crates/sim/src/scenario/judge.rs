@@ -58,7 +58,7 @@ impl<E: Engine> World<'_, E> {
         if matches!(error, Error::Full(_)) && (self.setup.capacity_bytes.is_some() || self.errors()) {
             return Ok(());
         }
-        if !self.errors() || !is_injected(error) {
+        if !(self.errors() || self.rotten) || !is_injected(error) {
             return Err(format!("failed: {error}"));
         }
         self.poisoned |= is_poison(error);

@@ -1,0 +1,181 @@
+//! The simulator over the engines: a short search, the scenarios that found defects, and the oracle, seen to fail.
+
+use stratakv_base::canary;
+use stratakv_engine::{
+    Budget, Capabilities, Effects, Error, Io, Message, Opener, Operation, Outcome, Progress, Reply, Room, Shard,
+    ShardId, Statistic, Token, Value,
+};
+use stratakv_integration::sim::ledger::ledger;
+use stratakv_integration::sim::{SlabEngine, turn_bits};
+use stratakv_sim::machine::{Audit, Engine, Opening};
+use stratakv_sim::search::{run_plan, run_seed, shrink};
+use stratakv_slab::{Slab, SlabOpener};
+
+#[test]
+fn seeds_lose_nothing() {
+    for seed in 0..300 {
+        if let Err(failure) = run_seed(&SlabEngine, seed) {
+            panic!("{}", failure.script());
+        }
+    }
+}
+
+/// A seed gives one run: the same requests, faults and answers.
+#[test]
+fn a_seed_gives_the_same_run_every_time() {
+    for seed in 0..40 {
+        let run = || run_seed(&SlabEngine, seed).map(|statistics| format!("{statistics:?}"));
+        assert_eq!(run().ok(), run().ok(), "seed {seed}");
+    }
+}
+
+/// With their canary they fail; `cargo xtask sim --canaries` checks that.
+#[test]
+fn scenarios_that_found_defects_pass() {
+    assert!(!canary!("none"));
+    for found in ledger() {
+        if let Err(why) = run_plan(&SlabEngine, &found.plan) {
+            panic!("{} ({}): {why}", found.what, found.canary);
+        }
+    }
+}
+
+#[test]
+fn a_turned_bit_is_told_or_harmless() {
+    let flips = turn_bits(&SlabEngine, 997).unwrap();
+    assert!(flips.told_at_opening > 0 && flips.told_by_a_read > 0 && flips.harmless > 0, "{flips:?}");
+}
+
+/// `slab` behind somebody who falsifies answers.
+struct Liar(Lie);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Lie {
+    /// The last byte of every seventh value is wrong.
+    Value,
+    /// Every seventh write is acknowledged and thrown away.
+    Write,
+    /// Every seventh operation is never answered.
+    Silence,
+    /// Scans leave out their first item.
+    Scan,
+    /// Versions go down.
+    Version,
+}
+
+struct LyingShard {
+    shard: Slab,
+    lie: Lie,
+    count: u64,
+}
+
+struct LyingOpener(SlabOpener, Lie);
+
+impl Engine for Liar {
+    type Opener = LyingOpener;
+    type Shard = LyingShard;
+    fn opener(&self, opening: &Opening) -> LyingOpener {
+        LyingOpener(SlabEngine.opener(opening), self.0)
+    }
+    fn audit(&self, shard: &LyingShard) -> Audit {
+        SlabEngine.audit(&shard.shard)
+    }
+}
+
+impl Opener for LyingOpener {
+    type Shard = LyingShard;
+    fn start(&mut self, effects: &mut Effects) {
+        self.0.start(effects);
+    }
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        self.0.complete(io, outcome, effects);
+    }
+    fn progress(&self) -> Progress {
+        self.0.progress()
+    }
+    fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+    fn finish(self) -> Result<LyingShard, Error> {
+        self.0.finish().map(|shard| LyingShard { shard, lie: self.1, count: 0 })
+    }
+}
+
+impl LyingShard {
+    fn falsify(&mut self, effects: &mut Effects) {
+        let lie = self.lie;
+        let count = &mut self.count;
+        effects.replies.retain_mut(|(_, reply)| {
+            *count += 1;
+            let seventh = count.is_multiple_of(7);
+            match (lie, reply) {
+                (Lie::Value, Reply::Record(Some(record))) if seventh && !record.value.is_empty() => {
+                    let mut bytes = record.value.to_bytes().to_vec();
+                    if let Some(last) = bytes.last_mut() {
+                        *last ^= 1;
+                    }
+                    record.value = Value::Inline(bytes.into());
+                }
+                (Lie::Scan, Reply::Page { items, .. }) if !items.is_empty() => {
+                    items.remove(0);
+                }
+                (Lie::Version, Reply::Done { version, .. }) if *version > 0 => *version = u64::MAX - *count,
+                (Lie::Silence, _) => return !seventh,
+                _ => {}
+            }
+            true
+        });
+    }
+}
+
+impl Shard for LyingShard {
+    fn capabilities(&self) -> Capabilities {
+        self.shard.capabilities()
+    }
+    fn room(&self) -> Room {
+        self.shard.room()
+    }
+    fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
+        self.count += 1;
+        if self.lie == Lie::Write && self.count.is_multiple_of(7) && matches!(operation, Operation::Write { .. }) {
+            effects.reply(token, Reply::Done { version: self.count, existed: false });
+            return Ok(());
+        }
+        let result = self.shard.accept(token, operation, effects);
+        self.falsify(effects);
+        result
+    }
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        self.shard.complete(io, outcome, effects);
+        self.falsify(effects);
+    }
+    fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects) {
+        self.shard.message(from, message, effects);
+    }
+    fn turn_end(&mut self, budget: Budget, effects: &mut Effects) {
+        self.shard.turn_end(budget, effects);
+    }
+    fn cancel(&mut self, token: Token) {
+        self.shard.cancel(token);
+    }
+    fn close(&mut self, effects: &mut Effects) {
+        self.shard.close(effects);
+    }
+    fn is_closed(&self) -> bool {
+        self.shard.is_closed()
+    }
+    fn statistics(&self, out: &mut Vec<Statistic>) {
+        self.shard.statistics(out);
+    }
+}
+
+#[test]
+fn the_oracle_notices_every_lie() {
+    for lie in [Lie::Value, Lie::Write, Lie::Silence, Lie::Scan, Lie::Version] {
+        let failure = (0..50).find_map(|seed| run_seed(&Liar(lie), seed).err());
+        let Some(failure) = failure else { panic!("{lie:?} is not noticed") };
+        let smallest = shrink(&Liar(lie), &failure, 500);
+        assert!(smallest.plan.steps.len() <= failure.plan.steps.len());
+        assert!(run_plan(&Liar(lie), &smallest.plan).is_err(), "what was cut down still fails");
+    }
+}

@@ -1,0 +1,47 @@
+//! `cargo xtask sim`: builds the simulator, with every assertion on, and runs it. For `--canaries` it is built with the deliberate
+//! defects in it, and told their names as they stand in the sources.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::ci::{cargo, succeed};
+use crate::tidy::Tree;
+
+/// Where the macro is explained, with an example that is no canary.
+const EXPLAINED: &str = "crates/base/src/canary.rs";
+
+pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
+    let mut arguments = arguments.to_vec();
+    let mut command = cargo(root);
+    command.args(["run", "--profile", "sim", "--package", "stratakv-integration", "--bin", "sim"]);
+    if let Some(at) = arguments.iter().position(|argument| argument == "--canaries") {
+        command.args(["--features", "canaries"]);
+        let named = arguments.get(at + 1).is_some_and(|next| !next.starts_with("--"));
+        if !named {
+            let tree = Tree::read(root).map_err(|error| format!("cannot read the repository: {error}"))?;
+            arguments.insert(at + 1, canaries(&tree).into_iter().collect::<Vec<_>>().join(","));
+        }
+    }
+    succeed("sim", command.arg("--").args(arguments))
+}
+
+/// Names in `canary!("…")` anywhere in the product's sources.
+fn canaries(tree: &Tree) -> BTreeSet<String> {
+    let sources = tree.files.iter().filter(|file| file.path.starts_with("crates/") && file.path != EXPLAINED);
+    let names = sources.flat_map(|file| file.text.split("canary!(\"").skip(1));
+    names.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::File;
+
+    #[test]
+    fn a_canary_is_known_by_being_written_down() {
+        let source = "fn f() -> bool { canary!(\"one\") || x && !canary!(\"two\") }";
+        let files = vec![File::new("crates/slab/src/a.rs", source), File::new(EXPLAINED, "canary!(\"example\")")];
+        let names: Vec<String> = canaries(&Tree { files }).into_iter().collect();
+        assert_eq!(names, ["one", "two"]);
+    }
+}
