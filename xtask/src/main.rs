@@ -1,9 +1,10 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | fuzz | sanitize | crash | realdata`.
+//! StrataKV's chores: `cargo xtask ci | tidy | fuzz | sanitize | lab | crash | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 mod ci;
 mod fuzz;
+mod lab;
 mod nightly;
 mod sanitize;
 mod sim;
@@ -21,6 +22,7 @@ usage: cargo xtask COMMAND
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
+  lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; docs/lab.md says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(&repository(), rest),
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
+        "lab" => lab::run(&repository(), rest),
         "crash" | "realdata" => ci::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -7,6 +7,7 @@
 pub mod crash;
 pub mod engine;
 pub mod executor;
+pub mod lab;
 pub mod memcache;
 pub mod packages;
 pub mod place;

@@ -68,6 +68,18 @@ impl Statistics {
     }
 }
 
+/// Runs the world of a seed; the error says what went wrong.
+pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
+
+/// The world of that name: `store` or `server`.
+pub fn by_name(name: &str) -> Option<RunSeed> {
+    match name {
+        "store" => Some(store::run),
+        "server" => Some(server::run),
+        _ => None,
+    }
+}
+
 /// A store's circumstances.
 #[derive(Clone, Copy, Debug)]
 struct Setup {

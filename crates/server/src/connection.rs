@@ -134,6 +134,7 @@ enum Held {
         access: Access,
         writing_bytes: u64,
         reading_bytes: u64,
+        whole: bool,
     },
     Flush {
         delay: i64,
@@ -166,6 +167,7 @@ struct Storing {
 #[derive(Debug)]
 pub(crate) struct Connection {
     parser: Parser,
+    item_bytes_max: u64,
     received: Vec<u8>,
     /// Bytes of `received` already parsed.
     at: usize,
@@ -210,6 +212,7 @@ impl Connection {
     pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>) -> Connection {
         Connection {
             parser: Parser::new(item_bytes_max),
+            item_bytes_max: item_bytes_max as u64,
             received: Vec::new(),
             at: 0,
             receiving: None,
@@ -544,7 +547,8 @@ impl Connection {
         let Ok(key) = Key::new(CollectionId::default(), key) else { return true };
         let answer = Answer::Value { key: key.clone(), cas: rest.cas, touch: rest.touch.is_some() };
         let hash = hash(&key);
-        let reading_bytes = self.first_bytes();
+        let mut reading_bytes = self.first_bytes();
+        let mut whole = false;
         let (operation, access) = match rest.touch {
             None => {
                 context.counters.cmd_get.add(1);
@@ -552,12 +556,20 @@ impl Connection {
             }
             Some(exptime) => {
                 context.counters.cmd_touch.add(1);
-                let update = Update::Touch(expiry(exptime, context.wall));
+                let expiry = expiry(exptime, context.wall);
+                // After it there will be nothing to be asked for again.
+                if expiry.is_past(context.wall) {
+                    (reading_bytes, whole) = (reading_bytes.max(self.item_bytes_max), true);
+                }
+                let update = Update::Touch(expiry);
                 (Operation::Update { key, update, level: context.level }, Access::Write(hash))
             }
         };
         let noreply = false;
-        self.begin(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes }, context)
+        self.begin(
+            Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes, whole },
+            context,
+        )
     }
 
     fn store(&mut self, store: &Store<'_>) {
@@ -602,7 +614,10 @@ impl Connection {
                 Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None }
             }
         };
-        self.begin(Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes: 0 }, context)
+        self.begin(
+            Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes: 0, whole: false },
+            context,
+        )
     }
 
     /// Begins a command, or holds it until what it must wait for is done.
@@ -617,10 +632,10 @@ impl Connection {
             return false;
         }
         match held {
-            Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes } => {
+            Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole } => {
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
-                let pending = Pending { writing_bytes, reading_bytes, ..Pending::new(answer, noreply, access) };
+                let pending = Pending { writing_bytes, reading_bytes, whole, ..Pending::new(answer, noreply, access) };
                 self.submit(Target::Key, 1, operation, pending, context);
             }
             Held::Statistics(which) => {
@@ -707,14 +722,14 @@ fn write(
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
     let operation = Operation::Write { changes: vec![Change { key, expect, kind }], level: context.level, txn: None };
-    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0 })
+    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
 }
 
 fn update_key(key: &[u8], update: Update, answer: Answer, noreply: bool, context: &Context<'_>) -> Option<Held> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
     let operation = Operation::Update { key, update, level: context.level };
-    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0 })
+    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
 }
 
 #[cfg(test)]

@@ -151,6 +151,16 @@ fn a_value_asked_for_again_is_not_overtaken_by_a_later_write_of_its_connection()
     }
 }
 
+/// Found by the metamorphic test: the long value was asked for again after its touch had ended it.
+#[test]
+fn a_touch_into_the_past_still_answers_a_long_value() {
+    let value = "x".repeat(100_000);
+    let sent = format!("set a 3 0 {}\r\n{value}\r\ngat -1 a\r\nget a\r\n", value.len());
+    let bench = Bench::new(sent.as_bytes()).run(&mut Random::new(10), 100_000);
+    let expected = format!("STORED\r\nVALUE a 3 {}\r\n{value}\r\nEND\r\nEND\r\n", value.len());
+    assert!(bench.answer == expected.as_bytes(), "{} bytes", bench.answer.len());
+}
+
 #[test]
 fn a_failed_send_ends_it_and_late_replies_do_no_harm() {
     let mut bench = Bench::new(b"version\r\nget a\r\nget b\r\n");

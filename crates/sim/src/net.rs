@@ -125,7 +125,13 @@ impl Net {
     pub fn write(&mut self, peer: Peer, bytes: &[u8]) -> usize {
         let room = self.pipe_bytes.max(1);
         let connection = &mut self.connections[peer.0];
-        if connection.finished || connection.gone || connection.vanished || connection.is_closed_by_server() {
+        if connection.finished || connection.gone || connection.vanished {
+            return 0;
+        }
+        if connection.is_closed_by_server() {
+            // The answer to this is a reset, which overtakes what was sent before.
+            connection.reset = true;
+            connection.to_client.clear();
             return 0;
         }
         let count = bytes.len().min(room.saturating_sub(connection.to_server.len()));
@@ -409,3 +415,6 @@ fn recv_for_real(socket: Socket, mut buffer: Vec<u8>) -> Progress {
         Err(errno) => Progress::Done(NetOutcome::Recv(buffer, Err(errno.into()))),
     }
 }
+
+#[cfg(test)]
+mod tests;

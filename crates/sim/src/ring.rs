@@ -143,11 +143,8 @@ impl State {
     }
 
     fn step(&mut self) -> bool {
-        if self.random.below(2) == 0 {
-            self.step_disks() || self.step_net()
-        } else {
-            self.step_net() || self.step_disks()
-        }
+        let disks_first = self.random.below(2) == 0;
+        (disks_first && self.step_disks()) || self.step_net() || (!disks_first && self.step_disks())
     }
 
     fn step_disks(&mut self) -> bool {
@@ -277,3 +274,6 @@ impl Drop for SimRing {
         state.rings[self.number].done.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use crate::page::FORMAT;
 use crate::recovery::{Found, Scanner};
 use crate::slab::Slab;
 use crate::space::SEGMENT_PAGES;
-use crate::superblock::{Refusal, Superblock};
+use crate::superblock::{INCARNATIONS_MAX, Refusal, Superblock};
 
 /// Slices read ahead by recovery.
 const AHEAD: usize = 16;
@@ -424,6 +424,16 @@ impl Recovery {
         found.report.read_bytes = self.read_bytes;
         superblock.incarnation = superblock.incarnation.max(found.last_number >> 40);
         superblock.incarnation += u64::from(!canary!("versions_are_reused"));
+        if superblock.incarnation >= INCARNATIONS_MAX && !self.config.read_only {
+            // New versions and sequences would begin again below those on the volume.
+            self.error = Some(Error::Corrupt(Corruption {
+                place: Place { shard: self.config.shard, offset_bytes: 0 },
+                what: "the highest sequence number of the volume",
+                expected: "one that leaves room for more (opened read-only, the records can be saved)".into(),
+                found: found.last_number.to_string(),
+            }));
+            return;
+        }
         superblock.generation += 1;
         superblock.clean = false;
         superblock.digest = 0;

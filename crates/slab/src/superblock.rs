@@ -8,6 +8,10 @@ use crate::page::FORMAT;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"STRSLAB\0");
 const CRC_AT: usize = 88;
+/// Openings for writing that versions and sequences have room for.
+pub(crate) const INCARNATIONS_MAX: u64 = 1 << 24;
+/// Superblock writes; no store gets there.
+const GENERATIONS_MAX: u64 = 1 << 62;
 
 /// What a superblock says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,8 +87,13 @@ impl Superblock {
         if found != *uuid {
             return Some(Err(Refusal::Foreign("it belongs to another store (its UUID differs)".into())));
         }
-        if usable_bytes % PAGE_BYTES as u64 != 0 {
-            return Some(Err(Refusal::Damaged("its size is no multiple of 4096 bytes")));
+        if usable_bytes % PAGE_BYTES as u64 != 0 || usable_bytes < 2 * PAGE_BYTES as u64 {
+            return Some(Err(Refusal::Damaged(
+                "its size is no multiple of 4096 bytes, or has no room for superblocks",
+            )));
+        }
+        if generation >= GENERATIONS_MAX || incarnation >= INCARNATIONS_MAX {
+            return Some(Err(Refusal::Damaged("its counters are beyond what a store can reach")));
         }
         Some(Ok(Superblock { shard, shards, generation, incarnation, usable_bytes, durable, clean, digest }))
     }
@@ -116,6 +125,24 @@ mod tests {
         assert_eq!(Superblock::decode(&[7; 16], &page), Ok(superblock));
         assert!(matches!(Superblock::decode(&[8; 16], &page), Err(Refusal::Foreign(_))));
         assert_eq!(crc32c(0, &page), 0x009D_B5F5, "raise FORMAT when this changes");
+    }
+
+    /// The accounting of a volume without its superblocks did not add up (fuzzer).
+    #[test]
+    fn a_volume_has_room_for_its_superblocks() {
+        let (superblock, mut page) = sample();
+        Superblock { usable_bytes: 4096, ..superblock }.encode(&[7; 16], &mut page);
+        assert!(matches!(Superblock::decode(&[7; 16], &page), Err(Refusal::Damaged(_))));
+    }
+
+    /// Counting on from there overflowed (fuzzer).
+    #[test]
+    fn counters_no_store_can_reach_are_refused() {
+        let (superblock, mut page) = sample();
+        for (generation, incarnation) in [(u64::MAX, 3), (9, u64::MAX), (9, INCARNATIONS_MAX)] {
+            Superblock { generation, incarnation, ..superblock }.encode(&[7; 16], &mut page);
+            assert!(matches!(Superblock::decode(&[7; 16], &page), Err(Refusal::Damaged(_))));
+        }
     }
 
     #[test]

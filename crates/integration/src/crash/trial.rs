@@ -2,8 +2,8 @@
 
 use std::path::Path;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub struct Load {
     stop: Arc<AtomicBool>,
     /// From now on connections may end.
     cut: Arc<AtomicBool>,
+    /// What the first client that stopped has to say.
+    wrong: Arc<OnceLock<String>>,
 }
 
 impl Trial {
@@ -107,9 +109,10 @@ impl Trial {
     /// Sets all clients to work.
     pub fn load(&mut self, served: &Served) -> Load {
         let (stop, cut) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let wrong = Arc::<OnceLock<String>>::default();
         let (protocol, address) = (served.protocol(), served.address());
         let spawn = |mut writer: Writer| {
-            let (stop, cut) = (Arc::clone(&stop), Arc::clone(&cut));
+            let (stop, cut, wrong) = (Arc::clone(&stop), Arc::clone(&cut), Arc::clone(&wrong));
             std::thread::spawn(move || {
                 let outcome = protocol.connect(address).map_err(Failure::Connection);
                 let outcome = outcome.and_then(|mut client: Box<dyn Client>| writer.run(client.as_mut(), &stop));
@@ -120,11 +123,14 @@ impl Trial {
                     }
                     Ok(()) | Err(Failure::Connection(_)) => Ok(()),
                 };
+                if let Err(message) = &outcome {
+                    wrong.get_or_init(|| message.clone());
+                }
                 (writer, outcome)
             })
         };
         let threads = std::mem::take(&mut self.writers).into_iter().map(spawn).collect();
-        Load { threads, shared: Arc::clone(&self.shared), stop, cut }
+        Load { threads, shared: Arc::clone(&self.shared), stop, cut, wrong }
     }
 
     /// Lets clients finish what they are at, all of which must be answered.
@@ -300,7 +306,8 @@ impl Load {
         let deadline = Instant::now() + PROGRESS_TIMEOUT;
         while !holds() {
             if !self.is_well() {
-                return Err(format!("a client stopped before {what}"));
+                let why = self.wrong.get().map_or("it was told to", String::as_str);
+                return Err(format!("a client stopped before {what}: {why}"));
             }
             if Instant::now() > deadline {
                 return Err(format!("waited in vain: {what}"));

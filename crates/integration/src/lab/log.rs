@@ -61,7 +61,8 @@ pub fn parse(log: &[u8]) -> Result<Vec<Entry>, String> {
             entries.push(Entry::Flush);
         }
         if sectors > 0 {
-            let start = sector.checked_mul(sector_bytes as u64).ok_or_else(|| format!("entry {index}: sector {sector}"))?;
+            let start =
+                sector.checked_mul(sector_bytes as u64).ok_or_else(|| format!("entry {index}: sector {sector}"))?;
             entries.push(Entry::Write { at: start, data: at..end, fua: flags & FUA != 0 });
         }
         at = end;
@@ -114,7 +115,17 @@ pub(crate) mod tests {
         for len in 0..log.len() {
             assert!(parse(&log[..len]).is_err(), "{len} of {} bytes", log.len());
         }
-        for (at, value) in [(0, 1), (8, 2), (16, u64::MAX), (24, 0), (24, 513), (512, u64::MAX), (520, u64::MAX), (520, 1 << 55), (528, 1 << 40)] {
+        for (at, value) in [
+            (0, 1),
+            (8, 2),
+            (16, u64::MAX),
+            (24, 0),
+            (24, 513),
+            (512, u64::MAX),
+            (520, u64::MAX),
+            (520, 1 << 55),
+            (528, 1 << 40),
+        ] {
             let mut log = log.clone();
             log[at..at + 8].copy_from_slice(&value.to_le_bytes());
             assert!(parse(&log).is_err(), "{value:#x} at {at}");

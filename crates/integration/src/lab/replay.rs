@@ -18,27 +18,42 @@ pub enum Fate {
     Mixed(u64),
 }
 
+/// What a device says and does not do: to see that the oracle notices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lies {
+    /// So many flushes before a cut did nothing.
+    pub flushes_ignored: usize,
+    /// Writes with FUA are no more durable than others.
+    pub ignores_fua: bool,
+}
+
+impl Lies {
+    /// None.
+    pub fn is_honest(self) -> bool {
+        self == Lies::default()
+    }
+}
+
 /// A device, as durable as its log says up to some entry. Cuts must be asked for in rising order.
 pub struct Replayer<'a> {
     log: &'a [u8],
     entries: &'a [Entry],
     durable: Vec<u8>,
     applied: usize,
-    /// Pretend that so many flushes before a cut, and the FUA of writes since, did nothing.
-    flushes_ignored: usize,
+    lies: Lies,
 }
 
 impl<'a> Replayer<'a> {
-    /// Starts from the device's contents before the log. `flushes_ignored` other than 0 makes a device that lies.
-    pub fn new(base: Vec<u8>, log: &'a [u8], entries: &'a [Entry], flushes_ignored: usize) -> Replayer<'a> {
-        Replayer { log, entries, durable: base, applied: 0, flushes_ignored }
+    /// Starts from the device's contents before the log.
+    pub fn new(base: Vec<u8>, log: &'a [u8], entries: &'a [Entry], lies: Lies) -> Replayer<'a> {
+        Replayer { log, entries, durable: base, applied: 0, lies }
     }
 
     /// The device after a power cut at `cut`: entries before it were complete.
     pub fn cut(&mut self, cut: usize, fate: Fate) -> Vec<u8> {
         let complete = self.entries.get(..cut).unwrap_or(self.entries);
         let flushes = complete.iter().enumerate().rev().filter(|(_, entry)| **entry == Entry::Flush);
-        let flushed = flushes.map(|(index, _)| index).nth(self.flushes_ignored).unwrap_or(0).max(self.applied);
+        let flushed = flushes.map(|(index, _)| index).nth(self.lies.flushes_ignored).unwrap_or(0).max(self.applied);
         for entry in complete.get(self.applied..flushed).unwrap_or_default() {
             apply(&mut self.durable, self.log, entry, |_| true);
         }
@@ -46,7 +61,7 @@ impl<'a> Replayer<'a> {
         let mut device = self.durable.clone();
         let mut random = Random::new(if let Fate::Mixed(seed) = fate { seed } else { 0 });
         for entry in complete.get(flushed..).unwrap_or_default() {
-            let durable = matches!(entry, Entry::Write { fua: true, .. }) && self.flushes_ignored == 0;
+            let durable = matches!(entry, Entry::Write { fua: true, .. }) && !self.lies.ignores_fua;
             match (fate, random.below(3)) {
                 _ if durable => apply(&mut device, self.log, entry, |_| true),
                 (Fate::Kept, _) | (Fate::Mixed(_), 0) => apply(&mut device, self.log, entry, |_| true),
@@ -80,9 +95,13 @@ mod tests {
 
     /// Sectors 0 to 3 after a cut; a write of entry n leaves n + 1.
     fn cut(flushes_ignored: usize, at: usize, fate: Fate) -> Vec<u8> {
+        cut_of(Lies { flushes_ignored, ignores_fua: false }, at, fate)
+    }
+
+    fn cut_of(lies: Lies, at: usize, fate: Fate) -> Vec<u8> {
         let log = log_of(&[(0, 1, 0), (1, 1, 0), (0, 0, 1), (1, 2, 0), (3, 1, 2), (0, 0, 1), (0, 1, 0)]);
         let entries = parse(&log).unwrap();
-        let device = Replayer::new(vec![0; 2048], &log, &entries, flushes_ignored).cut(at, fate);
+        let device = Replayer::new(vec![0; 2048], &log, &entries, lies).cut(at, fate);
         device.chunks(512).map(|sector| sector[0]).collect()
     }
 
@@ -107,6 +126,7 @@ mod tests {
     #[test]
     fn a_device_that_lies_about_flushes_loses_what_they_covered() {
         assert_eq!(cut(1, 3, Fate::Lost), [0, 0, 0, 0]);
-        assert_eq!(cut(1, 6, Fate::Lost), [1, 2, 0, 0]);
+        assert_eq!(cut(1, 6, Fate::Lost), [1, 2, 0, 5], "FUA is no flush");
+        assert_eq!(cut_of(Lies { flushes_ignored: 0, ignores_fua: true }, 5, Fate::Lost), [1, 2, 0, 0]);
     }
 }

@@ -158,7 +158,8 @@ mod tests {
     fn what_is_known_is_the_last_acknowledged_and_the_step_after() {
         let steps: Vec<Step> = (0..5).map(|number| step(3, 0, number)).collect();
         let known = known(3, &[4], 5);
-        let last = |key| steps[..4].iter().rev().find(|step| step.key == key).and_then(|step| step.put).map(|put| put.0);
+        let last =
+            |key| steps[..4].iter().rev().find(|step| step.key == key).and_then(|step| step.put).map(|put| put.0);
         assert!(known.iter().all(|(key, known)| known.acknowledged == last(*key)));
         let in_flight = known.iter().filter(|(_, known)| !known.in_flight.is_empty());
         assert_eq!(in_flight.map(|(key, _)| *key).collect::<Vec<_>>(), [steps[4].key]);

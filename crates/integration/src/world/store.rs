@@ -89,13 +89,14 @@ struct Client {
     asked: BTreeMap<u64, Asked>,
 }
 
-type Future1 = Pin<Box<dyn Future<Output = Reply>>>;
+/// An operation begun as a future.
+type Begun = Pin<Box<dyn Future<Output = Reply>>>;
 
 /// A process and those who use its store.
 struct Life {
     process: Process,
     clients: Vec<Client>,
-    futures: Vec<(usize, Future1)>,
+    futures: Vec<(usize, Begun)>,
 }
 
 impl Run {

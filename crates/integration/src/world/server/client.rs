@@ -45,6 +45,8 @@ pub(super) struct Client {
     to_write: VecDeque<u8>,
     received: Vec<u8>,
     counter: u64,
+    /// Goes on talking after its `quit`.
+    chatters: bool,
 }
 
 impl Client {
@@ -61,6 +63,7 @@ impl Client {
             to_write: VecDeque::new(),
             received: Vec::new(),
             counter: 0,
+            chatters: false,
         }
     }
 
@@ -154,6 +157,10 @@ impl Client {
             let max = [1, 7, 100, 1 << 20][random.below(4) as usize];
             self.read(net, peer, max, random, statistics)?;
         }
+        if self.mood == Mood::Finished && self.chatters && random.below(2) == 0 {
+            // Thrown away; it must not take back answers that are still on their way.
+            net.write(peer, b"get unheard\r\n");
+        }
         if self.mood == Mood::Left && net.is_released(peer) {
             self.lost();
         }
@@ -201,6 +208,7 @@ impl Client {
                 // A word cut short cannot be taken back.
                 return self.leave(net, true);
             }
+            self.chatters = true;
         } else {
             net.finish(peer);
         }
@@ -275,6 +283,7 @@ impl Client {
         self.to_write.clear();
         self.received.clear();
         self.mood = Mood::Good;
+        self.chatters = false;
     }
 
     /// Judges what has arrived, command by command.

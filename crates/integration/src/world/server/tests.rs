@@ -20,24 +20,6 @@ fn a_seed_always_gives_the_same_run() {
     }
 }
 
-#[test]
-fn zz_soak() {
-    let Ok(range) = std::env::var("SOAK") else { return };
-    let (a, b) = range.split_once('-').unwrap();
-    let mut sum = Statistics::default();
-    for seed in a.parse::<u64>().unwrap()..b.parse().unwrap() {
-        let t = std::time::Instant::now();
-        match run(seed) {
-            Ok(statistics) => sum.add(&statistics),
-            Err(why) => println!("seed {seed}: {}", why.chars().take(1500).collect::<String>()),
-        }
-        if t.elapsed().as_millis() > 300 {
-            println!("slow {seed} {:?}", t.elapsed());
-        }
-    }
-    println!("{sum:?}");
-}
-
 /// Two workers; one connection held by the first. Both hear that the server stops, but only the second one acts on it.
 #[test]
 fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() {
@@ -65,4 +47,12 @@ fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() 
     assert!(server.is_over());
     assert!(host.world.with_net(|net, _| net.is_released(late)), "nobody would ever close it");
     assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn zz_one() {
+    let Ok(seed) = std::env::var("ONE") else { return };
+    for seed in seed.split(',') {
+        println!("{seed}: {:?}", run(seed.parse().unwrap()));
+    }
 }

@@ -42,7 +42,7 @@ impl Requests {
     pub(super) fn everything(&self) -> Vec<Operation> {
         let get = |key: &Key| Operation::Get { key: key.clone(), part: RecordPart::Whole };
         let mut all: Vec<Operation> = self.keys.iter().map(get).collect();
-        all.push(page(Bound::Unbounded, Bound::Unbounded, false, 100, false));
+        all.push(page(Bound::Unbounded, Bound::Unbounded, false, 100, 1 << 20, false));
         all
     }
 
@@ -58,7 +58,9 @@ impl Requests {
                 };
                 let (from, to) = (bound(random, &self.keys), bound(random, &self.keys));
                 let items = 1 + random.below(20) as u32;
-                page(from, to, random.below(2) == 0, items, random.below(4) == 0)
+                // Pages that end before they have all items: what other shards have beyond must wait.
+                let bytes_max = [1 << 20, 1 << 20, 60, 10][random.below(4) as usize];
+                page(from, to, random.below(2) == 0, items, bytes_max, random.below(4) == 0)
             }
             _ => self.draw_for_one_shard(random),
         }
@@ -133,6 +135,6 @@ impl Requests {
     }
 }
 
-fn page(from: Bound<Key>, to: Bound<Key>, reverse: bool, items_max: u32, keys_only: bool) -> Operation {
-    Operation::Page(PageRequest { from, to, reverse, keys_only, items_max, bytes_max: 1 << 20, at: None })
+fn page(from: Bound<Key>, to: Bound<Key>, reverse: bool, items_max: u32, bytes_max: u32, keys_only: bool) -> Operation {
+    Operation::Page(PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at: None })
 }

@@ -36,21 +36,3 @@ fn a_disk_that_loses_writes_is_noticed() {
     let lossy = |setup: &mut Setup| setup.chances.lost = 3000;
     assert!((0..20).any(|seed| run_with(seed, lossy, |_| {}).is_err()));
 }
-
-#[test]
-fn zz_soak() {
-    let Ok(range) = std::env::var("SOAK") else { return };
-    let (a, b) = range.split_once('-').unwrap();
-    let mut sum = Statistics::default();
-    for seed in a.parse::<u64>().unwrap()..b.parse().unwrap() {
-        let t = std::time::Instant::now();
-        match run(seed) {
-            Ok(statistics) => sum.add(&statistics),
-            Err(why) => println!("seed {seed}: {}", why.chars().take(6000).collect::<String>()),
-        }
-        if t.elapsed().as_millis() > 300 {
-            println!("slow {seed} {:?}", t.elapsed());
-        }
-    }
-    println!("{sum:?}");
-}

@@ -1,0 +1,212 @@
+//! The emulated machine: its kernel from Debian's archive, this program as its only process, QEMU with a time limit.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A boot that takes longer is ended.
+const BOOT_MAX: Duration = Duration::from_secs(120);
+/// Lines of the console shown when something went wrong.
+const TAIL_LINES: usize = 30;
+
+/// Kernel and first file system.
+pub struct Machine {
+    kernel: PathBuf,
+    initramfs: PathBuf,
+}
+
+impl Machine {
+    /// Fetches what is missing into `cache` and packs this program. `Err` is why there can be no lab here.
+    ///
+    /// # Errors
+    /// QEMU, e2fsprogs or the kernel is not there and cannot be installed.
+    pub fn prepare(cache: &Path) -> Result<Machine, String> {
+        fs::create_dir_all(cache).map_err(|error| format!("cannot make {}: {error}", cache.display()))?;
+        if !["qemu-system-x86_64", "mkfs.ext4", "e2fsck", "debugfs"].iter().all(|name| runs(name)) {
+            install()?;
+        }
+        let kernel = fetch_kernel(cache)?;
+        let initramfs = cache.join("initramfs.cpio");
+        fs::write(&initramfs, pack()?).map_err(|error| format!("cannot write {}: {error}", initramfs.display()))?;
+        Ok(Machine { kernel, initramfs })
+    }
+
+    /// Boots with the given drives and words for process 1; returns what it said at its end.
+    ///
+    /// # Errors
+    /// It did not end in order within two minutes: the console's last lines.
+    pub fn boot(&self, drives: &[String], words: &str) -> Result<String, String> {
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args([
+            "-M",
+            "q35,accel=tcg",
+            "-smp",
+            "1",
+            "-m",
+            "512M",
+            "-cpu",
+            "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt",
+        ]);
+        command.args(["-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"]);
+        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
+        let kernel_words = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on nowatchdog \
+                            rcupdate.rcu_cpu_stall_suppress=1 no_timer_check";
+        command.args(["-append", &format!("{kernel_words} -- {words}")]).args(drives);
+        let said = run_for(&mut command, BOOT_MAX)?;
+        match said.lines().find_map(|line| line.split_once("lab: done: ")) {
+            Some((_, message)) => Ok(message.trim().to_owned()),
+            None => Err(format!("the guest did not finish its task; the console's end:\n{}", tail(&said))),
+        }
+    }
+}
+
+/// Runs a command to its end, with both its outputs as one text; ends it after `limit`.
+fn run_for(command: &mut Command, limit: Duration) -> Result<String, String> {
+    let started = Instant::now();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    let read = |mut from: Box<dyn Read + Send>| {
+        thread::spawn(move || {
+            let mut said = Vec::new();
+            let _ = from.read_to_end(&mut said);
+            String::from_utf8_lossy(&said).into_owned()
+        })
+    };
+    let outputs =
+        [child.stdout.take().map(|pipe| read(Box::new(pipe))), child.stderr.take().map(|pipe| read(Box::new(pipe)))];
+    let in_time = loop {
+        match child.try_wait() {
+            Ok(Some(_)) => break true,
+            Ok(None) if started.elapsed() < limit => thread::sleep(Duration::from_millis(20)),
+            _ => break false,
+        }
+    };
+    if !in_time {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let said: String = outputs.into_iter().flatten().filter_map(|thread| thread.join().ok()).collect();
+    if in_time { Ok(said) } else { Err(format!("not done after {limit:?}; the console's end:\n{}", tail(&said))) }
+}
+
+fn tail(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+fn runs(program: &str) -> bool {
+    find(program).is_some()
+}
+
+/// A program's path; those of the administrator are found too.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Runs a tool for at most five minutes.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn tool(program: &str, arguments: &[&str], folder: &Path) -> Result<Output, String> {
+    let path = find(program).ok_or_else(|| format!("{program} is not installed"))?;
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "300"]).arg(path).args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command.output().map_err(|error| format!("cannot start {program}: {error}"))
+}
+
+fn succeed(program: &str, arguments: &[&str], folder: &Path) -> Result<String, String> {
+    let output = tool(program, arguments, folder)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{program} {} failed: {}", arguments.join(" "), said.lines().last().unwrap_or("it says nothing")))
+}
+
+fn install() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("install qemu-system-x86 and e2fsprogs first: this is not root, who could".into());
+    }
+    let root = Path::new("/");
+    succeed("apt-get", &["update", "-q"], root)?;
+    succeed("apt-get", &["install", "-q", "-y", "--no-install-recommends", "qemu-system-x86", "e2fsprogs"], root)?;
+    Ok(())
+}
+
+/// The kernel for virtual machines: NVMe, ext4 and io_uring are built in, so no modules are needed.
+fn fetch_kernel(cache: &Path) -> Result<PathBuf, String> {
+    let installed = || {
+        let entries = fs::read_dir(cache.join("kernel/boot")).ok()?;
+        let mut names = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        names.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz")))
+    };
+    if let Some(kernel) = installed() {
+        return Ok(kernel);
+    }
+    let depends = succeed("apt-cache", &["depends", "linux-image-cloud-amd64"], cache)?;
+    let package = depends.lines().find_map(|line| Some(line.trim().strip_prefix("Depends: ")?.to_owned()));
+    let package = package.ok_or("apt-cache knows no linux-image-cloud-amd64: this is not Debian on x86-64")?;
+    succeed("apt-get", &["download", "-q", &package], cache)?;
+    let entries = fs::read_dir(cache).map_err(|error| error.to_string())?;
+    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let archive =
+        paths.find(|path| path.extension().is_some_and(|ending| ending == "deb")).ok_or("apt-get left no package")?;
+    succeed("dpkg", &["-x", &archive.to_string_lossy(), "kernel"], cache)?;
+    let _ = fs::remove_file(&archive);
+    installed().ok_or_else(|| format!("{package} holds no kernel"))
+}
+
+/// This program, the libraries it needs, and a console, as a `newc` archive.
+fn pack() -> Result<Vec<u8>, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let needs = succeed("ldd", &[&program.to_string_lossy()], Path::new("/"))?;
+    let libraries = needs.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let mut archive = Archive::default();
+    for folder in ["dev", "proc", "sys", "data"] {
+        archive.add(folder, 0o040_755, (0, 0), &[]);
+    }
+    archive.add("dev/console", 0o020_600, (5, 1), &[]);
+    for library in libraries {
+        let mut so_far = PathBuf::new();
+        let path = Path::new(library.trim_start_matches('/'));
+        for part in path.parent().into_iter().flat_map(Path::components) {
+            so_far.push(part);
+            archive.add(&so_far.to_string_lossy(), 0o040_755, (0, 0), &[]);
+        }
+        let bytes = fs::read(library).map_err(|error| format!("cannot read {library}: {error}"))?;
+        archive.add(&path.to_string_lossy(), 0o100_755, (0, 0), &bytes);
+    }
+    let bytes = fs::read(&program).map_err(|error| format!("cannot read {}: {error}", program.display()))?;
+    archive.add("init", 0o100_755, (0, 0), &bytes);
+    archive.add("TRAILER!!!", 0, (0, 0), &[]);
+    Ok(archive.bytes)
+}
+
+#[derive(Default)]
+struct Archive {
+    bytes: Vec<u8>,
+    entries: u32,
+}
+
+impl Archive {
+    fn add(&mut self, name: &str, mode: u32, device: (u32, u32), data: &[u8]) {
+        self.entries += 1;
+        let fields =
+            [self.entries, mode, 0, 0, 1, 0, data.len() as u32, 0, 0, device.0, device.1, name.len() as u32 + 1, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for field in fields {
+            self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        self.bytes.extend_from_slice(data);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}

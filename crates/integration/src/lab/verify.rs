@@ -1,0 +1,103 @@
+//! After a power cut: the file system replays its journal, the store is taken out, checked, opened and compared.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use stratakv::{Error, Level, Options, ScanOptions};
+
+use super::machine::tool;
+use super::workload::{self, Known};
+use crate::value;
+
+/// Where the contents of cut devices are looked at.
+pub struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    /// A bench in memory if there is room for it: nothing on it must survive anything.
+    ///
+    /// # Errors
+    /// No temporary folder can be made.
+    pub fn new() -> Result<Bench, String> {
+        let memory = Path::new("/dev/shm");
+        let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        Ok(Bench { folder: made.map_err(|error| format!("cannot make a temporary folder: {error}"))? })
+    }
+
+    /// Compares a device with what is known; returns how many keys were compared.
+    ///
+    /// # Errors
+    /// What is lost, torn, or there although nobody wrote it; or that the store does not open.
+    pub fn verify(&self, device: &[u8], known: &BTreeMap<u64, Known>) -> Result<u64, String> {
+        let none_acknowledged = known.values().all(|known| known.acknowledged.is_none());
+        let store = self.extract(device)?;
+        let checked = match stratakv::check(&store, None) {
+            // Cut off while it was being created.
+            Err(Error::NotFound { .. }) if none_acknowledged => return Ok(0),
+            checked => checked.map_err(|error| format!("check: {error}"))?,
+        };
+        // Before the superblocks are repaired by opening, one copy may be torn: a cut in the middle of its write.
+        let damage: Vec<&String> =
+            checked.damage.iter().filter(|damage| !damage.contains("copy of the superblock")).collect();
+        if !damage.is_empty() || !checked.mistakes.is_empty() {
+            return Err(format!("check: damage {damage:?}, mistakes {:?}", checked.mistakes));
+        }
+        let compared = compare(&store, known)?;
+        let report = stratakv::check(&store, None).map_err(|error| format!("check after recovery: {error}"))?;
+        if report.is_sound() { Ok(compared) } else { Err(format!("check after recovery: {report:?}")) }
+    }
+
+    /// The store's directory as the file system of `device` shows it after the journal was replayed.
+    fn extract(&self, device: &[u8]) -> Result<PathBuf, String> {
+        let folder = self.folder.path();
+        let (image, store) = (folder.join("device.img"), folder.join("store"));
+        let _ = fs::remove_dir_all(&store);
+        write_sparse(&image, device).map_err(|error| format!("cannot write {}: {error}", image.display()))?;
+        let replayed = tool("e2fsck", &["-y", "-E", "journal_only", "device.img"], folder)?;
+        if replayed.status.code().is_none_or(|code| code > 1) {
+            return Err(format!("the file system's journal: {}", String::from_utf8_lossy(&replayed.stderr)));
+        }
+        tool("debugfs", &["-R", "rdump /store .", "device.img"], folder)?;
+        fs::create_dir_all(&store).map_err(|error| error.to_string())?;
+        Ok(store)
+    }
+}
+
+/// Writes only what is not zero.
+fn write_sparse(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    file.set_len(bytes.len() as u64)?;
+    for (index, chunk) in bytes.chunks(64 << 10).enumerate() {
+        if chunk.iter().any(|byte| *byte != 0) {
+            file.write_all_at(chunk, (index * (64 << 10)) as u64)?;
+        }
+    }
+    Ok(())
+}
+
+fn compare(store: &Path, known: &BTreeMap<u64, Known>) -> Result<u64, String> {
+    // The bench may be memory; what recovery does is the same at every level.
+    let options = Options::new().create(false).memory_bytes(64 << 20).level(Level::ProcessCrash).cores(1);
+    let store = options.open(store).map_err(|error| format!("open: {error}"))?;
+    let mut left: BTreeMap<String, (u64, &Known)> =
+        known.iter().map(|(key, known)| (workload::name(*key), (*key, known))).collect();
+    for item in store.scan(ScanOptions::all()) {
+        let (name, record) = item.map_err(|error| format!("scan: {error}"))?;
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let (key, known) = left.remove(&name).ok_or_else(|| format!("{name}: nobody wrote it"))?;
+        let found = value::decode(key, &record.to_bytes()).map_err(|why| format!("{name}: {why}"))?;
+        if !known.may_be(Some(found)) {
+            return Err(format!("{name}: found {found}, known {known:?}"));
+        }
+    }
+    for (name, (_, known)) in left {
+        if !known.may_be(None) {
+            return Err(format!("{name}: lost; known {known:?}"));
+        }
+    }
+    store.close().map_err(|error| error.to_string())?;
+    Ok(known.len() as u64)
+}
