@@ -199,6 +199,9 @@ pub struct Generator {
 impl Generator {
     /// The scenario of a seed.
     pub fn plan(seed: u64) -> Plan {
+        if seed % 256 == 255 {
+            return Generator::crowded(seed);
+        }
         let mut random = Random::new(seed ^ 0x5151_0CEA_0000_0001);
         let setup = setup(&mut random);
         // Mostly small values: a crash costs what it reads.
@@ -231,6 +234,37 @@ impl Generator {
         let lives = if restless { 6 + generator.random.below(24) } else { 3 + generator.random.below(8) };
         for _ in 0..lives {
             generator.life(restless, &mut steps);
+        }
+        Plan { setup, steps }
+    }
+
+    /// More records than the cache holds: pages are evicted and read again while they change.
+    fn crowded(seed: u64) -> Plan {
+        let mut random = Random::new(seed ^ 0xC0_DED0);
+        let (keys, disk_bytes) = (1200, 48 << 20);
+        let chances = Chances { delay: random.below(3000) as u16, ..Chances::default() };
+        let setup = Setup {
+            regime: Regime::Crashes,
+            capacity_bytes: None,
+            disk_bytes,
+            volatile_cache: random.below(6) > 0,
+            memory_bytes: 2 << 20,
+            depth: [4, 32][random.below(2) as usize],
+            keys,
+            chances,
+        };
+        let weights = [30, 3, 4, 2, 1, 2, 16, 1, 1, 1, 0, 1];
+        let value_bytes_max = [4_000, 4_000, 150_000][random.below(3) as usize];
+        let mut generator = Generator { random, weights, value_bytes_max, usual_bytes: Some(2_000), casual: 20, keys };
+        let mut steps = Vec::new();
+        for _ in 0..2 {
+            for _ in 0..300 + generator.random.below(300) {
+                for _ in 0..generator.random.below(12) {
+                    steps.push(Step::Submit(generator.request()));
+                }
+                steps.push(Step::Turn { completions: generator.random.below(12) as u8, seed: generator.seed() });
+            }
+            steps.push(Step::Crash(generator.crash()));
         }
         Plan { setup, steps }
     }

@@ -323,10 +323,10 @@ impl<'e, E: Engine> World<'e, E> {
         let chances = self.setup.chances;
         let quiet = Chances { delay: chances.delay, ..Chances::default() };
         self.machine.disk.set_chances(quiet);
-        for key in 0..self.histories.len() {
+        for (key, from) in from.iter().enumerate() {
             let operation = Operation::Get { key: requests::key(key as u16), part: RecordPart::Whole };
             let reply = self.ask(operation, random)?;
-            self.compare_key(key, from[key], reply)?;
+            self.compare_key(key, *from, reply)?;
         }
         if random.below(4) == 0 {
             let wall = self.machine.now().wall;

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
-use stratakv_base::{Corruption, Key};
-use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token};
+use stratakv_base::{Corruption, Key, canary};
+use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 
 use crate::place::Place;
 use crate::read::Waiter;
@@ -204,6 +204,19 @@ impl Slab {
             *state = State::Read(record);
         }
         self.step_scan(number, effects);
+    }
+
+    /// There is no block left to read into: values of pages under construction give theirs back, as copies, or scans could wait for
+    /// one another for ever.
+    pub(crate) fn give_back_blocks(&mut self) {
+        for (_, state) in self.scans.active.values_mut().flat_map(|scan| &mut scan.items) {
+            if let State::Read(record) = state
+                && !canary!("scans_keep_their_blocks")
+                && let Value::Blocks { .. } = record.value
+            {
+                record.value = Value::Inline(record.value.to_bytes());
+            }
+        }
     }
 
     /// An item cannot be read: the scan fails.

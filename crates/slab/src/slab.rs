@@ -488,6 +488,7 @@ impl Shard for Slab {
                     || !self.run_writes.is_idle()
                     || self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Stale)));
         if starved && effects.requests.is_empty() {
+            self.give_back_blocks();
             // Every block is lent out, to replies on their way: ask again soon.
             effects.wake_at(Mono(effects.now().mono.0 + 1_000_000));
         }

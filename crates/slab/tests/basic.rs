@@ -3,8 +3,10 @@
 #[expect(dead_code, reason = "each test binary uses its part of the harness")]
 mod harness;
 
+use bytes::Bytes;
 use harness::*;
-use stratakv_engine::Reply;
+use stratakv_base::{Expiry, Level};
+use stratakv_engine::{ChangeKind, Expect, Reply, Shard, Unmet};
 
 const MEMORY: u64 = 8 << 20;
 
@@ -39,4 +41,34 @@ fn values_of_every_size_survive_overwriting_closing_and_reopening() {
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!((report.records, report.run_pages, report.limbo_pages), (0, 0, 0));
+}
+
+#[test]
+fn unmet_is_named() {
+    let mut machine = Machine::create(5, 1 << 30, 4 << 20, None);
+    let put = |expect| {
+        let kind = ChangeKind::Put { value: Bytes::from_static(b"v"), flags: 0, expiry: Expiry::NEVER };
+        harness::write(b"k", expect, kind, Level::PowerLoss)
+    };
+    assert!(matches!(machine.run(put(Expect::Present)), Reply::Unmet(Unmet::Absent)));
+    let Reply::Done { version, existed: false } = machine.run(put(Expect::Absent)) else { panic!() };
+    let present = machine.run(put(Expect::Absent));
+    assert!(matches!(present, Reply::Unmet(Unmet::Present { version: found }) if found == version));
+    let other = machine.run(put(Expect::Version(version + 1)));
+    assert!(matches!(other, Reply::Unmet(Unmet::Version { found }) if found == version));
+    assert!(matches!(machine.run(put(Expect::Version(version))), Reply::Done { existed: true, .. }));
+    machine.settle();
+    assert!(machine.slab.statistics_sum("records") == 1);
+}
+
+trait Sum {
+    fn statistics_sum(&self, name: &str) -> u64;
+}
+
+impl Sum for stratakv_slab::Slab {
+    fn statistics_sum(&self, name: &str) -> u64 {
+        let mut all = Vec::new();
+        self.statistics(&mut all);
+        all.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
+    }
 }

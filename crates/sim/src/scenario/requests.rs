@@ -147,7 +147,7 @@ impl<E: Engine> World<'_, E> {
     }
 
     fn put(&mut self, request: &Request, value: Bytes, expect: Condition, ttl: u32) -> Result<(), String> {
-        let flags = if self.counter % 3 == 0 { self.counter } else { 0 };
+        let flags = if self.counter.is_multiple_of(3) { self.counter } else { 0 };
         let expiry = self.expiry(ttl);
         let after = Some(Held { value: value.clone(), flags, expiry });
         let certain = self.histories[usize::from(request.key)].is_certain();
