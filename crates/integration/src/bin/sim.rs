@@ -154,6 +154,11 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
 
 fn print(sums: &Statistics) {
     print!("{}", sums.coverage);
+    let rare = sums.coverage.pairs_below(1000);
+    println!("request × fault pairs met fewer than 1,000 times: {}", rare.len());
+    for (call, fault, times) in rare {
+        println!("  {call:?} × {fault:?}: {times}");
+    }
     println!(
         "{} scenarios, {} power cuts and {} kills; ended in recovery {} / {} / {} (depth 1, 2, 3)",
         sums.scenarios, sums.power_cuts, sums.kills, sums.in_recovery[0], sums.in_recovery[1], sums.in_recovery[2]

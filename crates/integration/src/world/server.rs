@@ -175,7 +175,7 @@ impl Run {
             }
             let Run { host, clients, statistics, .. } = self;
             for client in clients {
-                host.world.with_net(|net, net_random| client.act(net, net_random, statistics))?;
+                busy |= host.world.with_net(|net, net_random| client.act(net, net_random, statistics))?;
             }
             // A long answer through a narrow pipe takes its time; it is another thing when nothing moves.
             idle = if self.statistics.answered > before { 0 } else { idle + if busy { 1 } else { 50 } };

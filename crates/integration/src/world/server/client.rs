@@ -135,7 +135,7 @@ impl Client {
         format!("client-{}-key-{key}", self.number)
     }
 
-    /// Writes some of what it has to say, reads some of what has come.
+    /// Writes some of what it has to say, reads some of what has come. Says whether it heard anything.
     ///
     /// # Errors
     /// An answer is wrong, or the server closed without reason.
@@ -144,8 +144,9 @@ impl Client {
         net: &mut Net,
         random: &mut Random,
         statistics: &mut Statistics,
-    ) -> Result<(), String> {
-        let Some(peer) = self.peer else { return Ok(()) };
+    ) -> Result<bool, String> {
+        let Some(peer) = self.peer else { return Ok(false) };
+        let before = self.heard;
         if matches!(self.mood, Mood::Good | Mood::Deaf) && !self.to_write.is_empty() {
             let count = 1 + random.below(self.to_write.len() as u64) as usize;
             let count = [1, count, self.to_write.len()][random.below(3) as usize];
@@ -164,7 +165,7 @@ impl Client {
         if self.mood == Mood::Left && net.is_released(peer) {
             self.lost();
         }
-        Ok(())
+        Ok(self.heard > before)
     }
 
     fn read(
