@@ -4,6 +4,9 @@
 //!
 //! A scenario ([`plan`]) is data: operations, turns, crashes. [`scenario`] runs it on a [`machine`] (the real code of an engine, its [`disk`], its
 //! clock) and judges every answer by the [`model`]. [`search`] runs many and cuts a failure down; [`coverage`] counts what was tried.
+//!
+//! Above single shards, [`ring`] and [`net`] carry the real runtime, store and server, with several threads' worth of them turned by one; what overlapping
+//! clients saw is judged by [`linearizability`].
 #![forbid(unsafe_code)]
 
 pub mod coverage;

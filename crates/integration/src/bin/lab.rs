@@ -1,6 +1,7 @@
 //! `cargo xtask lab`: power cuts and I/O errors under a real kernel, in QEMU. As process 1 of a machine it is the guest.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -62,6 +63,8 @@ fn arguments(words: &[String]) -> Result<Plan, String> {
 fn lab(plan: &Plan) -> Result<(), String> {
     let started = Instant::now();
     let cache = cache()?;
+    let lock = File::create(cache.join("LOCK")).and_then(|file| file.lock().map(|()| file));
+    let _one_at_a_time = lock.map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
     let machine = match Machine::prepare(&cache) {
         Ok(machine) => machine,
         Err(why) => {
@@ -101,5 +104,7 @@ fn lab(plan: &Plan) -> Result<(), String> {
 fn cache() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let target = program.ancestors().nth(2).ok_or("this program lies in no target folder")?;
-    Ok(target.join("lab"))
+    let cache = target.join("lab");
+    std::fs::create_dir_all(&cache).map_err(|error| format!("cannot make {}: {error}", cache.display()))?;
+    Ok(cache)
 }

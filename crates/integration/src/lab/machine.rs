@@ -24,7 +24,6 @@ impl Machine {
     /// # Errors
     /// QEMU, e2fsprogs or the kernel is not there and cannot be installed.
     pub fn prepare(cache: &Path) -> Result<Machine, String> {
-        fs::create_dir_all(cache).map_err(|error| format!("cannot make {}: {error}", cache.display()))?;
         if !["qemu-system-x86_64", "mkfs.ext4", "e2fsck", "debugfs"].iter().all(|name| runs(name)) {
             install()?;
         }

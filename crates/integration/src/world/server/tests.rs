@@ -48,11 +48,3 @@ fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() 
     assert!(host.world.with_net(|net, _| net.is_released(late)), "nobody would ever close it");
     assert_eq!(server.connections(), 0);
 }
-
-#[test]
-fn zz_one() {
-    let Ok(seed) = std::env::var("ONE") else { return };
-    for seed in seed.split(',') {
-        println!("{seed}: {:?}", run(seed.parse().unwrap()));
-    }
-}
