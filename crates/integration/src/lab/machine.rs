@@ -209,3 +209,25 @@ impl Archive {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_hangs_is_ended() {
+        let outcome = run_for(Command::new("sleep").arg("600"), Duration::from_millis(50));
+        assert!(outcome.is_err_and(|message| message.starts_with("not done after 50ms")));
+        assert_eq!(run_for(Command::new("echo").arg("lab"), BOOT_MAX), Ok("lab\n".to_owned()));
+    }
+
+    #[test]
+    fn entries_of_the_archive_are_aligned() {
+        let mut archive = Archive::default();
+        archive.add("init", 0o100_755, (0, 0), b"12345");
+        archive.add("TRAILER!!!", 0, (0, 0), &[]);
+        let second = archive.bytes.windows(6).rposition(|bytes| bytes == b"070701");
+        assert_eq!(second, Some(110 + 6 + 8), "header and name, data, each to a multiple of 4");
+        assert_eq!(archive.bytes.get(54..62), Some(&b"00000005"[..]), "the length");
+    }
+}

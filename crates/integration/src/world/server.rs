@@ -22,10 +22,15 @@ const IDLE_ROUNDS_MAX: u32 = 4_000;
 /// # Errors
 /// What the server did wrong.
 pub fn run(seed: u64) -> Result<Statistics, String> {
+    run_with(seed, |_| {})
+}
+
+fn run_with(seed: u64, change: fn(&mut Setup)) -> Result<Statistics, String> {
     let mut random = Random::new(seed ^ 0x5E4F_E400_0000_0001);
     let mut setup = Setup::draw(&mut random);
     // No command fails for want of space: every answer is known.
     setup.capacity_bytes = 16 << 20;
+    change(&mut setup);
     let host = Host::new(setup, random.next_u64());
     host.world.with_net(|net, _| {
         net.pipe_bytes = [16, 100, 1500, 20_000, 100_000][random.below(5) as usize];

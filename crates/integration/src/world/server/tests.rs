@@ -20,6 +20,13 @@ fn a_seed_always_gives_the_same_run() {
     }
 }
 
+/// The oracle is seen to fail.
+#[test]
+fn a_disk_that_loses_writes_is_noticed() {
+    let lossy = |setup: &mut Setup| setup.chances.lost = 3000;
+    assert!((0..20).any(|seed| run_with(seed, lossy).is_err()));
+}
+
 /// Two workers; one connection held by the first. Both hear that the server stops, but only the second one acts on it.
 #[test]
 fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() {
