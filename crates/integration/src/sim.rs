@@ -104,7 +104,7 @@ pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64
 #[cfg(feature = "canaries")]
 pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {
     stratakv_base::canary::release(Some(name));
-    let mut kept = ledger::ledger().into_iter().filter(|found| found.canary == name).peekable();
+    let mut kept = ledger::ledger().into_iter().filter(|found| found.canary == Some(name)).peekable();
     let any = kept.peek().is_some();
     let fail = kept.all(|found| stratakv_sim::search::run_plan(engine, &found.plan).is_err());
     stratakv_base::canary::release(None);

@@ -80,6 +80,10 @@ impl Slab {
 
     /// Clears one older copy: its slot in a dirty image, or its run's first page.
     pub(crate) fn clear_copy(&mut self, key: &Key, place: Place, effects: &mut Effects) {
+        if self.poisoned.is_some() {
+            // Nothing is written any more: a dirty image would keep the shard from closing.
+            return;
+        }
         self.set_clearing(key, place, Clearing::Requested);
         match place {
             Place::Slot { logical, slot } => match self.ensure_dirty(logical, effects) {

@@ -6,8 +6,8 @@ use stratakv_sim::plan::{Condition::*, Crash, Plan, Regime::*, Request, Setup, S
 
 /// A defect that was found and mended.
 pub struct Found {
-    /// The canary that brings it back.
-    pub canary: &'static str,
+    /// The canary that brings it back; `None` where only long searches find it.
+    pub canary: Option<&'static str>,
     /// What went wrong.
     pub what: &'static str,
     /// How it showed.
@@ -18,7 +18,7 @@ pub struct Found {
 pub fn ledger() -> Vec<Found> {
     vec![
         Found {
-            canary: "delete_of_nothing_at_once",
+            canary: Some("delete_of_nothing_at_once"),
             what: "A delete of an absent key, acknowledged at power_loss, rested on a delete that was not durable: the key came back.",
             plan: Plan {
                 setup: Setup {
@@ -35,7 +35,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: "run_head_before_an_old_trailer",
+            canary: Some("run_head_before_an_old_trailer"),
             what: "A cut-off run left its head before the trailer of an older image; a later cut brought the head to light as damage.",
             plan: Plan {
                 setup: Setup {
@@ -52,7 +52,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: "space_waiters_are_not_told",
+            canary: Some("space_waiters_are_not_told"),
             what: "A write waited for space for ever when an older copy could not be read.",
             plan: Plan {
                 setup: Setup {
@@ -69,7 +69,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: "stale_run_passes",
+            canary: Some("stale_run_passes"),
             what: "An older large value of the same key at the same place passed every check.",
             plan: Plan {
                 setup: Setup {
@@ -86,7 +86,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: "damaged_keys_are_forgotten",
+            canary: Some("damaged_keys_are_forgotten"),
             what: "One turned bit in a key made its record absent instead of damaged.",
             plan: Plan {
                 setup: Setup {
@@ -103,7 +103,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: "mixed_pages_stay",
+            canary: Some("mixed_pages_stay"),
             what: "A page torn between two images was left so; its front half, seen alone after a later cut, was taken for damage.",
             plan: Plan {
                 setup: Setup {
@@ -120,7 +120,7 @@ pub fn ledger() -> Vec<Found> {
             },
         },
         Found {
-            canary: "damage_is_rolled_back",
+            canary: Some("damage_is_rolled_back"),
             what: "A damaged record gave way to an older intact copy, silently.",
             plan: Plan {
                 setup: Setup {
@@ -134,6 +134,23 @@ pub fn ledger() -> Vec<Found> {
                     chances: Chances { ..Chances::default() },
                 },
                 steps: damage_is_rolled_back(),
+            },
+        },
+        Found {
+            canary: None,
+            what: "A volume that had failed never closed, when an older copy was to be cleared after the failure.",
+            plan: Plan {
+                setup: Setup {
+                    regime: Errors,
+                    capacity_bytes: Some(262144),
+                    disk_bytes: 294912,
+                    volatile_cache: true,
+                    memory_bytes: 4194304,
+                    depth: 1,
+                    keys: 2,
+                    chances: Chances { read_error: 1500, write_error: 1000, flush_error: 312, ..Chances::default() },
+                },
+                steps: a_failed_volume_closes(),
             },
         },
     ]
@@ -378,5 +395,23 @@ fn damage_is_rolled_back() -> Vec<Step> {
         submit(1, Put { len: 44, expect: SameVersion, ttl: 1000 }, false),
         Close { seed: 1709778360 },
         crash(true, [None, None, None], 2509456453, true),
+    ]
+}
+
+fn a_failed_volume_closes() -> Vec<Step> {
+    vec![
+        submit(0, Put { len: 955, expect: Any, ttl: 0 }, false),
+        submit(1, Put { len: 1074, expect: Any, ttl: 0 }, false),
+        turn(0, 1335342973),
+        submit(1, Put { len: 15, expect: Any, ttl: 0 }, false),
+        submit(0, Put { len: 167, expect: Any, ttl: 1 }, false),
+        turn(1, 1921596695),
+        submit(1, Put { len: 147, expect: Any, ttl: 0 }, false),
+        turn(1, 4001978057),
+        turn(1, 2952041142),
+        turn(1, 2637317102),
+        crash(true, [Some(6), Some(1), Some(5)], 3008591219, true),
+        turn(2, 3763137133),
+        Close { seed: 3958478218 },
     ]
 }
