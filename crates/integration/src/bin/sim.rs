@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use stratakv_integration::sim::{Search, SlabEngine, search, turn_bits};
+use stratakv_integration::world::{self, RunSeed, by_name};
 use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
 
@@ -12,6 +13,7 @@ const USAGE: &str = "\
 usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
        sim [--engine slab] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
+       sim --world store|server --seeds N [--from SEED]   the same for a whole store, or a server with its clients
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
        sim [--engine slab] --flips N                      turn every Nth bit of a small store (1: all)
 
@@ -24,6 +26,8 @@ struct Arguments {
     seed: Option<u64>,
     trace: bool,
     canaries: Vec<String>,
+    /// Not one shard, but a whole store or server.
+    world: Option<RunSeed>,
     /// Turn every so manieth bit.
     flips: Option<usize>,
     /// For one canary.
@@ -48,6 +52,7 @@ fn arguments() -> Result<Arguments, String> {
         seed: None,
         trace: false,
         canaries: Vec::new(),
+        world: None,
         flips: None,
         cpu_seconds: 10.0,
     };
@@ -61,6 +66,13 @@ fn arguments() -> Result<Arguments, String> {
         let value = words.next().ok_or_else(|| format!("{word} needs a value\n\n{USAGE}"))?;
         let number = || value.parse::<u64>().map_err(|_| format!("{word} needs a number, not `{value}`"));
         match word.as_str() {
+            "--world" if value == "shard" => {}
+            "--world" => {
+                arguments.world = Some(
+                    by_name(&value)
+                        .ok_or_else(|| format!("there is no world `{value}`; known: shard, store, server"))?,
+                );
+            }
             "--engine" if value == "slab" => {}
             "--engine" => return Err(format!("there is no engine `{value}`; known: slab")),
             "--seeds" => (arguments.search.seeds, bounded) = (number()?, true),
@@ -91,6 +103,9 @@ fn run(arguments: Arguments) -> Result<(), String> {
             Err(failure) => Err(explain(&failure, arguments.trace)),
         };
     }
+    if let Some(world) = arguments.world {
+        return run_world(world, &arguments);
+    }
     if let Some(step) = arguments.flips {
         let flips = turn_bits(&SlabEngine, step)?;
         println!(
@@ -116,6 +131,22 @@ fn run(arguments: Arguments) -> Result<(), String> {
             Ok(())
         }
     }
+}
+
+/// Seeds of a whole store or server, one thread after the other's seed.
+fn run_world(world: RunSeed, arguments: &Arguments) -> Result<(), String> {
+    let (from, seeds) = arguments.seed.map_or((arguments.search.from, arguments.search.seeds), |seed| (seed, 1));
+    let started = Instant::now();
+    let mut sums = world::Statistics::default();
+    for seed in (from..).take(usize::try_from(seeds).unwrap_or(usize::MAX)) {
+        if started.elapsed() > arguments.search.time {
+            break;
+        }
+        sums.add(&world(seed).map_err(|why| format!("seed {seed}: {why}"))?);
+    }
+    println!("{sums:?}");
+    println!("nothing lost");
+    Ok(())
 }
 
 #[cfg(not(feature = "canaries"))]

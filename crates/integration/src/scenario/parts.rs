@@ -85,7 +85,7 @@ pub(super) fn large(number: u64) -> (String, u64) {
     (format!("large{number}"), 1 << 50 | number)
 }
 
-/// The other end of [`Player`]: what a process started with these words does. `say` is told its lines.
+/// The other end of `Player`: what a process started with these words does. `say` is told its lines.
 ///
 /// # Errors
 /// The server's answers are not what they must be.
