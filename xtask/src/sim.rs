@@ -25,9 +25,10 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     succeed("sim", command.arg("--").args(arguments))
 }
 
-/// Names in `canary!("…")` anywhere in the product's sources.
+/// Names in `canary!("…")` in the product's sources.
 fn canaries(tree: &Tree) -> BTreeSet<String> {
-    let sources = tree.files.iter().filter(|file| file.path.starts_with("crates/") && file.path != EXPLAINED);
+    let product = |path: &str| path.starts_with("crates/") && path.contains("/src/") && path != EXPLAINED;
+    let sources = tree.files.iter().filter(|file| product(&file.path));
     let names = sources.flat_map(|file| file.text.split("canary!(\"").skip(1));
     names.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
 }
