@@ -2,7 +2,7 @@
 
 use stratakv_base::random::Random;
 use stratakv_base::{Mono, Now, Wall};
-use stratakv_device::{DiskOutcome, Pool};
+use stratakv_device::{Class, DiskOutcome, Pool};
 use stratakv_engine::{Budget, Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
 
 use crate::coverage::Phase;
@@ -127,8 +127,11 @@ impl<'e, E: Engine> Machine<'e, E> {
     /// As [`Opener::finish`].
     pub fn open(&mut self, create: bool, stop: Option<u8>, random: &mut Random) -> Result<bool, Error> {
         self.disk.set_phase(if create { Phase::Create } else { Phase::Recover });
-        // A pool is costly to make and the last life's blocks are all back.
+        // A pool is costly to make, and the last life's blocks are all back; but a new process would not find it full of one class.
         self.pool.set_limit_bytes(self.opening.memory_bytes as usize);
+        if self.pool.take(Class::Slice).is_none() || self.pool.take(Class::Page).is_none() {
+            self.pool = Pool::new(self.opening.memory_bytes as usize);
+        }
         self.effects = Effects::new(self.pool.clone());
         self.effects.begin(self.now);
         self.opening.create = create;
