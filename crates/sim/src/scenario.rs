@@ -257,15 +257,15 @@ impl<'e, E: Engine> World<'e, E> {
         for (depth, stop) in crash.inside.iter().flatten().enumerate() {
             let opened = self.machine.open(false, Some(*stop), random);
             match opened {
+                Ok(false) => self.statistics.in_recovery[depth] += 1,
                 // The recovery was quicker than the cut: the shard serves for a moment.
-                Ok(_) => {}
+                Ok(true) => {}
                 Err(_) if self.errors() => {
                     self.poisoned = true;
                     self.machine.disk.repair();
                 }
                 Err(error) => return Err(format!("does not open: {error}")),
             }
-            self.statistics.in_recovery[depth] += 1;
             self.end_life(crash.power, random);
         }
         if !self.reopen(random)? {

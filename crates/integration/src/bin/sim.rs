@@ -176,7 +176,7 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
         names.iter().filter_map(|name| Some((name, sim::still_fails(&SlabEngine, name)?))).collect();
     for (name, _) in kept.iter().filter(|(_, fails)| !fails) {
         println!("{name}: the scenario kept of it fails no more: draw another (--trace)");
-        caught -= 1;
+        caught = caught.saturating_sub(1);
     }
     println!("{} scenarios of earlier defects fail with their canary", kept.iter().filter(|(_, fails)| *fails).count());
     println!("{caught} of {} caught", names.len());
