@@ -157,7 +157,7 @@ fn listen_to(_: &[String], _: u64, _: f64, _: bool) -> Result<(), String> {
 #[cfg(feature = "canaries")]
 fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) -> Result<(), String> {
     use stratakv_integration::sim;
-    let mut caught = 0;
+    let mut caught = 0_usize;
     println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
     for name in names {
         match sim::listen(&SlabEngine, name, from, cpu_seconds_max, script) {
