@@ -392,6 +392,7 @@ impl Slab {
                 if let Place::Run { pages, .. } = change.place {
                     self.run_pages += u64::from(pages);
                 }
+                self.let_go(&key, group);
             }
             Changed::Delete => {
                 if let Some(old) = self.index.0.remove(key.encoded()) {

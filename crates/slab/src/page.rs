@@ -20,6 +20,9 @@ pub(crate) const PAYLOAD_BYTES: usize = PAGE_BYTES - 2 * HEADER_BYTES;
 /// Bytes of a record in front of its key, without the optional flags and expiry.
 pub(crate) const RECORD_BYTES: usize = 20;
 
+/// Bytes of a slot with the version.
+const VERSION: std::ops::Range<usize> = 12..20;
+
 const FREE: u8 = 0;
 const LIVE: u8 = 1;
 const DAMAGED: u8 = 2;
@@ -59,8 +62,12 @@ pub(crate) struct SlotRecord<'a> {
 pub(crate) enum Slot<'a> {
     Free,
     Live(SlotRecord<'a>),
-    /// A record that did not check when the page was read; with its key if that still does.
-    Damaged(Option<&'a [u8]>),
+    /// A record that did not check when the page was read; with its key if that still does. `below`: its version was lower than this,
+    /// the sequence of the image in which the damage was first seen.
+    Damaged {
+        key: Option<&'a [u8]>,
+        below: u64,
+    },
 }
 
 /// Bytes a record takes in a slot.
@@ -123,10 +130,16 @@ pub(crate) fn slot(page: &[u8], slot: u8) -> Slot<'_> {
     let Some(bytes) = page.get(range) else { return Slot::Free };
     match bytes.get(4) {
         Some(&FREE) | None => Slot::Free,
-        Some(&LIVE) => parse(bytes, start).map_or(Slot::Damaged(None), Slot::Live),
-        Some(_) => {
-            Slot::Damaged(parse(bytes, start).filter(|record| key_checks(bytes, record.key)).map(|record| record.key))
-        }
+        Some(&LIVE) => parse(bytes, start).map_or_else(|| damaged(bytes, start), Slot::Live),
+        Some(_) => damaged(bytes, start),
+    }
+}
+
+fn damaged(slot: &[u8], start: usize) -> Slot<'_> {
+    let key = parse(slot, start).map(|record| record.key).filter(|key| key_checks(slot, key));
+    Slot::Damaged {
+        key,
+        below: slot.get(VERSION).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes),
     }
 }
 
@@ -236,6 +249,10 @@ pub(crate) fn verify(page: &mut [u8], uuid: &[u8; 16], place: u32) -> Verdict {
         }
         if !checks || slot[4] > DAMAGED {
             slot[4] = DAMAGED;
+            // Kept when the page is written again: its later sequences would make the record newer than copies written since.
+            if !canary!("damage_becomes_newer") {
+                slot[VERSION].copy_from_slice(&header.sequence.to_le_bytes());
+            }
             bad += 1;
         }
     }
@@ -317,7 +334,7 @@ mod tests {
             for (number, len) in [(0, RECORD_BYTES + 9), (3, RECORD_BYTES + 8 + 65)] {
                 let range = slot_range(class, number);
                 if (range.start..range.start + len).contains(&at) {
-                    assert!(matches!(slot(&page, number), Slot::Damaged(_)), "flip at {at}");
+                    assert!(matches!(slot(&page, number), Slot::Damaged { .. }), "flip at {at}");
                 } else {
                     assert!(matches!(slot(&page, number), Slot::Live(_)), "flip at {at}");
                 }
@@ -331,10 +348,10 @@ mod tests {
         let at = slot_range(class_of(&page), 3).start + 50;
         page[at] ^= 1;
         verify(&mut page, &UUID, 42);
-        assert_eq!(slot(&page, 3), Slot::Damaged(Some(b"\0beta")));
+        assert_eq!(slot(&page, 3), Slot::Damaged { key: Some(b"\0beta"), below: 10 });
         let class = class_of(&page);
         seal(&mut page, &UUID, 50, &PageHeader { class, logical: 3, sequence: 11, durable: 9 });
         let Verdict::Image { bad: 0, edges: true, .. } = verify(&mut page, &UUID, 50) else { panic!() };
-        assert_eq!(slot(&page, 3), Slot::Damaged(Some(b"\0beta")));
+        assert_eq!(slot(&page, 3), Slot::Damaged { key: Some(b"\0beta"), below: 10 });
     }
 }

@@ -111,7 +111,7 @@ impl Slab {
                 let found = match found {
                     Slot::Free => "a free slot",
                     Slot::Live(_) => "another key's record",
-                    Slot::Damaged(_) => "bytes whose checksum does not match",
+                    Slot::Damaged { .. } => "bytes whose checksum does not match",
                 };
                 let place = self.table.get(logical).map_or(0, |entry| entry.place);
                 let corruption = self.corruption(place, "record", format!("slot {slot}: {key:?}"), found);
@@ -195,8 +195,7 @@ impl Slab {
             (Waiter::Write(key), _) => self.wake(&key, effects),
             (Waiter::Scan { scan, .. }, Some(error)) => self.fail_scan(scan, error, effects),
             (Waiter::Scan { scan, item }, None) => self.scan_item_ready(scan, item, effects),
-            // What does not check is no copy to recovery either; what could not be read may be one the next time.
-            (Waiter::Clear(key, place), Some(Error::Corrupt(_))) => self.forget_copy(&key, place, effects),
+            // It may be there for recovery: the next read of the page may check, or an older image of it come to hold.
             (Waiter::Clear(key, place), Some(error)) => self.clear_failed(&key, place, error.clone(), effects),
             (Waiter::Clear(key, place), None) => self.clear_copy(&key, place, effects),
         }

@@ -209,7 +209,8 @@ impl Scanner {
                     continue;
                 }
                 Slot::Live(record) => (Some(record.key), record.meta, false),
-                Slot::Damaged(key) => (key, page::Meta::default(), true),
+                // What its version was is not known, but it was below this: it may be the newest.
+                Slot::Damaged { key, below } => (key, page::Meta { version: below, ..page::Meta::default() }, true),
             };
             let Some(key) = key.filter(|key| Key::from_encoded(key).is_some()) else { continue };
             let (key_at, key_len) = self.keep_key(key);
@@ -217,8 +218,7 @@ impl Scanner {
                 key_at,
                 key_len,
                 expiry: meta.expiry,
-                // What a damaged record's version was is not known, but it was below its page's sequence: it may be the newest.
-                version: if damaged && !canary!("damage_is_rolled_back") { header.sequence } else { meta.version },
+                version: if damaged && canary!("damage_is_rolled_back") { 0 } else { meta.version },
                 place: Place::Slot { logical, slot },
                 image: header.sequence,
                 damaged,

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Key, canary};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 
@@ -40,10 +41,21 @@ struct Scan {
 #[derive(Debug)]
 enum State {
     Todo,
-    Reading,
+    /// With the bytes it may take.
+    Reading(usize),
     Read(Record),
     /// Deleted since.
     Gone,
+}
+
+impl State {
+    fn bytes(&self) -> usize {
+        match self {
+            State::Todo | State::Gone => 0,
+            State::Reading(bytes) => *bytes,
+            State::Read(record) => record.value.len() as usize,
+        }
+    }
 }
 
 impl Scans {
@@ -120,10 +132,16 @@ impl Slab {
         let mut runs = Vec::new();
         loop {
             let end = scan.items.len().min(scan.done + WINDOW);
+            // No more is begun than the answer may hold: 64 large values would be 4 GiB.
+            let mut bytes = scan.bytes;
             for item in scan.done..end {
+                if item > scan.done && bytes >= scan.request.bytes_max as usize {
+                    break;
+                }
                 if let Err(corruption) = self.start_item(number, item, &mut scan.items, &mut runs, effects) {
                     return effects.reply(scan.token, Reply::Failed(corruption.into()));
                 }
+                bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
             }
             let before = scan.done;
             while scan.done < end {
@@ -131,7 +149,7 @@ impl Slab {
                 match state {
                     State::Read(record) => scan.bytes += key.encoded().len() + record.value.len() as usize,
                     State::Gone => {}
-                    State::Todo | State::Reading => break,
+                    State::Todo | State::Reading(_) => break,
                 }
                 scan.done += 1;
                 if scan.bytes >= scan.request.bytes_max as usize && scan.done < scan.items.len() {
@@ -145,7 +163,7 @@ impl Slab {
             if scan.done == scan.items.len() {
                 return reply(scan, effects);
             }
-            if scan.done == before || scan.done < end {
+            if scan.done == before {
                 break;
             }
         }
@@ -171,9 +189,12 @@ impl Slab {
             *state = State::Gone;
             return Ok(());
         };
-        *state = State::Reading;
+        *state = State::Reading(PAGE_BYTES);
         match Place::from_bits(entry.place) {
-            Place::Run { first, pages } => runs.push((item, key.clone(), first, pages)),
+            Place::Run { first, pages } => {
+                *state = State::Reading(pages as usize * PAGE_BYTES);
+                runs.push((item, key.clone(), first, pages));
+            }
             Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
                 Some(block) => {
                     self.counters.cache_hits += 1;
@@ -191,7 +212,7 @@ impl Slab {
     /// The page of an item is in the cache.
     pub(crate) fn scan_item_ready(&mut self, number: u64, item: usize, effects: &mut Effects) {
         let Some(scan) = self.scans.active.get_mut(&number) else { return };
-        if let Some((_, state @ State::Reading)) = scan.items.get_mut(item) {
+        if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
             *state = State::Todo;
         }
         self.step_scan(number, effects);
@@ -200,7 +221,7 @@ impl Slab {
     /// An item that lies in a run has been read.
     pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record, effects: &mut Effects) {
         let Some(scan) = self.scans.active.get_mut(&number) else { return };
-        if let Some((_, state @ State::Reading)) = scan.items.get_mut(item) {
+        if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
             *state = State::Read(record);
         }
         self.step_scan(number, effects);

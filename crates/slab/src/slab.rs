@@ -70,7 +70,7 @@ pub(crate) enum Clearing {
     /// To be done.
     Queued,
     Requested,
-    /// The device would not read it; tried again when a delete or space needs it.
+    /// It could not be read; tried again when a delete or space needs it.
     Unreadable,
     /// Not before the key is deleted: its newest record is damaged, this may be the last one that can be saved.
     Kept,

@@ -104,22 +104,21 @@ impl Slab {
         }
     }
 
+    /// The damaged record of `key` is replaced once `group` is durable: its older copies need not be kept any longer.
+    pub(crate) fn let_go(&mut self, key: &Key, group: u64) {
+        let kept = |copy: &&mut StaleCopy| copy.clearing == Clearing::Kept;
+        for copy in self.stale.get_mut(key).into_iter().flatten().filter(kept) {
+            (copy.clearing, copy.after) = (Clearing::Queued, group);
+            self.stale_queue.push_back((key.clone(), copy.place));
+        }
+    }
+
     fn clear_later(&mut self, key: &Key, place: Place) {
         self.set_clearing(key, place, Clearing::Queued);
         self.stale_queue.push_back((key.clone(), place));
     }
 
-    /// An older copy cannot be read, so it cannot be cleared; nor will recovery take it for a record.
-    pub(crate) fn forget_copy(&mut self, key: &Key, place: Place, effects: &mut Effects) {
-        let mut drained = Vec::new();
-        self.stale_cleared(key, place, &mut drained);
-        for key in drained {
-            self.wake(&key, effects);
-        }
-        self.wake_space_waiters(effects);
-    }
-
-    /// The device would not read an older copy: it is still there, so a delete that waits for it fails, and it gives no space to those
+    /// An older copy could not be read: it is still there, so a delete that waits for it fails, and it gives no space to those
     /// who wait for some.
     pub(crate) fn clear_failed(&mut self, key: &Key, place: Place, error: Error, effects: &mut Effects) {
         if !canary!("space_waiters_are_not_told") {

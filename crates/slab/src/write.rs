@@ -255,7 +255,7 @@ impl Slab {
         if let Some(fault) = self.poisoned {
             return Err(Error::Poisoned(fault).into());
         }
-        let newest = self.newest(&work.key, effects);
+        let mut newest = self.newest(&work.key, effects);
         let needs_record = matches!(work.kind, Kind::Update(_))
             || matches!(work.expect, Expect::Absent | Expect::Version(_))
             || work.not_after != u64::MAX;
@@ -263,6 +263,9 @@ impl Slab {
             Some(place) if newest.exists && needs_record => Some(self.current(work, place, &newest, effects)?),
             _ => None,
         };
+        // Of a record that was found damaged and can be read after all, the index does not know when it expires.
+        let current = current.filter(|(meta, _)| !is_expired(meta.expiry, effects));
+        newest.exists &= current.is_some() || !needs_record;
         if let Some(unmet) = unmet(work.expect, newest.exists, current.as_ref().map(|(meta, _)| meta.version)) {
             // Decided by a state that may still be lost: ask again when it is durable.
             return Err(if newest.pending { Wait::Drain.into() } else { Stop::Answer(Reply::Unmet(unmet)) });

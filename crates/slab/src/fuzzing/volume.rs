@@ -361,7 +361,7 @@ impl<'a> Damage<'a> {
             for slot in 0..page::class_of(&page).slots() {
                 match page::slot(&page, slot) {
                     Slot::Live(record) => _ = keys.insert(record.key.to_vec()),
-                    Slot::Damaged(Some(key)) => _ = keys.insert(key.to_vec()),
+                    Slot::Damaged { key: Some(key), .. } => _ = keys.insert(key.to_vec()),
                     _ => {}
                 }
             }
