@@ -101,6 +101,8 @@ pub struct Disk {
     before: BTreeMap<u64, Page>,
     spare: Vec<Page>,
     failed_flushes: u64,
+    failed: u64,
+    full: u64,
     phase: Phase,
     coverage: Coverage,
 }
@@ -122,6 +124,8 @@ impl Disk {
             before: BTreeMap::new(),
             spare: Vec::new(),
             failed_flushes: 0,
+            failed: 0,
+            full: 0,
             phase: Phase::default(),
             coverage: Coverage::default(),
         }
@@ -155,6 +159,16 @@ impl Disk {
     /// Flushes that failed so far: each may have lost what had been written before it.
     pub fn failed_flushes(&self) -> u64 {
         self.failed_flushes
+    }
+
+    /// Requests answered with EIO so far.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// Writes answered `Full` so far.
+    pub fn full(&self) -> u64 {
+        self.full
     }
 
     /// Length: the end of the furthest write.
@@ -260,6 +274,7 @@ impl Disk {
         if self.broken.reads_of.iter().any(|page| pages.contains(page))
             || self.meets(chances.read_error, call, Fault::ErrorOnce, random)
         {
+            self.failed += 1;
             random.fill(&mut into[..64]);
             return Err(EIO);
         }
@@ -325,6 +340,7 @@ impl Disk {
             self.broken.writes = true;
         }
         if self.broken.writes || self.meets(chances.write_error, call, Fault::ErrorOnce, random) {
+            self.failed += 1;
             for (number, page) in (offset / PAGE_BYTES as u64..).zip(pages) {
                 if random.below(2) == 0 && (number + 1) * PAGE_BYTES as u64 <= self.options.capacity_bytes {
                     self.put(number, page, durable, call);
@@ -333,6 +349,7 @@ impl Disk {
             return Err(EIO);
         }
         if offset + len as u64 > self.options.capacity_bytes || self.meets(chances.full, call, Fault::Full, random) {
+            self.full += 1;
             return Err(IoFault::Full);
         }
         if self.meets(chances.lost, call, Fault::Lost, random) {
@@ -389,6 +406,7 @@ impl Disk {
         }
         if self.broken.flushes || self.meets(chances.flush_error, Call::Flush, Fault::ErrorOnce, random) {
             self.failed_flushes += 1;
+            self.failed += 1;
             self.lose_cached(random);
             return Err(EIO);
         }

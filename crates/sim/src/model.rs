@@ -60,6 +60,8 @@ pub struct History {
     past: Vec<State>,
     /// The base is not known: any earlier state, or one that cannot be read.
     damaged: bool,
+    /// A bit of the base turned on the medium: it may say that it is damaged, and is the base where it does not.
+    rotted: bool,
 }
 
 /// What a read saw of a key.
@@ -131,7 +133,12 @@ impl History {
 
     /// Whether what the key holds is known: not after damage, until it is written again.
     pub fn is_known(&self) -> bool {
-        !self.damaged || self.acked > 0
+        !(self.damaged || self.rotted) || self.acked > 0
+    }
+
+    /// Whether a read may find damage, if writes up to `from` must be visible: what was written since is whole.
+    pub fn may_be_damaged(&self, from: usize) -> bool {
+        (self.damaged || self.rotted) && from == 0
     }
 
     /// The number up to which a read asked now must see.
@@ -189,9 +196,11 @@ impl History {
 
     /// The number of a state that a read may have seen if writes up to `from` must be visible: 0 is the state before all writes.
     pub fn find(&self, from: usize, seen: Seen<'_>, wall: Wall) -> Option<usize> {
-        let damaged = self.damaged && from == 0;
-        let earlier = || damaged && self.past.iter().any(|state| seen.is(state, wall));
-        self.find_known(from, seen, wall).or_else(|| earlier().then_some(0))
+        let earlier = || self.past.iter().any(|state| seen.is(state, wall));
+        // When a damaged record expires is not known: a scan of keys may show it.
+        let listed = || matches!(seen, Seen::Present) && (self.rotted || self.past.iter().any(Option::is_some));
+        let damaged = || self.may_be_damaged(from) && (self.damaged && earlier() || listed());
+        self.find_known(from, seen, wall).or_else(|| damaged().then_some(0))
     }
 
     fn find_known(&self, from: usize, seen: Seen<'_>, wall: Wall) -> Option<usize> {
@@ -264,19 +273,55 @@ impl History {
         *self = History { past: states, damaged: true, ..History::default() };
     }
 
+    /// After a crash a bit of the key's record is found turned. What it held is known; a read gives that or says that it is damaged.
+    pub fn rotted(&mut self) {
+        let (base, base_version) = (self.newest().clone(), self.newest_version());
+        *self = History { base, base_version, rotted: true, ..History::default() };
+    }
+
+    /// After a crash the key is still as a turned bit left it: nothing was made durable since.
+    pub fn still_rotted(&mut self) {
+        let (base, base_version) = (std::mem::take(&mut self.base), self.base_version);
+        *self = History { base, base_version, rotted: true, ..History::default() };
+    }
+
+    /// Bytes of the values that may take space now: the newest, and those in doubt; with how many pages at most they take.
+    pub fn pages_max(&self, key_bytes: usize) -> u64 {
+        let open = self.writes.iter().filter(|write| write.fate == Fate::Open).map(|write| &write.after);
+        open.chain([self.newest()]).map(|state| pages_of(state, key_bytes)).sum()
+    }
+
+    /// The state a write leaves.
+    pub fn after(&self, number: usize) -> &State {
+        &self.writes[number - 1].after
+    }
+
     /// For messages: the states by number, short.
     pub fn describe(&self) -> String {
         let short = |state: &State| match state {
             None => "-".to_owned(),
             Some(held) => format!("{}B{}", held.value.len(), if held.expiry.0 == 0 { "" } else { "+ttl" }),
         };
-        let base = if self.damaged { "damaged".to_owned() } else { short(&self.base) };
+        let base = match (self.damaged, self.rotted) {
+            (true, _) => "damaged".to_owned(),
+            (_, true) => format!("rotted {}", short(&self.base)),
+            _ => short(&self.base),
+        };
         let mut text = format!("acked {} durable {}; 0: {base}", self.acked, self.durable);
         for (number, write) in (1..).zip(&self.writes) {
             let level = if write.power_loss { "power" } else { "process" };
             text += &format!(", {number}: {} {:?} {level}", short(&write.after), write.fate);
         }
         text
+    }
+}
+
+/// Pages that a record takes at most: one of its own, or a run. Rounded up.
+pub fn pages_of(state: &State, key_bytes: usize) -> u64 {
+    match state.as_ref().map(|held| key_bytes + held.value.len() + 64) {
+        None => 0,
+        Some(0..4000) => 1,
+        Some(bytes) => bytes as u64 / 4096 + 2,
     }
 }
 
@@ -324,6 +369,39 @@ mod tests {
         let mut other = history.clone();
         assert!(other.recovered(one, None, wall, false).is_none());
         assert!(history.recovered(one, Some(&record("one", 5)), wall, false).is_some_and(|found| !found.older));
+    }
+
+    #[test]
+    fn a_rotted_key_is_damaged_or_right_until_it_is_written() {
+        let wall = Wall(10);
+        let mut history = History::default();
+        let expired = Some(Held { expiry: Expiry(5), ..held("one").unwrap() });
+        let one = history.hand_over(expired, true);
+        history.acknowledged(one);
+        assert!(!history.may_be_damaged(0) && history.is_known());
+        history.rotted();
+        assert!(history.may_be_damaged(0) && !history.is_known());
+        assert!(history.find(0, Seen::Present, wall).is_some(), "when it expires is not known");
+        assert_eq!(history.find(0, Seen::whole(Some(&record("two", 9))), wall), None);
+        let two = history.hand_over(held("two"), true);
+        history.acknowledged(two);
+        assert!(!history.may_be_damaged(history.owed(true)) && history.is_known());
+        assert!(history.clone().recovered(two, Some(&record("two", 9)), wall, false).is_some());
+        history.still_rotted();
+        assert_eq!(history.find(0, Seen::whole(Some(&record("two", 9))), wall), None, "it was gone");
+    }
+
+    #[test]
+    fn a_key_damaged_by_a_lie_may_be_listed_though_it_has_expired() {
+        let mut history = History::default();
+        let expiring = Some(Held { expiry: Expiry(20), ..held("x").unwrap() });
+        history.hand_over(expiring, true);
+        history.damaged();
+        assert!(history.find(0, Seen::Present, Wall(30)).is_some());
+        assert!(history.find(0, Seen::Absent, Wall(30)).is_some());
+        let mut never = History::default();
+        never.damaged();
+        assert_eq!(never.find(0, Seen::Present, Wall(30)), None, "it never was");
     }
 
     #[test]

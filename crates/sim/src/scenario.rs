@@ -82,10 +82,13 @@ pub(crate) struct World<'e, E: Engine> {
     poisoned: bool,
     /// This life ended with an orderly close.
     closed: bool,
-    /// A bit of the medium was turned: keys may be damaged, and say so.
+    /// A bit of the medium was turned, once in a scenario: keys may be damaged, and say so.
     rotten: bool,
     /// Flushes that had failed when this life began.
     failed_flushes: u64,
+    /// Requests that had failed, and found no space, when the store was last opened.
+    failed: u64,
+    full: u64,
     statistics: Statistics,
 }
 
@@ -135,6 +138,8 @@ impl<'e, E: Engine> World<'e, E> {
             closed: false,
             rotten: false,
             failed_flushes: 0,
+            failed: 0,
+            full: 0,
             statistics: Statistics::default(),
         }
     }
@@ -155,9 +160,9 @@ impl<'e, E: Engine> World<'e, E> {
             // Every error of the setup, then once more without.
             self.machine.disk.set_chances(self.setup.chances);
             let stop = Some(self.setup.depth as u8 % 4 + u8::from(self.setup.volatile_cache));
-            let opened = self.machine.open(true, stop, random);
+            let opened = self.open(true, stop, random);
             self.end_life(self.setup.depth != 8, random);
-            if matches!(opened, Err(ref error) if !self.errors() && !matches!(error, Error::Full(_))) {
+            if opened.is_err() && !self.is_excused() {
                 return Err(format!("cannot create: {opened:?}"));
             }
             self.machine.disk.set_chances(Chances::default());
@@ -165,10 +170,24 @@ impl<'e, E: Engine> World<'e, E> {
             // A store's creation clears away what an interrupted one left.
             self.machine.disk.restore(&[]);
         }
-        let opened = self.machine.open(true, None, random);
+        let opened = self.open(true, None, random);
         opened.map_err(|error| format!("cannot create: {error:?}"))?;
         self.machine.disk.set_chances(self.setup.chances);
         Ok(())
+    }
+
+    fn open(&mut self, create: bool, stop: Option<u8>, random: &mut Random) -> Result<bool, Error> {
+        (self.failed, self.full) = (self.machine.disk.failed(), self.machine.disk.full());
+        self.machine.open(create, stop, random)
+    }
+
+    /// Whether the disk has given reason for an error since the store was last opened.
+    fn is_excused(&self) -> bool {
+        self.lies() || self.has_failed() || self.machine.disk.full() > self.full
+    }
+
+    fn has_failed(&self) -> bool {
+        self.machine.disk.failed() > self.failed
     }
 
     fn end_life(&mut self, power: bool, random: &mut Random) {
@@ -249,18 +268,19 @@ impl<'e, E: Engine> World<'e, E> {
         let random = &mut random(crash.seed);
         self.asked.clear();
         self.end_life(crash.power, random);
-        self.rotten = std::mem::take(&mut self.closed) && crash.rot;
-        if self.rotten {
+        let rots = std::mem::take(&mut self.closed) && crash.rot && !self.rotten;
+        if rots {
             self.rot(random);
+            self.rotten = true;
             self.statistics.rotten += 1;
         }
         for (depth, stop) in crash.inside.iter().flatten().enumerate() {
-            let opened = self.machine.open(false, Some(*stop), random);
+            let opened = self.open(false, Some(*stop), random);
             match opened {
                 Ok(false) => self.statistics.in_recovery[depth] += 1,
                 // The recovery was quicker than the cut: the shard serves for a moment.
                 Ok(true) => {}
-                Err(_) if self.errors() => {
+                Err(_) if self.is_excused() => {
                     self.poisoned = true;
                     self.machine.disk.repair();
                 }
@@ -279,23 +299,26 @@ impl<'e, E: Engine> World<'e, E> {
         };
         self.poisoned = false;
         self.failed_flushes = self.machine.disk.failed_flushes();
-        self.compare(&from, random)?;
-        Ok(!self.rotten)
+        self.compare(&from, rots, random)?;
+        Ok(true)
     }
 
     /// Turns one bit, with a liking for the beginnings of pages and of the volume, where headers lie.
     fn rot(&mut self, random: &mut Random) {
-        let pages = self.machine.disk.len_bytes() / PAGE_BYTES as u64;
-        let page = if random.below(3) == 0 { random.below(2) } else { random.below(pages) };
+        let used: Vec<u64> = (0..)
+            .zip(self.machine.disk.bytes().chunks(PAGE_BYTES))
+            .filter_map(|(number, page)| page.iter().any(|byte| *byte != 0).then_some(number))
+            .collect();
+        let page = if random.below(8) == 0 { random.below(2) } else { used[random.below(used.len() as u64) as usize] };
         let within = [PAGE_BYTES as u64, 96, 96][random.below(3) as usize];
         let at = page as usize * PAGE_BYTES + random.below(within) as usize;
         self.machine.disk.flip(at, 1 << random.below(8));
     }
 
     fn reopen(&mut self, random: &mut Random) -> Result<bool, String> {
-        let first = self.machine.open(false, None, random);
+        let first = self.open(false, None, random);
         if let Err(error) = first {
-            if !self.errors() {
+            if !self.is_excused() {
                 return Err(format!("does not open: {error}"));
             }
             // A flush that failed may have lost what had only been written.
@@ -303,7 +326,7 @@ impl<'e, E: Engine> World<'e, E> {
             self.machine.disk.repair();
             self.machine.disk.set_chances(Chances::default());
             self.machine.die(false, random);
-            let again = self.machine.open(false, None, random);
+            let again = self.open(false, None, random);
             self.machine.disk.set_chances(self.setup.chances);
             match again {
                 Ok(_) => self.statistics.repairs += 1,
@@ -318,7 +341,7 @@ impl<'e, E: Engine> World<'e, E> {
     }
 
     /// Reads every key, by gets or by a scan, and settles the model on what is there.
-    fn compare(&mut self, from: &[usize], random: &mut Random) -> Result<(), String> {
+    fn compare(&mut self, from: &[usize], rots: bool, random: &mut Random) -> Result<(), String> {
         // What is compared is what recovery found: the disk behaves until that is known.
         let chances = self.setup.chances;
         let quiet = Chances { delay: chances.delay, ..Chances::default() };
@@ -326,7 +349,7 @@ impl<'e, E: Engine> World<'e, E> {
         for (key, from) in from.iter().enumerate() {
             let operation = Operation::Get { key: requests::key(key as u16), part: RecordPart::Whole };
             let reply = self.ask(operation, random)?;
-            self.compare_key(key, *from, reply)?;
+            self.compare_key(key, *from, rots, reply)?;
         }
         if random.below(4) == 0 {
             let wall = self.machine.now().wall;
@@ -346,15 +369,22 @@ impl<'e, E: Engine> World<'e, E> {
         Ok(())
     }
 
-    fn compare_key(&mut self, key: usize, from: usize, reply: Reply) -> Result<(), String> {
+    /// `rots`: a bit has just turned.
+    fn compare_key(&mut self, key: usize, from: usize, rots: bool, reply: Reply) -> Result<(), String> {
         let wall = self.machine.now().wall;
         let lies = self.lies();
         self.statistics.verified += 1;
         let record = match &reply {
             Reply::Record(record) => record.as_ref(),
-            Reply::Failed(Error::Corrupt(_)) if lies || self.rotten => {
+            Reply::Failed(Error::Corrupt(_)) => {
                 self.statistics.failed_reads += 1;
-                self.histories[key].damaged();
+                let history = &mut self.histories[key];
+                match () {
+                    () if lies => history.damaged(),
+                    () if rots => history.rotted(),
+                    () if history.may_be_damaged(from) => history.still_rotted(),
+                    () => return Err(format!("key {key} after a crash, owed {from}: {reply:?}, {}", history.describe())),
+                }
                 return Ok(());
             }
             other => return Err(format!("key {key} after a crash: {other:?}")),
@@ -391,11 +421,6 @@ fn random(seed: u32) -> Random {
 
 fn level(power_loss: bool) -> Level {
     if power_loss { Level::PowerLoss } else { Level::ProcessCrash }
-}
-
-/// Whether an error is one that an injected fault explains.
-fn is_injected(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::Poisoned(_) | Error::Unknown(_) | Error::Corrupt(_) | Error::Full(_))
 }
 
 /// Whether the error says that the shard takes no more writes.

@@ -27,10 +27,10 @@ const SWEEP: usize = 4096;
 const SWEEP_DELETES: usize = 64;
 const SWEEP_EVERY: u64 = 250_000_000;
 
-/// Pages of a volume when it is created: the first step, or the capacity if that is less.
+/// Pages of a volume when it is created: the first step, or a quarter of a small capacity, so that what is left unused takes no disk.
 pub(crate) fn initial_pages(capacity_bytes: Option<u64>) -> u32 {
     let capacity = capacity_bytes.map_or(u64::MAX, |bytes| bytes / PAGE_BYTES as u64);
-    u64::from(STEPS[0]).min(capacity) as u32
+    (capacity / 4).clamp(64, u64::from(STEPS[0])).min(capacity) as u32
 }
 
 /// How far growth is.

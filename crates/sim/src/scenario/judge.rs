@@ -3,12 +3,13 @@
 use std::ops::Bound;
 
 use stratakv_base::Wall;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_engine::{Error, Reply, Unmet};
 
-use super::requests::{Asked, Expected, Part, number_of};
-use super::{World, is_injected, is_poison, seen_of};
+use super::requests::{self, Asked, Expected, Part, key, number_of};
+use super::{World, is_poison, seen_of};
 use crate::machine::Engine;
-use crate::model::Seen;
+use crate::model::{Seen, pages_of};
 
 impl<E: Engine> World<'_, E> {
     /// Judges the answers that have come. Reads first: by what was acknowledged before this turn.
@@ -47,29 +48,52 @@ impl<E: Engine> World<'_, E> {
                     }
                     Ok(())
                 }
-                Reply::Failed(error) => self.failed(&error),
+                Reply::Failed(error) => self.failed(&error, false, None),
                 other => Err(format!("{other:?}")),
             },
         }
     }
 
-    /// Whether an error is in order, and what follows from it.
-    fn failed(&mut self, error: &Error) -> Result<(), String> {
-        if matches!(error, Error::Full(_)) && (self.setup.capacity_bytes.is_some() || self.errors()) {
-            return Ok(());
-        }
-        if !(self.errors() || self.rotten) || !is_injected(error) {
-            return Err(format!("failed: {error}"));
+    /// Whether an error is in order, and what follows from it. `damaged`: what was asked for may be; `pages`: needed by what was asked.
+    fn failed(&mut self, error: &Error, damaged: bool, pages: Option<u64>) -> Result<(), String> {
+        let excused = match error {
+            Error::Full(_) => self.may_be_full(pages),
+            // A flush that failed has lost what was written.
+            Error::Corrupt(_) => {
+                damaged || self.lies() || self.machine.disk.failed_flushes() != self.failed_flushes || self.poisoned
+            }
+            Error::Io { .. } | Error::Poisoned(_) | Error::Unknown(_) => self.is_excused(),
+            _ => false,
+        };
+        if !excused {
+            return Err(format!("failed without a reason: {error}"));
         }
         self.poisoned |= is_poison(error);
         Ok(())
+    }
+
+    /// Whether there may be no space for something of so many pages; `None`: it needs none.
+    fn may_be_full(&self, pages: Option<u64>) -> bool {
+        // What cannot be read or written anew cannot be cleared away, and the disk may have an end of its own.
+        if self.is_excused() {
+            return true;
+        }
+        let (Some(pages), Some(capacity_bytes)) = (pages, self.setup.capacity_bytes) else { return false };
+        // Where long values find no gap is not judged, nor what damage takes.
+        if pages > 1 || self.rotten {
+            return true;
+        }
+        let histories = self.histories.iter().zip(0..);
+        let held: u64 = histories.map(|(history, number)| history.pages_max(key(number).encoded().len())).sum();
+        3 * (held + pages) > capacity_bytes / PAGE_BYTES as u64
     }
 
     fn judge_write(&mut self, key: usize, number: usize, expected: Expected, reply: &Reply) -> Result<(), String> {
         let lies = self.lies();
         let version = match (reply, expected) {
             (Reply::Failed(error), _) => {
-                self.failed(error)?;
+                let pages = pages_of(self.histories[key].after(number), requests::key(key as u16).encoded().len());
+                self.failed(error, false, Some(pages).filter(|pages| *pages > 0))?;
                 if !matches!(error, Error::Unknown(_)) {
                     self.histories[key].refused(number);
                 }
@@ -107,7 +131,8 @@ impl<E: Engine> World<'_, E> {
         match reply {
             Reply::Unmet(Unmet::Present { version: 0 } | Unmet::Version { found: 0 }) => Err("no version".into()),
             Reply::Unmet(_) => Ok(()),
-            Reply::Failed(error) => self.failed(error),
+            // It may look for space before it is refused.
+            Reply::Failed(error) => self.failed(error, false, Some(2)),
             // It found another state than it should: with a lying disk nothing is known of the key from here on.
             _ if self.lies() => {
                 self.histories[key].damaged();
@@ -122,7 +147,8 @@ impl<E: Engine> World<'_, E> {
         let seen = match (reply, part) {
             (Reply::Failed(error), _) => {
                 self.statistics.failed_reads += 1;
-                return self.failed(error);
+                let damaged = self.histories[key].may_be_damaged(from);
+                return self.failed(error, damaged, None);
             }
             (Reply::Record(Some(record)), Part::Range(start, len)) => Seen::Record(record, (start, len)),
             (Reply::Record(Some(record)), Part::Meta) => Seen::Record(record, (0, 0)),
@@ -154,7 +180,7 @@ impl<E: Engine> World<'_, E> {
                 Ok(())
             }
             // Some may be gone, some not.
-            Reply::Failed(error) => self.failed(error),
+            Reply::Failed(error) => self.failed(error, false, None),
             other => Err(format!("{other:?}")),
         }
     }
@@ -173,7 +199,8 @@ impl<E: Engine> World<'_, E> {
             Reply::Page { items, next } => (items, next),
             Reply::Failed(error) => {
                 self.statistics.failed_reads += 1;
-                return self.failed(error);
+                let damaged = self.histories.iter().zip(from).any(|(history, from)| history.may_be_damaged(*from));
+                return self.failed(error, damaged && !keys_only, None);
             }
             other => return Err(format!("{other:?}")),
         };

@@ -89,7 +89,7 @@ impl<E: Engine> World<'_, E> {
             What::PutNumber(number) => self.put(request, number.to_string().into(), Condition::Any, 0),
             What::Delete(expect) => {
                 let kind = ChangeKind::Delete;
-                self.write(request, expect, kind, None, certain || !refusals)
+                self.write(request, expect, kind, None, known && (certain || !refusals))
             }
             What::Join { len, front } => self.join(request, len, front),
             What::Count { by, down } => self.count(request, u64::from(by), down),
@@ -150,9 +150,10 @@ impl<E: Engine> World<'_, E> {
         let flags = if self.counter.is_multiple_of(3) { self.counter } else { 0 };
         let expiry = self.expiry(ttl);
         let after = Some(Held { value: value.clone(), flags, expiry });
-        let certain = self.histories[usize::from(request.key)].is_certain();
+        let history = &self.histories[usize::from(request.key)];
+        let (certain, known) = (history.is_certain(), history.is_known());
         let refusals = self.setup.capacity_bytes.is_some() || self.errors();
-        self.write(request, expect, ChangeKind::Put { value, flags, expiry }, after, certain || !refusals)
+        self.write(request, expect, ChangeKind::Put { value, flags, expiry }, after, known && (certain || !refusals))
     }
 
     fn write(
