@@ -354,10 +354,11 @@ impl std::fmt::Debug for Collection {
     }
 }
 
-fn put_kind(value: Bytes, flags: u32, expiry: Expiry) -> Result<ChangeKind, Error> {
+/// A put within the limits.
+pub(crate) fn put_kind(value: Bytes, flags: u32, expiry: Expiry) -> Result<ChangeKind, EngineError> {
     let len_bytes = value.len() as u64;
     if value.len() > VALUE_BYTES_MAX {
-        return Err(EngineError::ValueTooLarge { len_bytes, max_bytes: VALUE_BYTES_MAX as u64 }.into());
+        return Err(EngineError::ValueTooLarge { len_bytes, max_bytes: VALUE_BYTES_MAX as u64 });
     }
     Ok(ChangeKind::Put { value, flags, expiry })
 }
@@ -370,7 +371,7 @@ fn record(reply: Reply) -> Result<Option<Record>, Error> {
     }
 }
 
-fn written(reply: Reply) -> Result<PutOutcome, Error> {
+pub(crate) fn written(reply: Reply) -> Result<PutOutcome, Error> {
     match reply {
         Reply::Done { version, .. } => Ok(PutOutcome::Written { version }),
         Reply::Unmet(unmet) => Ok(PutOutcome::Unmet(unmet)),

@@ -132,7 +132,10 @@ impl Error {
 
 fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
-        EngineError::Key(_) | EngineError::ValueTooLarge { .. } => ErrorKind::Usage,
+        EngineError::Key(_)
+        | EngineError::ValueTooLarge { .. }
+        | EngineError::BadBatch(_)
+        | EngineError::BatchTooLarge { .. } => ErrorKind::Usage,
         EngineError::Full(_) | EngineError::MemoryFull { .. } => ErrorKind::Full,
         EngineError::Corrupt(_) | EngineError::WrongVolume(_) => ErrorKind::Corrupt,
         EngineError::Unknown(_) => ErrorKind::Unknown,

@@ -14,6 +14,9 @@
 //! store.increment(b"visits", 1)?;
 //! let users = store.collection("users")?; // a key space of its own
 //! users.fetch_update(b"ada", |before| stratakv::Next::value(if before.is_none() { "1" } else { "again" }))?;
+//! let mut batch = stratakv::WriteBatch::new(); // all or nothing, crashes included
+//! batch.put(b"from", b"90").put(b"to", b"110").delete(b"transfer");
+//! store.write(batch)?;
 //! store.delete_prefix(b"user:")?;
 //! # store.close()
 //! # }
@@ -23,6 +26,7 @@
 //! any executor; a [`Session`] keeps many operations in flight from one thread.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod catalogue;
 mod check;
 mod collection;
@@ -46,6 +50,7 @@ pub use stratakv_engine::{
 };
 pub use stratakv_runtime::{Event, Pending};
 
+pub use batch::WriteBatch;
 pub use check::{CheckReport, check};
 pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};
 pub use engine::AnyShard;

@@ -33,6 +33,9 @@ pub(crate) struct Inner {
     pub(crate) directory: std::sync::Mutex<Option<Directory>>,
 }
 
+/// The shard that coordinates batches across shards.
+const BATCHES_SHARD: usize = 0;
+
 /// Where an operation goes.
 pub(crate) enum Route {
     Shard(usize),
@@ -71,7 +74,8 @@ impl Inner {
         let mut shards = changes.iter().map(|change| self.shard_of(&change.key));
         match shards.next() {
             Some(first) if shards.all(|shard| shard == first) => Route::Shard(first),
-            _ => Route::Refused(EngineError::Unsupported(Capability::Batch)),
+            Some(_) => Route::Shard(BATCHES_SHARD),
+            None => Route::Refused(EngineError::BadBatch("it is empty")),
         }
     }
 
