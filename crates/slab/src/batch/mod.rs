@@ -199,8 +199,8 @@ impl Slab {
 
     /// Everything batches have to do now.
     pub(crate) fn step_batches(&mut self, effects: &mut Effects) {
-        self.step_opening(effects);
         loop {
+            self.step_opening(effects);
             if let Some((from, say)) = self.batches.inbox.pop_front() {
                 self.hear(from, say, effects);
             } else if let Some((id, step, event)) = self.batches.events.pop_front() {
