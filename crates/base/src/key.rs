@@ -15,6 +15,11 @@ pub struct CollectionId(pub u32);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(SmallVec<[u8; 40]>);
 
+impl CollectionId {
+    /// The engines' own collection: no operation reaches it, no scan shows it.
+    pub const ENGINE: CollectionId = CollectionId(u32::MAX);
+}
+
 /// Why bytes cannot be a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
@@ -24,6 +29,9 @@ pub enum KeyError {
     /// Longer than [`KEY_BYTES_MAX`].
     #[error("the key has {0} bytes; a key has 1 to {KEY_BYTES_MAX} bytes")]
     TooLong(usize),
+    /// In [`CollectionId::ENGINE`].
+    #[error("the key lies in the engine's own collection")]
+    Reserved,
 }
 
 impl Key {

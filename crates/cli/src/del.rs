@@ -1,40 +1,82 @@
 //! `stratakv del`.
 
 use std::ffi::OsString;
+use std::ops::Bound;
 
 use clap::Args;
 
 use crate::failure::{Exit, Failure};
 use crate::key;
-use crate::opening::{DurabilityArguments, OpenArguments};
+use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
 
-/// Delete keys
+/// Delete keys, a range of them, or those with a prefix
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv del user:1\n  stratakv del user:1 user:2
+  stratakv del --prefix user:
+  stratakv del --from a --to b
 
-Exit code 3 if one of the keys did not exist; the others are deleted all the same.")]
+Exit code 3 if one of the keys did not exist; the others are deleted all the same. A range or a prefix is
+told on stderr how many keys it had; it is not one step: killed in the middle, a part of them is gone.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
+    #[command(flatten)]
+    collection: CollectionArguments,
     /// The keys
-    #[arg(required = true, value_name = "KEY")]
+    #[arg(required_unless_present_any = ["prefix", "from", "to"], value_name = "KEY")]
     keys: Vec<OsString>,
-    /// The keys are base64
+    /// Every key that begins with this; an empty one for all
+    #[arg(long, conflicts_with_all = ["keys", "from", "to"])]
+    prefix: Option<OsString>,
+    /// Every key from this one on
+    #[arg(long, value_name = "KEY", conflicts_with = "keys")]
+    from: Option<OsString>,
+    /// Every key up to this one, without it
+    #[arg(long, value_name = "KEY", conflicts_with = "keys")]
+    to: Option<OsString>,
+    /// The keys, or --prefix, --from and --to, are base64
     #[arg(long)]
     base64: bool,
 }
 
+impl Arguments {
+    fn delete_many(&self) -> Result<(), Failure> {
+        let bytes = |argument: &Option<OsString>| {
+            argument.as_ref().map(|argument| key::bytes(argument, self.base64)).transpose()
+        };
+        let (prefix, from, to) = (bytes(&self.prefix)?, bytes(&self.from)?, bytes(&self.to)?);
+        let store = self.open.write(&self.durability, false)?;
+        let collection = self.collection.read(&store)?;
+        let deleted = match &prefix {
+            Some(prefix) => collection.delete_prefix(prefix)?,
+            None => collection.delete_range(
+                from.as_deref().map_or(Bound::Unbounded, Bound::Included),
+                to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+            )?,
+        };
+        drop(collection);
+        store.close()?;
+        eprintln!("stratakv: {deleted} keys deleted");
+        Ok(())
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.keys.is_empty() {
+        return arguments.delete_many();
+    }
     let keys = arguments.keys.iter().map(|key| key::bytes(key, arguments.base64)).collect::<Result<Vec<_>, _>>()?;
     let store = arguments.open.write(&arguments.durability, false)?;
+    let collection = arguments.collection.read(&store)?;
     let mut missing = Vec::new();
     for key in &keys {
-        if !store.delete(key)? {
+        if !collection.delete(key)? {
             missing.push(format!("`{}`", key.escape_ascii()));
         }
     }
+    drop(collection);
     store.close()?;
     match missing.is_empty() {
         true => Ok(()),

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
-use crate::opening::OpenArguments;
+use crate::opening::{CollectionArguments, OpenArguments};
 use crate::{Output, key};
 
 /// Print the value of a key, byte for byte
@@ -20,6 +20,8 @@ Exit code 3 if there is no such key."
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
+    #[command(flatten)]
+    collection: CollectionArguments,
     /// The key
     key: OsString,
     /// KEY is base64: for keys with bytes that a command line cannot hold
@@ -33,7 +35,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let key = key::bytes(&arguments.key, arguments.base64)?;
     let store = arguments.open.read()?;
-    let Some(record) = store.get(&key)? else {
+    let Some(record) = arguments.collection.read(&store)?.get(&key)? else {
         return Err(Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii())));
     };
     let written = if arguments.json {

@@ -11,6 +11,9 @@ use stratakv::Record;
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Line {
+    /// Its name; none for the default collection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) collection: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,6 +36,7 @@ pub(crate) struct Line {
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parsed {
+    pub(crate) collection: Option<String>,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
     pub(crate) flags: u32,
@@ -69,6 +73,7 @@ impl Line {
 pub(crate) fn parse(line: &[u8]) -> Result<Parsed, String> {
     let line: Line = serde_json::from_slice(line).map_err(|error| message(&error))?;
     Ok(Parsed {
+        collection: line.collection,
         key: bytes("key", line.key, line.key_base64)?,
         value: bytes("value", line.value, line.value_base64)?,
         flags: line.flags,
@@ -103,7 +108,8 @@ pub(crate) fn holds_for_any_line(line: &[u8]) {
         Err(why) => return assert!(!why.is_empty()),
     };
     let (value, value_base64) = text_or_base64(&parsed.value);
-    let again = Line { value, value_base64, flags: parsed.flags, expiry: parsed.expiry, ..Line::key_only(&parsed.key) };
+    let (collection, flags, expiry) = (parsed.collection.clone(), parsed.flags, parsed.expiry);
+    let again = Line { collection, value, value_base64, flags, expiry, ..Line::key_only(&parsed.key) };
     let again = serde_json::to_vec(&again).expect("what was read can be written");
     assert_eq!(parse(&again), Ok(parsed));
 }
@@ -123,8 +129,10 @@ mod tests {
     #[test]
     fn lines_come_back_as_they_were() {
         let parsed = parse(br#"{"key":"k\u0000","value_base64":"/w==","flags":7,"expiry":9}"#).unwrap();
-        assert_eq!(parsed, Parsed { key: b"k\0".to_vec(), value: vec![0xFF], flags: 7, expiry: 9 });
+        assert_eq!(parsed, Parsed { collection: None, key: b"k\0".to_vec(), value: vec![0xFF], flags: 7, expiry: 9 });
         assert_eq!(serde_json::to_string(&Line::key_only(b"\xff\x00")).unwrap(), r#"{"key_base64":"/wA="}"#);
+        let named = parse(br#"{"collection":"c","key":"k","value":""}"#).unwrap();
+        assert_eq!(named.collection.as_deref(), Some("c"));
         assert_eq!(serde_json::to_string(&Line::key_only("ü".as_bytes())).unwrap(), r#"{"key":"ü"}"#);
     }
 

@@ -9,12 +9,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Reply, Session};
+use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Reply, Session, Store};
 use stratakv_base::quantity::format_bytes;
 
 use crate::failure::Failure;
 use crate::json_line::{self, Parsed};
-use crate::opening::{DurabilityArguments, OpenArguments};
+use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
 
 /// Most writes in flight: enough to fill groups of every shard.
 const IN_FLIGHT_MAX: usize = 256;
@@ -28,13 +28,16 @@ const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
 #[command(after_help = "Examples:\n  stratakv load backup.jsonl\n  zcat backup.jsonl.gz | stratakv load --data copy -
   stratakv load --durability process_crash --skip-errors big.jsonl
 
-Records that exist are overwritten. At the first bad line it stops with its number and exit code 1, after the lines before it
+Records that exist are overwritten. A line's \"collection\" says where it goes, else --collection does; both are made if there are
+none. At the first bad line it stops with its number and exit code 1, after the lines before it
 have been written; with --skip-errors bad lines are told, counted and passed over.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
+    #[command(flatten)]
+    collection: CollectionArguments,
     /// The file; `-` for stdin
     #[arg(default_value = "-")]
     file: PathBuf,
@@ -56,6 +59,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let store = arguments.open.write(&arguments.durability, true)?;
     let mut loader = Loader {
+        default: arguments.collection.write(&store)?.id(),
+        store: store.clone(),
+        named: HashMap::new(),
         session: store.session()?,
         level: arguments.durability.durability.into(),
         waiting: HashMap::new(),
@@ -82,6 +88,10 @@ struct Waiting {
 }
 
 struct Loader {
+    store: Store,
+    /// Where lines go that name no collection, and those that do.
+    default: CollectionId,
+    named: HashMap<String, CollectionId>,
     session: Session,
     level: Level,
     waiting: HashMap<u64, Waiting>,
@@ -109,8 +119,11 @@ impl Loader {
             if text.trim_ascii().is_empty() {
                 continue;
             }
-            match change(&text) {
-                Ok(change) => self.submit(line, change)?,
+            match parse(&text) {
+                Ok(parsed) => {
+                    let change = self.change(parsed).map_err(|failure| failure.at(format!("{name}: line {line}")))?;
+                    self.submit(line, change)?;
+                }
                 Err(why) if skip_errors => {
                     eprintln!("stratakv: {name}: line {line}: {why}; passed over");
                     self.skipped += 1;
@@ -122,6 +135,26 @@ impl Loader {
             }
         }
         Ok(())
+    }
+
+    /// The write a line asks for.
+    fn change(&mut self, line: Parsed) -> Result<Change, Failure> {
+        let collection = match line.collection {
+            None => self.default,
+            Some(name) => match self.named.get(&name) {
+                Some(id) => *id,
+                None => {
+                    // Made by a blocking call, which must not wait for writes of this thread's own session.
+                    self.drain()?;
+                    let id = self.store.collection(&name)?.id();
+                    self.named.insert(name, id);
+                    id
+                }
+            },
+        };
+        let key = Key::new(collection, &line.key).map_err(stratakv::Error::from)?;
+        let kind = ChangeKind::Put { value: Bytes::from(line.value), flags: line.flags, expiry: Expiry(line.expiry) };
+        Ok(Change { key, expect: Expect::Any, kind })
     }
 
     fn submit(&mut self, line: u64, change: Change) -> Result<(), Failure> {
@@ -189,13 +222,12 @@ impl Loader {
     }
 }
 
-/// The write a line asks for.
-fn change(line: &[u8]) -> Result<Change, String> {
-    let Parsed { key, value, flags, expiry } = json_line::parse(line)?;
-    let key = Key::new(CollectionId::default(), &key).map_err(|error| error.to_string())?;
-    if value.len() > VALUE_BYTES_MAX {
-        return Err(format!("the value has {} bytes, the most is {VALUE_BYTES_MAX}", value.len()));
+/// What a line says, if the store takes it.
+fn parse(line: &[u8]) -> Result<Parsed, String> {
+    let parsed = json_line::parse(line)?;
+    Key::new(CollectionId::default(), &parsed.key).map_err(|error| error.to_string())?;
+    if parsed.value.len() > VALUE_BYTES_MAX {
+        return Err(format!("the value has {} bytes, the most is {VALUE_BYTES_MAX}", parsed.value.len()));
     }
-    let kind = ChangeKind::Put { value: Bytes::from(value), flags, expiry: Expiry(expiry) };
-    Ok(Change { key, expect: Expect::Any, kind })
+    Ok(parsed)
 }

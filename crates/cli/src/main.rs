@@ -4,6 +4,7 @@
 
 mod bench;
 mod check;
+mod collections;
 mod completions;
 mod del;
 mod doctor;
@@ -20,6 +21,7 @@ mod scan;
 mod serve;
 mod stats;
 mod text;
+mod update;
 
 use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
@@ -64,7 +66,9 @@ enum Command {
     Get(get::Arguments),
     Put(put::Arguments),
     Del(del::Arguments),
+    Update(update::Arguments),
     Scan(scan::Arguments),
+    Collections(collections::Arguments),
     Load(load::Arguments),
     Dump(dump::Arguments),
     Stats(stats::Arguments),
@@ -80,6 +84,8 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Get(arguments) => get::run(&arguments, output),
         Command::Put(arguments) => put::run(&arguments, output),
         Command::Del(arguments) => del::run(&arguments),
+        Command::Update(arguments) => update::run(&arguments, output),
+        Command::Collections(arguments) => collections::run(&arguments, output),
         Command::Scan(arguments) => scan::run(&arguments, output),
         Command::Load(arguments) => load::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments, output),

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use stratakv::{IoBackend, Level, Options, Store};
+use stratakv::{Collection, IoBackend, Level, Options, Store};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::progress;
 
 /// Which store.
@@ -35,6 +35,36 @@ pub(crate) struct DurabilityArguments {
     /// What an acknowledged write survives
     #[arg(long, value_enum, default_value_t)]
     pub(crate) durability: Durability,
+}
+
+/// Which key space.
+#[derive(Args)]
+pub(crate) struct CollectionArguments {
+    /// The collection; without it, the default one
+    #[arg(long, value_name = "NAME")]
+    collection: Option<String>,
+}
+
+impl CollectionArguments {
+    /// It must be there.
+    pub(crate) fn read(&self, store: &Store) -> Result<Collection, Failure> {
+        let Some(name) = &self.collection else { return Ok(Collection::clone(store)) };
+        store.existing_collection(name)?.ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("there is no collection `{name}`: `stratakv collections` lists them"))
+        })
+    }
+
+    /// Made if there is none.
+    pub(crate) fn write(&self, store: &Store) -> Result<Collection, Failure> {
+        match &self.collection {
+            Some(name) => Ok(store.collection(name)?),
+            None => Ok(Collection::clone(store)),
+        }
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.collection.as_deref()
+    }
 }
 
 /// `--io`.

@@ -11,7 +11,7 @@ use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Expect, Expiry, PutOptions, PutOutcome};
 
 use crate::failure::Failure;
-use crate::opening::{DurabilityArguments, OpenArguments};
+use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
 use crate::{Output, key};
 
 /// Write a record; the store is created if there is none
@@ -25,6 +25,8 @@ pub(crate) struct Arguments {
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
+    #[command(flatten)]
+    collection: CollectionArguments,
     /// The key
     key: OsString,
     /// The value; `-` for stdin
@@ -78,10 +80,14 @@ impl Arguments {
     }
 
     fn expiry(&self) -> Expiry {
-        let Some(ttl) = self.ttl else { return Expiry::NEVER };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        Expiry(u32::try_from(now.saturating_add(u64::from(ttl))).unwrap_or(u32::MAX))
+        self.ttl.map_or(Expiry::NEVER, expiry_in)
     }
+}
+
+/// So many seconds from now.
+pub(crate) fn expiry_in(seconds: u32) -> Expiry {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    Expiry(u32::try_from(now.saturating_add(u64::from(seconds))).unwrap_or(u32::MAX))
 }
 
 /// One byte more than the limit, so that the store can say that it is too much.
@@ -92,9 +98,7 @@ fn read(from: impl Read) -> io::Result<Vec<u8>> {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let key = key::bytes(&arguments.key, arguments.base64)?;
-    // Before the store is opened: a bad argument should not leave a new store behind.
-    stratakv::Key::new(stratakv::CollectionId::default(), &key).map_err(stratakv::Error::from)?;
+    let key = key::checked(&arguments.key, arguments.base64)?;
     let value = arguments.value()?;
     if value.len() > VALUE_BYTES_MAX {
         return Err(Failure::usage(format!("the value has over {VALUE_BYTES_MAX} bytes, the most a value may have")));
@@ -106,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         expect: arguments.expect(),
         ..PutOptions::default()
     };
-    match store.put_with(&key, &value, &options)? {
+    match arguments.collection.write(&store)?.put_with(&key, &value, &options)? {
         PutOutcome::Unmet(unmet) => Err(Failure::unmet(unmet)),
         PutOutcome::Written { version } => {
             if arguments.json {

@@ -9,7 +9,7 @@ use stratakv::{Record, ScanOptions};
 
 use crate::failure::Failure;
 use crate::json_line::Line;
-use crate::opening::OpenArguments;
+use crate::opening::{CollectionArguments, OpenArguments};
 use crate::{Output, key, text};
 
 /// List keys and values in order of their bytes
@@ -24,6 +24,8 @@ UTF-8 escaped as in Rust. No snapshot: each record as it is when it is reached."
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
+    #[command(flatten)]
+    collection: CollectionArguments,
     /// Keys that begin with this
     #[arg(long, conflicts_with_all = ["from", "to"])]
     prefix: Option<OsString>,
@@ -93,7 +95,7 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let scan = arguments.scan()?;
     let store = arguments.open.read()?;
-    for item in store.scan(scan).take(arguments.limit.unwrap_or(usize::MAX)) {
+    for item in arguments.collection.read(&store)?.scan(scan).take(arguments.limit.unwrap_or(usize::MAX)) {
         let (key, record) = item?;
         arguments.write(output, &key, &record).map_err(Failure::output)?;
     }

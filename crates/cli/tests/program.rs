@@ -91,8 +91,21 @@ fn help_tells_exit_codes_and_examples() {
     for part in ["Exit codes:", "4  corruption", "Examples:", "serve", "doctor"] {
         assert!(help.contains(part), "no `{part}` in {help}");
     }
-    for subcommand in ["serve", "get", "put", "del", "scan", "load", "dump", "stats", "check", "doctor", "completions"]
-    {
+    for subcommand in [
+        "serve",
+        "get",
+        "put",
+        "del",
+        "update",
+        "scan",
+        "collections",
+        "load",
+        "dump",
+        "stats",
+        "check",
+        "doctor",
+        "completions",
+    ] {
         let help = String::from_utf8(ok(&data, &[subcommand, "--help"])).unwrap();
         assert!(help.contains("Examples:"), "{subcommand}: {help}");
     }
@@ -397,4 +410,67 @@ fn doctor_measures_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let missing = run(directory.path(), &["doctor", "/no/such/directory"]);
     assert_eq!(code(&missing), 1, "{}", stderr(&missing));
+}
+
+#[test]
+fn collections_are_key_spaces_of_their_own() {
+    let (directory, data) = directory();
+    put(&data, &["k", "plain"]);
+    put(&data, &["k", "user", "--collection", "users"]);
+    put(&data, &["l", "other", "--collection", "users"]);
+    assert_eq!(ok(&data, &["get", "k"]), b"plain");
+    assert_eq!(ok(&data, &["get", "k", "--collection", "users"]), b"user");
+    assert_eq!(ok(&data, &["scan", "--collection", "users"]), b"k\tuser\nl\tother\n");
+    assert_eq!(ok(&data, &["collections"]), b"users\n");
+    assert_eq!(ok(&data, &["collections", "--json"]), b"[\"users\"]\n");
+    let none = run(&data, &["get", "k", "--collection", "nobody"]);
+    assert_eq!(code(&none), 3);
+    assert!(stderr(&none).contains("nobody"), "{}", stderr(&none));
+
+    let dump = ok(&data, &["dump"]);
+    assert_eq!(String::from_utf8_lossy(&dump).lines().count(), 3);
+    let one = ok(&data, &["dump", "--collection", "users"]);
+    assert!(one.starts_with(b"{\"collection\":\"users\",\"key\":\"k\"") && one.len() < dump.len());
+    let copy = directory.path().join("copy");
+    assert_eq!(code(&load(&copy, &["-"], &dump)), 0);
+    assert_eq!(ok(&copy, &["dump"]), dump);
+    let plain = b"{\"key\":\"k\",\"value\":\"v\"}\n";
+    assert_eq!(code(&load(&copy, &["--collection", "more", "-"], plain)), 0);
+    assert_eq!(ok(&copy, &["get", "k", "--collection", "more"]), b"v");
+
+    let drop = ["collections", "--durability", "process_crash", "--drop", "users"];
+    assert_eq!(ok(&data, &drop), b"");
+    assert_eq!(code(&run(&data, &drop)), 3);
+    assert_eq!((ok(&data, &["collections"]), ok(&data, &["get", "k"])), (Vec::new(), b"plain".to_vec()));
+}
+
+#[test]
+fn ranges_are_deleted_and_records_updated() {
+    let (_directory, data) = directory();
+    let level = ["--durability", "process_crash"];
+    let change = |arguments: &[&str]| ok(&data, &[arguments, &level].concat());
+    assert_eq!(change(&["update", "n", "--increment", "40"]), b"40\n");
+    assert_eq!(change(&["update", "n", "--increment", "2"]), b"42\n");
+    assert_eq!(change(&["update", "n", "--decrement", "50"]), b"0\n");
+    change(&["put", "a1", "x"]);
+    change(&["update", "a1", "--append", "y"]);
+    change(&["update", "a1", "--prepend", "w"]);
+    assert_eq!(ok(&data, &["get", "a1"]), b"wxy");
+    change(&["update", "a1", "--ttl", "1000"]);
+    let line: serde_json::Value = serde_json::from_slice(&ok(&data, &["get", "a1", "--json"])).unwrap();
+    assert!(line["expiry"].as_u64().is_some());
+    assert_eq!(code(&run(&data, &[&["update", "none", "--append", "x"][..], &level].concat())), 3);
+    let word = run(&data, &[&["update", "a1", "--increment", "1"][..], &level].concat());
+    assert_eq!(code(&word), 2, "{}", stderr(&word));
+    assert_eq!(code(&run(&data, &["update", "n"])), 2, "a change must be named");
+
+    change(&["put", "a2", "x"]);
+    change(&["put", "b", "x"]);
+    let deleted = run(&data, &[&["del", "--prefix", "a"][..], &level].concat());
+    assert!(stderr(&deleted).contains("2 keys deleted"), "{}", stderr(&deleted));
+    assert_eq!(ok(&data, &["scan", "--keys-only"]), b"b\nn\n");
+    change(&["del", "--from", "b", "--to", "c"]);
+    assert_eq!(ok(&data, &["scan", "--keys-only"]), b"n\n");
+    assert_eq!(code(&run(&data, &["del"])), 2, "never everything for want of an argument");
+    assert_eq!(code(&run(&data, &["del", "k", "--prefix", "a"])), 2);
 }

@@ -53,6 +53,19 @@ pub enum Error {
         /// The limit.
         max_bytes: u64,
     },
+    /// A batch that cannot be: empty, or with a key that occurs twice.
+    #[error("the batch cannot be written: {0}")]
+    BadBatch(&'static str),
+    /// The keys and values of a batch are longer than the limit.
+    #[error(
+        "the batch has {len_bytes} bytes of keys and values; the largest allowed has {max_bytes}: write it in parts"
+    )]
+    BatchTooLarge {
+        /// Their length.
+        len_bytes: u64,
+        /// The limit.
+        max_bytes: u64,
+    },
     /// No space left: reads and deletes go on, writes again once there is room.
     #[error("the store is full ({0}); delete something or give it more space, reads and deletes go on")]
     Full(&'static str),

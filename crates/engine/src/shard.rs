@@ -1,5 +1,7 @@
 //! [`Shard`]: one engine's hold on one partition of the keys. [`Opener`]: how it comes to life.
 
+use std::any::Any;
+
 use crate::effects::{Effects, Io, Outcome};
 use crate::error::Error;
 use crate::operation::Operation;
@@ -54,9 +56,15 @@ pub struct Capabilities {
     pub evicting: bool,
 }
 
-/// A message between shards of one store (batches across shards, snapshot cuts). Opaque to the driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message(pub Vec<u8>);
+/// A message between shards of one store (batches across shards, snapshot cuts). Opaque to the driver: what it is, only engines of its
+/// kind know. It never leaves the process.
+pub struct Message(pub Box<dyn Any + Send>);
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Message")
+    }
+}
 
 /// A named counter or gauge, declared where it is counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,6 +92,11 @@ pub trait Shard: Send {
 
     /// Takes a message from another shard of the store.
     fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects);
+
+    /// Another shard of the store is broken: it answers no message any more.
+    fn gone(&mut self, shard: ShardId, effects: &mut Effects) {
+        let _ = (shard, effects);
+    }
 
     /// Ends a turn: seal batches, free, expire, checkpoint. Called once per turn, after completions and operations.
     fn turn_end(&mut self, budget: Budget, effects: &mut Effects);

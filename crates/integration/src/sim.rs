@@ -104,6 +104,33 @@ pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64
     caught
 }
 
+/// As [`listen`], over whole worlds: for canaries of what one shard alone cannot do wrong. How many seeds it took, the processor time, and what was
+/// noticed.
+#[cfg(feature = "canaries")]
+pub fn listen_in_world(
+    world: crate::world::RunSeed,
+    name: &str,
+    from: u64,
+    cpu_seconds_max: f64,
+) -> Option<(u64, f64, String)> {
+    stratakv_base::canary::release(Some(name));
+    let begin = cpu_seconds();
+    let mut seeds = 0;
+    let caught = loop {
+        seeds += 1;
+        let failed = world(from + seeds - 1).err();
+        let cpu_seconds = cpu_seconds() - begin;
+        if let Some(why) = failed {
+            break Some((seeds, cpu_seconds, why));
+        }
+        if cpu_seconds > cpu_seconds_max {
+            break None;
+        }
+    };
+    stratakv_base::canary::release(None);
+    caught
+}
+
 /// Whether the scenarios kept of this canary's defect still fail while it sings; `None` if there are none.
 #[cfg(feature = "canaries")]
 pub fn still_fails<E: Engine>(engine: &E, name: &str) -> Option<bool> {

@@ -16,7 +16,8 @@ use crate::tokens::Tokens;
 pub(crate) struct Cell<S> {
     pub(crate) volume: Arc<Volume>,
     state: Mutex<State<S>>,
-    messages: Mutex<Vec<(ShardId, Message)>>,
+    /// What other shards said; nothing: they are broken.
+    messages: Mutex<Vec<(ShardId, Option<Message>)>>,
     /// Someone asked for a turn: `more`, or a message.
     wants_turn: AtomicBool,
     /// Instant of the next turn the shard asked for; `u64::MAX` if none.
@@ -33,6 +34,8 @@ struct State<S> {
     closing: bool,
     /// Why the shard is never touched again: a defect left its invariants, or the loss of a ring its requests, in doubt.
     broken: Option<&'static str>,
+    /// The other shards are told that it is broken.
+    told: bool,
 }
 
 /// A shard panicked in the middle of a turn.
@@ -49,6 +52,8 @@ pub(crate) struct TurnOutput {
     pub(crate) own: Vec<(u64, Reply)>,
     /// Messages to other shards of the store.
     pub(crate) messages: Vec<(ShardId, Message)>,
+    /// The shard broke in this turn: the others must be told.
+    pub(crate) broke: bool,
     /// The shard wants another turn, by now or by `wake_at`: someone with a ring must see to it.
     pub(crate) attention: bool,
     wakes: Vec<Wakeup>,
@@ -80,6 +85,7 @@ impl<S: Shard> Cell<S> {
             backlog: VecDeque::new(),
             closing: false,
             broken: None,
+            told: false,
         };
         Cell {
             volume,
@@ -140,7 +146,10 @@ impl<S: Shard> Cell<S> {
                 state.shard.complete(io, outcome, &mut state.effects);
             }
             for (from, message) in lock(&self.messages).drain(..) {
-                state.shard.message(from, message, &mut state.effects);
+                match message {
+                    Some(message) => state.shard.message(from, message, &mut state.effects),
+                    None => state.shard.gone(from, &mut state.effects),
+                }
             }
             state.take_operations(operations);
             state.shard.turn_end(Budget::default(), &mut state.effects);
@@ -164,6 +173,7 @@ impl<S: Shard> Cell<S> {
 
     /// Answers everybody who waits for a broken shard. What it still wanted done is not: nobody knows whether it should be.
     fn fail(&self, state: &mut State<S>, why: &'static str, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
+        out.broke |= !std::mem::replace(&mut state.told, true);
         state.effects.requests.clear();
         state.effects.replies.clear();
         state.effects.messages.clear();
@@ -291,8 +301,8 @@ fn deliver(waiter: Waiter, reply: Reply, me: Option<&Arc<Inbox>>, out: &mut Turn
 }
 
 impl<S: Shard> Cell<S> {
-    /// Leaves a message from another shard; taken at the next turn.
-    pub(crate) fn leave_message(&self, from: ShardId, message: Message) {
+    /// Leaves a message from another shard, or word that it is broken; taken at the next turn.
+    pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) {
         lock(&self.messages).push((from, message));
         self.wants_turn.store(true, Ordering::Release);
     }

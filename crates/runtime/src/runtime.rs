@@ -192,12 +192,23 @@ impl<S: Shard + 'static> Runtime<S> {
     pub(crate) fn after_turn(&self, shard: u32, out: &mut TurnOutput, by_reactor: Option<usize>) {
         for (to, message) in out.messages.drain(..) {
             if let Some(cell) = self.cells.get(to.0 as usize) {
-                cell.leave_message(ShardId(shard), message);
+                cell.leave_message(ShardId(shard), Some(message));
                 self.reactors[self.reactor_of(to.0)].waker.wake();
             }
         }
+        if std::mem::take(&mut out.broke) {
+            self.tell_of_loss(shard);
+        }
         if std::mem::take(&mut out.attention) && by_reactor != Some(self.reactor_of(shard)) {
             self.reactors[self.reactor_of(shard)].waker.wake();
+        }
+    }
+
+    /// The other shards hear that one is broken.
+    fn tell_of_loss(&self, shard: u32) {
+        for (other, cell) in (0u32..).zip(&self.cells).filter(|(other, _)| *other != shard) {
+            cell.leave_message(ShardId(shard), None);
+            self.reactors[self.reactor_of(other)].waker.wake();
         }
     }
 
@@ -269,8 +280,11 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Gives up shards whose requests are lost: their operations are answered as unknown.
     pub(crate) fn abandon(&self, shards: impl IntoIterator<Item = usize>) {
         let mut out = TurnOutput::default();
-        for cell in shards.into_iter().filter_map(|shard| self.cells.get(shard)) {
+        for (shard, cell) in shards.into_iter().filter_map(|shard| Some((shard, self.cells.get(shard)?))) {
             cell.abandon(RING_LOST, &mut out);
+            if std::mem::take(&mut out.broke) {
+                self.tell_of_loss(shard as u32);
+            }
         }
         out.fire();
     }
@@ -287,6 +301,9 @@ impl<S: Shard + 'static> Runtime<S> {
         let mut out = TurnOutput::default();
         for (shard, cell) in self.cells.iter().enumerate() {
             cell.begin_close(self.clock.now(), &mut out);
+            if std::mem::take(&mut out.broke) {
+                self.tell_of_loss(shard as u32);
+            }
             self.leave_requests(shard as u32, &mut out.requests);
             self.reactors[self.reactor_of(shard as u32)].waker.wake();
         }

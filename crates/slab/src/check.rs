@@ -5,6 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use foldhash::HashSet;
 use stratakv_index::PageCache;
 
+use crate::batch::Batches;
 use crate::config::{CheckReport, SlabConfig};
 use crate::group::Groups;
 use crate::io::IoTable;
@@ -39,6 +40,7 @@ impl Slab {
     /// A shard from what was found.
     pub(crate) fn build(config: SlabConfig, superblock: Superblock, found: Found) -> Slab {
         let corruptions = found.report.corrupt.clone();
+        let batches = Batches::new(Slab::batch_records(&found.index.0));
         let groups = Groups::new(superblock.durable);
         Slab {
             counter: superblock.incarnation << 40,
@@ -57,6 +59,7 @@ impl Slab {
             run_writes: Default::default(),
             scans: Default::default(),
             ranges: Default::default(),
+            batches,
             growth: Default::default(),
             stale: found.stale,
             stale_queue: found.stale_queue,

@@ -266,7 +266,7 @@ impl Slab {
         if let Some(target) = self.promises.iter().map(|promise| promise.group).max() {
             self.groups.want(target);
         }
-        if self.space.limbo_pages() >= LIMBO_PAGES || (self.space.limbo_pages() > 0 && !self.space_waiters.is_empty()) {
+        if self.space.limbo_pages() >= LIMBO_PAGES || (self.space.limbo_pages() > 0 && self.waits_for_space()) {
             self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
         }
         let (mut covers, sequence) = self.groups.written();

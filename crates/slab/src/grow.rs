@@ -66,7 +66,18 @@ impl Slab {
 
     /// Whether `pages` more can be used for new items.
     pub(crate) fn has_room(&self, pages: u32) -> bool {
-        self.space.free_pages() + self.space.limbo_pages() >= pages + self.promised_pages + self.reserve_pages()
+        self.space.free_pages() + self.space.limbo_pages()
+            >= pages + self.promised_pages + self.batches.reserved_pages() + self.reserve_pages()
+    }
+
+    /// Whether `pages` more can be used for what space was set aside for.
+    pub(crate) fn has_reserved_room(&self, pages: u32) -> bool {
+        self.space.free_pages() + self.space.limbo_pages() >= pages + self.promised_pages
+    }
+
+    /// Whether a write or a batch waits for space.
+    pub(crate) fn waits_for_space(&self) -> bool {
+        !self.space_waiters.is_empty() || self.batches.wait_for_space()
     }
 
     /// There is no room: wait for growth or for limbo, or refuse.

@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use stratakv_base::{Key, Level};
 use stratakv_engine::{Capability, Effects, Error, Expect, Reply, Token};
 
-use crate::scan::{encoded, is_empty_range};
+use crate::scan::{before_engine_keys, encoded, is_empty_range};
 use crate::slab::Slab;
 use crate::write::{Kind, Origin, Work};
 
@@ -63,6 +63,7 @@ impl Slab {
                 Error::WrongVolume("the store is open for reading only: open it for writing to change it".into());
             return effects.reply(token, Reply::Failed(error));
         }
+        let to = before_engine_keys(to);
         if is_empty_range(&from, &to) {
             return effects.reply(token, Reply::Number { number: 0, version: 0 });
         }
@@ -72,6 +73,7 @@ impl Slab {
             .iter()
             .filter(|(key, pending)| pending.outstanding > 0 && std::ops::RangeBounds::contains(&range, *key))
             .map(|(key, _)| key.clone())
+            .chain(self.batch_keys(range, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)))
             .filter(|key| self.index.0.get(key.encoded()).is_none())
             .collect();
         pending.sort_unstable();

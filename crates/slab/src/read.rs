@@ -72,6 +72,9 @@ impl Slab {
 
     /// `first`: not after a wait for its page. Only then it counts as a hit or miss.
     fn answer_get(&mut self, token: Token, key: Key, part: RecordPart, first: bool, effects: &mut Effects) {
+        if let Some(reply) = self.batch_reply(&key, part, effects) {
+            return effects.reply(token, reply);
+        }
         let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
             return effects.reply(token, Reply::Record(None));
         };

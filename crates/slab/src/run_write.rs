@@ -106,18 +106,25 @@ impl Slab {
     /// Begins to write a record as a run.
     pub(crate) fn start_run(
         &mut self,
-        work: &Work,
+        work: &mut Work,
         mut meta: Meta,
         value: Bytes,
         reply: &dyn Fn(u64) -> Reply,
         effects: &mut Effects,
     ) -> Result<(), Stop> {
         let shape = Shape::new(work.key.encoded().len(), value.len());
-        let reserve = self.reserve_pages() + self.promised_pages;
-        let Some(first) = self.space.take_run(shape.pages(), reserve) else {
+        let first = match work.extent.take() {
+            Some(extent) => Some(extent.first),
+            None => {
+                let kept = self.reserve_pages() + self.batches.reserved_pages();
+                let kept = self.promised_pages + if work.has_reserve() { 0 } else { kept };
+                self.space.take_run(shape.pages(), kept)
+            }
+        };
+        let Some(first) = first else {
             return Err(self.no_room(shape.pages(), effects));
         };
-        meta.version = self.next_number();
+        meta.version = work.version.unwrap_or_else(|| self.next_number());
         self.run_tags.insert(first, crate::table::tag(meta.version));
         let place = Place::Run { first, pages: shape.pages() };
         let pending = self.pending.entry(work.key.clone()).or_default();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Corruption, Key, canary};
+use stratakv_base::{CollectionId, Corruption, Key, canary};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 
 use crate::place::Place;
@@ -73,6 +73,16 @@ pub(crate) fn encoded(bound: &Bound<Key>) -> Bound<&[u8]> {
     }
 }
 
+/// An upper bound that leaves out the engine's own keys, which are the last.
+pub(crate) fn before_engine_keys(to: Bound<Key>) -> Bound<Key> {
+    let end = Key::bound(CollectionId::ENGINE, b"");
+    match to {
+        Bound::Included(key) | Bound::Excluded(key) if key >= end => Bound::Excluded(end),
+        Bound::Unbounded => Bound::Excluded(end),
+        within => within,
+    }
+}
+
 /// Whether nothing can lie between the bounds.
 pub(crate) fn is_empty_range(from: &Bound<Key>, to: &Bound<Key>) -> bool {
     match (from, to) {
@@ -84,30 +94,15 @@ pub(crate) fn is_empty_range(from: &Bound<Key>, to: &Bound<Key>) -> bool {
 
 impl Slab {
     /// Answers one page of a scan.
-    pub(crate) fn scan(&mut self, token: Token, request: PageRequest, effects: &mut Effects) {
+    pub(crate) fn scan(&mut self, token: Token, mut request: PageRequest, effects: &mut Effects) {
         if request.at.is_some() {
             let error = Error::Unsupported(stratakv_engine::Capability::Snapshot);
             return effects.reply(token, Reply::Failed(error));
         }
+        request.to = before_engine_keys(request.to);
         let limit = (request.items_max.max(1) as usize).min(ITEMS_MAX);
-        let mut items = Vec::new();
-        let mut more = false;
-        let (mut bytes, bytes_max) = (0, request.bytes_max as usize);
-        if !is_empty_range(&request.from, &request.to) {
-            let (from, to) = (encoded(&request.from), encoded(&request.to));
-            self.index.0.scan(from, to, request.reverse, &mut |key, entry| {
-                if is_expired(entry.expiry, effects) {
-                    return ControlFlow::Continue(());
-                }
-                if items.len() >= limit || (!items.is_empty() && bytes >= bytes_max) {
-                    more = true;
-                    return ControlFlow::Break(());
-                }
-                bytes += key.len();
-                items.extend(Key::from_encoded(key).map(|key| (key, State::Todo)));
-                ControlFlow::Continue(())
-            });
-        }
+        let (keys, more) = self.page_of_keys(&request, limit, effects);
+        let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
         let scan = Scan { token, request, items, more, done: 0, bytes: 0 };
         if scan.request.keys_only {
             return reply(scan, effects);
@@ -116,6 +111,42 @@ impl Slab {
         let number = self.scans.next;
         self.scans.active.insert(number, scan);
         self.step_scan(number, effects);
+    }
+
+    /// The keys of a page, and whether there are more: those of the index, with what committed batches make of them.
+    fn page_of_keys(&self, request: &PageRequest, limit: usize, effects: &Effects) -> (Vec<Key>, bool) {
+        let bytes_max = request.bytes_max as usize;
+        let mut page = KeyPage { keys: Vec::new(), bytes: 0, limit, bytes_max, more: false };
+        if is_empty_range(&request.from, &request.to) {
+            return (page.keys, false);
+        }
+        let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
+        let mut added: Vec<&Key> = batched.iter().filter(|(_, exists)| **exists).map(|(key, _)| key).collect();
+        // Taken from the end.
+        if !request.reverse {
+            added.reverse();
+        }
+        let is_before = |a: &[u8], b: &[u8]| if request.reverse { a > b } else { a < b };
+        let (from, to) = (encoded(&request.from), encoded(&request.to));
+        self.index.0.scan(from, to, request.reverse, &mut |key, entry| {
+            while let Some(next) = added.pop_if(|next| is_before(next.encoded(), key)) {
+                page.add(next.encoded())?;
+            }
+            let of_batch = !batched.is_empty() && Key::from_encoded(key).is_some_and(|key| batched.contains_key(&key));
+            if is_expired(entry.expiry, effects) && !of_batch
+                || of_batch && added.last().is_none_or(|next| next.encoded() != key)
+            {
+                return ControlFlow::Continue(());
+            }
+            if of_batch {
+                added.pop();
+            }
+            page.add(key)
+        });
+        while let Some(next) = added.pop().filter(|_| !page.more) {
+            let _ = page.add(next.encoded());
+        }
+        (page.keys, page.more)
     }
 
     /// Goes on with every scan.
@@ -185,6 +216,10 @@ impl Slab {
     ) -> Result<(), Corruption> {
         let todo = items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo));
         let Some((key, state)) = todo else { return Ok(()) };
+        if let Some(record) = self.batch_record(key, RecordPart::Whole, effects) {
+            *state = record.map_or(State::Gone, State::Read);
+            return Ok(());
+        }
         let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
             *state = State::Gone;
             return Ok(());
@@ -245,6 +280,27 @@ impl Slab {
         if let Some(scan) = self.scans.active.remove(&number) {
             effects.reply(scan.token, Reply::Failed(error.clone()));
         }
+    }
+}
+
+/// Keys of a page as they come.
+struct KeyPage {
+    keys: Vec<Key>,
+    bytes: usize,
+    limit: usize,
+    bytes_max: usize,
+    more: bool,
+}
+
+impl KeyPage {
+    fn add(&mut self, key: &[u8]) -> ControlFlow<()> {
+        if self.keys.len() >= self.limit || (!self.keys.is_empty() && self.bytes >= self.bytes_max) {
+            self.more = true;
+            return ControlFlow::Break(());
+        }
+        self.bytes += key.len();
+        self.keys.extend(Key::from_encoded(key));
+        ControlFlow::Continue(())
     }
 }
 

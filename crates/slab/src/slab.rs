@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::{KEY_BYTES_MAX, PAGE_BYTES, VALUE_BYTES_MAX};
-use stratakv_base::{Corruption, Expiry, Key, Level, Mono, canary};
+use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Mono, canary};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
@@ -16,6 +16,7 @@ use stratakv_engine::{
 };
 use stratakv_index::{PageCache, Tree};
 
+use crate::batch::Batches;
 use crate::config::{RecoveryReport, SlabConfig};
 use crate::group::Groups;
 use crate::grow::Growth;
@@ -136,6 +137,7 @@ pub struct Slab {
     pub(crate) run_writes: RunWrites,
     pub(crate) scans: Scans,
     pub(crate) ranges: Ranges,
+    pub(crate) batches: Batches,
     pub(crate) growth: Growth,
     pub(crate) stale: HashMap<Key, Copies>,
     pub(crate) stale_queue: VecDeque<(Key, Place)>,
@@ -273,7 +275,7 @@ impl Slab {
         effects: &mut Effects,
     ) {
         if changes.len() != 1 {
-            return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Batch)));
+            return self.accept_batch(token, changes, level, effects);
         }
         let Some(change) = changes.pop() else { return };
         let kind = match change.kind {
@@ -313,6 +315,7 @@ impl Slab {
             && self.scans.is_idle()
             && self.ranges.is_idle()
             && self.promises.is_empty()
+            && self.batches.is_idle()
             && self.io.len() == 0
     }
 
@@ -404,6 +407,7 @@ impl Shard for Slab {
             effects.reply(token, Reply::Failed(error.into()));
             return Ok(());
         }
+        let Some((token, operation)) = self.hold_back(token, operation) else { return Ok(()) };
         match operation {
             Operation::Get { key, part } => self.get(token, key, part, effects),
             Operation::Write { txn: Some(_), .. } => {
@@ -453,10 +457,17 @@ impl Shard for Slab {
         }
     }
 
-    fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
+    fn message(&mut self, from: ShardId, message: Message, _: &mut Effects) {
+        self.batch_message(from, message);
+    }
+
+    fn gone(&mut self, shard: ShardId, effects: &mut Effects) {
+        self.shard_lost(shard, effects);
+    }
 
     fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
         self.turns += 1;
+        self.step_batches(effects);
         if self.closing == Closing::Closed {
             return;
         }
@@ -482,6 +493,9 @@ impl Shard for Slab {
             self.pump_flush(effects);
         }
         self.keep_promises(effects);
+        if self.batches.has_work() {
+            effects.more();
+        }
         self.close_step(effects);
         let starved = self.reads.is_starved(self.io.len())
             || !self.block_waiters.is_empty()
@@ -501,6 +515,7 @@ impl Shard for Slab {
     fn close(&mut self, effects: &mut Effects) {
         if self.closing == Closing::Open {
             self.closing = Closing::Draining;
+            self.close_batches(effects);
         }
         effects.more();
     }
@@ -533,6 +548,8 @@ impl Shard for Slab {
         add("corrupt_records", counters.corrupt_records);
         add("full_refusals", counters.full_refusals);
         add("expired_records", counters.expired_records);
+        add("batches", self.batches.done());
+        add("batches_under_way", self.batches.under_way());
         add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
     }
 }
@@ -542,6 +559,7 @@ fn key_error(operation: &Operation) -> Option<KeyError> {
     let check = |key: &Key| match key.user().len() {
         0 => Some(KeyError::Empty),
         len if len > KEY_BYTES_MAX => Some(KeyError::TooLong(len)),
+        _ if key.collection() == CollectionId::ENGINE => Some(KeyError::Reserved),
         _ => None,
     };
     match operation {

@@ -27,7 +27,7 @@ impl Slab {
             let Some(copy) = copy.filter(|copy| copy.clearing == Clearing::Queued) else { continue };
             if copy.after > self.groups.durable() && !canary!("older_copy_cleared_too_early") {
                 // Without a flush nothing could ever be cleared; one is made when it pays, or when space is short.
-                if self.stale_queue.len() >= COPIES_PER_TURN || !self.space_waiters.is_empty() {
+                if self.stale_queue.len() >= COPIES_PER_TURN || self.waits_for_space() {
                     self.groups.want(copy.after);
                 }
                 self.stale_queue.push_front((key, place));
@@ -36,7 +36,7 @@ impl Slab {
             self.clear_copy(&key, place, effects);
             left -= 1;
         }
-        if !self.space_waiters.is_empty() {
+        if self.waits_for_space() {
             effects.more();
         }
     }

@@ -12,10 +12,12 @@ use stratakv_base::{Expiry, Key, Level, canary};
 use stratakv_device::{Block, Class};
 use stratakv_engine::{Effects, Error, Expect, Record, Reply, Token, Unmet, Update, Value};
 
+use crate::batch::{BatchId, Step};
 use crate::class::SizeClass;
 use crate::page::{self, Meta, Slot};
 use crate::place::Place;
 use crate::slab::{Slab, is_expired};
+use crate::space::Extent;
 use crate::update;
 
 /// Who asked for a write.
@@ -26,14 +28,24 @@ pub(crate) enum Origin {
     Range(u64),
     /// The sweep for expired records.
     Expiry,
+    /// A step of a batch.
+    Batch(BatchId, Step),
 }
 
 /// What a write does.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    Put { value: Bytes, flags: u32, expiry: Expiry },
+    Put {
+        value: Bytes,
+        flags: u32,
+        expiry: Expiry,
+    },
     Delete,
     Update(Update),
+    /// Keeps the key for a batch, with nothing under way.
+    Hold,
+    /// Reads the record.
+    Load,
 }
 
 /// A write that is not yet in a page image.
@@ -50,11 +62,39 @@ pub(crate) struct Work {
     pub(crate) head: Option<Block>,
     /// A delete range removes only versions up to this one.
     pub(crate) not_after: u64,
+    /// The version to give the record; else a new one.
+    pub(crate) version: Option<u64>,
+    /// Pages set aside for a run.
+    pub(crate) extent: Option<Extent>,
+    /// It holds the key.
+    is_held: bool,
+    /// Nobody waits for it any more.
+    pub(crate) is_over: bool,
 }
 
 impl Work {
     pub(crate) fn new(origin: Origin, key: Key, expect: Expect, kind: Kind, level: Level) -> Work {
-        Work { origin, key, expect, kind, level, loaded: None, head: None, not_after: u64::MAX }
+        Work {
+            origin,
+            key,
+            expect,
+            kind,
+            level,
+            loaded: None,
+            head: None,
+            not_after: u64::MAX,
+            version: None,
+            extent: None,
+            is_held: false,
+            is_over: false,
+        }
+    }
+}
+
+impl Work {
+    /// Space was set aside for it: it must not fail for want of any.
+    pub(crate) fn has_reserve(&self) -> bool {
+        matches!(self.origin, Origin::Batch(_, Step::Carry | Step::Mark))
     }
 }
 
@@ -130,6 +170,8 @@ pub(crate) enum Wait {
     Stale,
     Space,
     Block,
+    /// For its batch.
+    Batch,
 }
 
 /// Why a write did not get into an image.
@@ -164,6 +206,9 @@ struct Newest {
 impl Slab {
     /// Takes a write; its reply comes when it is durable.
     pub(crate) fn submit(&mut self, work: Work, effects: &mut Effects) {
+        if let Some(error) = self.batches.stuck(&work.key).cloned() {
+            return self.answer(work.origin, Reply::Failed(error), effects);
+        }
         if let Some(pending) = self.pending.get_mut(&work.key)
             && (pending.wait.is_some() || !pending.queue.is_empty())
         {
@@ -197,7 +242,7 @@ impl Slab {
         pending.queue.push_front(work);
         pending.wait = Some(wait);
         match wait {
-            Wait::Drain | Wait::Stale => {}
+            Wait::Drain | Wait::Stale | Wait::Batch => {}
             Wait::Page(logical) => self.request_page(logical, crate::read::Waiter::Write(key), effects),
             Wait::Run { whole } => self.load_run(key, whole, effects),
             Wait::Head => self.load_head(key, effects),
@@ -237,6 +282,7 @@ impl Slab {
             Origin::Client(token) => effects.reply(token, reply),
             Origin::Range(id) => self.range_step_done(id, reply, effects),
             Origin::Expiry => {}
+            Origin::Batch(id, step) => self.batches.answered(id, step, reply),
         }
     }
 
@@ -255,8 +301,11 @@ impl Slab {
         if let Some(fault) = self.poisoned {
             return Err(Error::Poisoned(fault).into());
         }
+        if work.is_over {
+            return Err(Stop::Answer(Reply::Record(None)));
+        }
         let mut newest = self.newest(&work.key, effects);
-        let needs_record = matches!(work.kind, Kind::Update(_))
+        let needs_record = matches!(work.kind, Kind::Update(_) | Kind::Load)
             || matches!(work.expect, Expect::Absent | Expect::Version(_))
             || work.not_after != u64::MAX;
         let current = match newest.place {
@@ -277,6 +326,17 @@ impl Slab {
             return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         }
         match std::mem::replace(&mut work.kind, Kind::Delete) {
+            Kind::Hold => {
+                work.kind = Kind::Hold;
+                self.hold(work, &newest)
+            }
+            Kind::Load => Err(Stop::Answer(Reply::Record(current.map(|(meta, value)| Record {
+                value_bytes: value.len() as u64,
+                value: Value::Inline(value),
+                flags: meta.flags,
+                version: meta.version,
+                expiry: Expiry(meta.expiry),
+            })))),
             Kind::Delete => self.delete(work, &newest, effects),
             Kind::Put { value, flags, expiry } => {
                 let meta = Meta { version: 0, flags, expiry: expiry.0 };
@@ -291,6 +351,18 @@ impl Slab {
                 done
             }
         }
+    }
+
+    /// Keeps the key until the batch lets it go.
+    fn hold(&mut self, work: &mut Work, newest: &Newest) -> Result<(), Stop> {
+        let Origin::Batch(id, step) = work.origin else { return Ok(()) };
+        if newest.pending {
+            return Err(Wait::Drain.into());
+        }
+        if !std::mem::replace(&mut work.is_held, true) {
+            self.batches.held(id, step, newest.exists);
+        }
+        Err(Wait::Batch.into())
     }
 
     fn update(
@@ -332,7 +404,7 @@ impl Slab {
         newest: &Newest,
         effects: &mut Effects,
     ) -> Result<(Meta, Bytes), Stop> {
-        let whole = matches!(work.kind, Kind::Update(_));
+        let whole = matches!(work.kind, Kind::Update(_) | Kind::Load);
         match place {
             Place::Run { .. } if newest.pending => Err(Wait::Drain.into()),
             Place::Run { .. } => match &work.loaded {
@@ -414,7 +486,7 @@ impl Slab {
             if newest.pending {
                 return Err(Wait::Drain.into());
             }
-            if newest.place.is_none() {
+            if newest.place.is_none() && !work.has_reserve() {
                 self.check_memory()?;
             }
             return self.start_run(work, meta, value.clone(), reply, effects);
@@ -426,15 +498,15 @@ impl Slab {
             }
             _ if newest.pending => return Err(Wait::Drain.into()),
             place => {
-                if place.is_none() {
+                if place.is_none() && !work.has_reserve() {
                     self.check_memory()?;
                 }
-                let found = self.take_slot(class, effects)?;
+                let found = self.take_slot(class, work.has_reserve(), effects)?;
                 self.table.slot_taken(found.0);
                 found
             }
         };
-        meta.version = self.next_number();
+        meta.version = work.version.unwrap_or_else(|| self.next_number());
         let Some(dirty) = self.images.get_mut(&logical).and_then(|image| image.dirty.as_mut()) else {
             return Err(Wait::Page(logical).into());
         };
@@ -510,7 +582,7 @@ impl Slab {
         }
     }
 
-    fn check_memory(&self) -> Result<(), Error> {
+    pub(crate) fn check_memory(&self) -> Result<(), Error> {
         let limit_bytes = self.index_limit_bytes();
         if self.index_bytes() + 256 > limit_bytes {
             return Err(Error::MemoryFull { limit_bytes });
@@ -519,7 +591,7 @@ impl Slab {
     }
 
     /// A free slot of `class` in a dirty image.
-    fn take_slot(&mut self, class: SizeClass, effects: &mut Effects) -> Result<(u32, u8), Stop> {
+    fn take_slot(&mut self, class: SizeClass, has_reserve: bool, effects: &mut Effects) -> Result<(u32, u8), Stop> {
         for whole_table in [false, true] {
             while let Some(logical) = self.table.with_free_slot(class, whole_table) {
                 self.ensure_dirty(logical, effects)?;
@@ -536,7 +608,7 @@ impl Slab {
             let mut block = self.take_block(Class::Page, effects).ok_or(Wait::Block)?;
             let logical = match self.recast_page(class) {
                 Some(logical) => Some(logical),
-                None if self.has_room(1) => {
+                None if self.has_room(1) || (has_reserve && self.has_reserved_room(1)) => {
                     self.promised_pages += 1;
                     Some(self.table.add(class))
                 }

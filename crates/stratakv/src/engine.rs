@@ -35,6 +35,9 @@ impl Shard for AnyShard {
     fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects) {
         each!(self, shard => shard.message(from, message, effects));
     }
+    fn gone(&mut self, peer: ShardId, effects: &mut Effects) {
+        each!(self, shard => shard.gone(peer, effects));
+    }
     fn turn_end(&mut self, budget: Budget, effects: &mut Effects) {
         each!(self, shard => shard.turn_end(budget, effects));
     }

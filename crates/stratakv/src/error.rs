@@ -70,6 +70,12 @@ pub enum Error {
         /// What is wrong, and the way out.
         why: String,
     },
+    /// A counter whose value is no decimal number of 64 bits. Nothing was changed.
+    #[error("the value of `{key}` is no decimal number of 64 bits, so it cannot be counted: put one")]
+    NotANumber {
+        /// The key, escaped.
+        key: String,
+    },
     /// An option that cannot be had here.
     #[error("{0}")]
     Option(String),
@@ -110,7 +116,7 @@ impl Error {
             Error::Io { .. } => ErrorKind::Io,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::NotFound { .. } => ErrorKind::NotFound,
-            Error::Exists { .. } | Error::Option(_) => ErrorKind::Usage,
+            Error::Exists { .. } | Error::NotANumber { .. } | Error::Option(_) => ErrorKind::Usage,
             Error::NewerFormat { .. } => ErrorKind::Unsupported,
             Error::Damaged { .. } => ErrorKind::Corrupt,
         }
@@ -126,7 +132,10 @@ impl Error {
 
 fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
-        EngineError::Key(_) | EngineError::ValueTooLarge { .. } => ErrorKind::Usage,
+        EngineError::Key(_)
+        | EngineError::ValueTooLarge { .. }
+        | EngineError::BadBatch(_)
+        | EngineError::BatchTooLarge { .. } => ErrorKind::Usage,
         EngineError::Full(_) | EngineError::MemoryFull { .. } => ErrorKind::Full,
         EngineError::Corrupt(_) | EngineError::WrongVolume(_) => ErrorKind::Corrupt,
         EngineError::Unknown(_) => ErrorKind::Unknown,

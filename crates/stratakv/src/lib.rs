@@ -11,16 +11,25 @@
 //!     let (key, record) = item?;
 //!     println!("{} = {} bytes", key.escape_ascii(), record.len());
 //! }
-//! store.delete(b"user:1")?;
+//! store.increment(b"visits", 1)?;
+//! let users = store.collection("users")?; // a key space of its own
+//! users.fetch_update(b"ada", |before| stratakv::Next::value(if before.is_none() { "1" } else { "again" }))?;
+//! let mut batch = stratakv::WriteBatch::new(); // all or nothing, crashes included
+//! batch.put(b"from", b"90").put(b"to", b"110").delete(b"transfer");
+//! store.write(batch)?;
+//! store.delete_prefix(b"user:")?;
 //! # store.close()
 //! # }
 //! ```
 //!
-//! A [`Store`] is shared by cloning. Blocking calls do their own I/O in the calling thread; futures ([`Store::get_async`]) run on
+//! A [`Store`] is shared by cloning. Blocking calls do their own I/O in the calling thread; futures ([`Collection::get_async`]) run on
 //! any executor; a [`Session`] keeps many operations in flight from one thread.
 #![forbid(unsafe_code)]
 
+mod batch;
+mod catalogue;
 mod check;
+mod collection;
 mod directory;
 mod engine;
 mod error;
@@ -29,6 +38,7 @@ pub mod fuzzing;
 mod open;
 mod options;
 mod record;
+mod routing;
 mod scan;
 mod session;
 mod store;
@@ -40,14 +50,16 @@ pub use stratakv_engine::{
 };
 pub use stratakv_runtime::{Event, Pending};
 
+pub use batch::WriteBatch;
 pub use check::{CheckReport, check};
+pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};
 pub use engine::AnyShard;
 pub use error::{Error, ErrorKind};
 pub use options::{IoBackend, OpenProgress, Options};
 pub use record::Record;
 pub use scan::{Scan, ScanOptions};
 pub use session::Session;
-pub use store::{PutOptions, PutOutcome, RecoverySummary, Store};
+pub use store::{RecoverySummary, Store};
 
 /// One thread's ring and its way to every shard: what a server is built on.
 pub type Driver = stratakv_runtime::Driver<AnyShard>;

@@ -10,18 +10,18 @@ use bytes::Bytes;
 use stratakv_base::{CollectionId, Key};
 use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, RecordPart, Reply};
 
+use crate::collection::Collection;
 use crate::error::Error;
 use crate::record::Record;
-use crate::store::Store;
 
 /// Keys asked from each shard at a time, and records read at a time: bounds a scan's memory.
-const BATCH: usize = 128;
+const BATCH: u32 = 128;
 
 /// What to scan, and how.
 #[derive(Clone, Debug)]
 pub struct ScanOptions {
-    from: Bound<Key>,
-    to: Bound<Key>,
+    from: Bound<Bytes>,
+    to: Bound<Bytes>,
     reverse: bool,
     keys_only: bool,
 }
@@ -34,21 +34,14 @@ impl ScanOptions {
 
     /// Keys that begin with `prefix`.
     pub fn prefix(prefix: &[u8]) -> ScanOptions {
-        let collection = CollectionId::default();
-        let to = match successor(prefix) {
-            Some(end) => Bound::Excluded(Key::bound(collection, &end)),
-            None => end_of(collection),
-        };
-        let from = Bound::Included(Key::bound(collection, prefix));
+        let to = successor(prefix).map_or(Bound::Unbounded, |end| Bound::Excluded(end.into()));
+        let from = Bound::Included(Bytes::copy_from_slice(prefix));
         ScanOptions { from, to, reverse: false, keys_only: false }
     }
 
     /// Keys between two bounds.
     pub fn range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> ScanOptions {
-        let collection = CollectionId::default();
-        let start = Bound::Included(Key::bound(collection, b""));
-        let from = if from == Bound::Unbounded { start } else { from.map(|user| Key::bound(collection, user)) };
-        let to = if to == Bound::Unbounded { end_of(collection) } else { to.map(|user| Key::bound(collection, user)) };
+        let (from, to) = (from.map(Bytes::copy_from_slice), to.map(Bytes::copy_from_slice));
         ScanOptions { from, to, reverse: false, keys_only: false }
     }
 
@@ -66,17 +59,15 @@ impl ScanOptions {
         self
     }
 
-    /// The keys-only request for one page of each shard.
-    fn keys(&self, items_max: usize) -> PageRequest {
-        PageRequest {
-            from: self.from.clone(),
-            to: self.to.clone(),
-            reverse: self.reverse,
-            keys_only: true,
-            items_max: items_max as u32,
-            bytes_max: 1 << 20,
-            at: None,
-        }
+    /// As bounds within a collection.
+    pub(crate) fn bounds(&self, collection: CollectionId) -> (Bound<Key>, Bound<Key>) {
+        let bound = |bound: &Bound<Bytes>, open: Bound<Key>| match bound {
+            Bound::Unbounded => open,
+            Bound::Included(user) => Bound::Included(Key::bound(collection, user)),
+            Bound::Excluded(user) => Bound::Excluded(Key::bound(collection, user)),
+        };
+        let start = Bound::Included(Key::bound(collection, b""));
+        (bound(&self.from, start), bound(&self.to, end_of(collection)))
     }
 }
 
@@ -132,33 +123,37 @@ pub(crate) fn merge_keys(
 /// A running scan: an iterator of keys and records, in order. Memory is bounded by one batch. A record that cannot be read is an error in
 /// its place; the scan goes on after it.
 pub struct Scan {
-    store: Store,
-    options: ScanOptions,
+    collection: Collection,
+    /// What is left to scan.
+    request: PageRequest,
+    keys_only: bool,
     ready: VecDeque<Result<(Bytes, Record), Error>>,
-    /// Keys of the next batch: small at first, so that a short scan reads little.
-    batch: usize,
     ended: bool,
 }
 
 impl Scan {
-    pub(crate) fn new(store: Store, options: ScanOptions) -> Scan {
-        Scan { store, options, ready: VecDeque::new(), batch: 16, ended: false }
+    pub(crate) fn new(collection: Collection, options: ScanOptions) -> Scan {
+        let (from, to) = options.bounds(collection.id());
+        let ScanOptions { reverse, keys_only, .. } = options;
+        let request = PageRequest { from, to, reverse, keys_only: true, items_max: 16, bytes_max: 1 << 20, at: None };
+        Scan { collection, request, keys_only, ready: VecDeque::new(), ended: false }
     }
 
     fn fill(&mut self) -> Result<(), Error> {
-        let (keys, next) = self.store.page_of_keys(&self.options.keys(self.batch))?;
-        self.batch = (self.batch * 2).min(BATCH);
+        let (keys, next) = self.collection.inner().page_of_keys(&self.request)?;
+        // Small at first, so that a short scan reads little.
+        self.request.items_max = (self.request.items_max * 2).min(BATCH);
         match next {
-            Some(next) if self.options.reverse => self.options.to = next,
-            Some(next) => self.options.from = next,
+            Some(next) if self.request.reverse => self.request.to = next,
+            Some(next) => self.request.from = next,
             None => self.ended = true,
         }
-        if self.options.keys_only {
+        if self.keys_only {
             self.ready.extend(keys.iter().map(|key| Ok((Bytes::copy_from_slice(key.user()), Record::empty()))));
             return Ok(());
         }
         let gets = keys.iter().map(|key| Operation::Get { key: key.clone(), part: RecordPart::Whole });
-        let replies = self.store.execute_many(gets.collect());
+        let replies = self.collection.inner().execute_many(gets.collect());
         for (key, reply) in keys.iter().zip(replies) {
             match reply {
                 Reply::Record(Some(record)) => {

@@ -12,8 +12,9 @@ use stratakv_runtime::Event;
 
 use crate::Driver;
 use crate::error::Error;
+use crate::routing::Route;
 use crate::scan::merge_keys;
-use crate::store::{Route, Store};
+use crate::store::Store;
 
 /// Submit and poll, with a ring of its own: the thread that polls runs the shards' turns and does their I/O, so nothing hops between
 /// threads, and one system call serves many operations.
@@ -107,7 +108,7 @@ impl Session {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.in_flight += 1;
-        match self.store.route(&operation) {
+        match self.store.inner().route(&operation) {
             Route::Shard(shard) => {
                 let tag = self.insert(Entry::Single { ticket });
                 self.driver.submit(shard, u64::from(tag), operation);

@@ -159,7 +159,20 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
     use stratakv_integration::sim;
     let mut caught = 0_usize;
     println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
-    for name in names {
+    // What several shards do together shows in a store only.
+    let (of_stores, of_shards): (Vec<&String>, Vec<&String>) =
+        names.iter().partition(|name| name.starts_with("batch_"));
+    for name in of_stores {
+        match sim::listen_in_world(world::store::run, name, from, cpu_seconds_max) {
+            Some((seeds, cpu_seconds, why)) => {
+                caught += 1;
+                let why: String = why.replace('\n', " ").chars().take(150).collect();
+                println!("{name:<40}{seeds:>8}{cpu_seconds:>9.3}  {why}");
+            }
+            None => println!("{name:<40} not caught within {cpu_seconds_max} CPU-seconds"),
+        }
+    }
+    for name in of_shards {
         match sim::listen(&SlabEngine, name, from, cpu_seconds_max, script) {
             Some(found) => {
                 caught += 1;

@@ -151,14 +151,13 @@ impl Run {
         self.host.pass(nanoseconds);
         let which = self.random.below(life.clients.len() as u64) as usize;
         match self.random.below(20) {
-            // More at once would make an order hard to find.
-            0..=6 if self.in_doubt >= 5 * self.requests.keys().len() => {}
+            0..=6 if self.in_doubt >= self.requests.in_doubt_max() => {}
             0..=5 => {
                 let operation = self.requests.draw(&mut self.random);
                 self.submit(&mut life.clients[which], operation);
             }
             6 => {
-                let operation = self.requests.draw_for_one_shard(&mut self.random);
+                let operation = self.requests.draw_for_keys(&mut self.random);
                 self.begin(life, operation);
             }
             7..=11 => self.poll(&mut life.clients[which])?,

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod clients;
+mod collections;
 mod conformance;
 mod crash;
 mod damage;

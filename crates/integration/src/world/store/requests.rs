@@ -19,11 +19,15 @@ pub(super) struct Requests {
     /// Percentage of writes at `process_crash` only.
     casual: u64,
     value_bytes_max: u64,
+    /// Percentage of batches. They tie their keys together, which makes an order hard to find: then there are few keys.
+    batches: u64,
 }
 
 impl Requests {
     pub(super) fn new(random: &mut Random) -> Requests {
-        let count = [2, 4, 8, 16][random.below(4) as usize];
+        let batches = [0, 15, 40][random.below(3) as usize];
+        let counts = if batches == 0 { [2, 4, 8, 16] } else { [2, 3, 4, 5] };
+        let count = counts[random.below(4) as usize];
         let keys = (0..count).map(|number| Key::bound(CollectionId(0), format!("key-{number:02}").as_bytes()));
         Requests {
             keys: keys.collect(),
@@ -31,7 +35,13 @@ impl Requests {
             counter: 0,
             casual: [0, 0, 30, 80][random.below(4) as usize],
             value_bytes_max: [40, 300, 2_000, 9_000][random.below(4) as usize],
+            batches,
         }
+    }
+
+    /// Most operations in doubt at once: more would make an order hard to find.
+    pub(super) fn in_doubt_max(&self) -> usize {
+        if self.batches == 0 { 5 * self.keys.len() } else { 8 }
     }
 
     pub(super) fn keys(&self) -> &[Key] {
@@ -62,11 +72,29 @@ impl Requests {
                 let bytes_max = [1 << 20, 1 << 20, 60, 10][random.below(4) as usize];
                 page(from, to, random.below(2) == 0, items, bytes_max, random.below(4) == 0)
             }
-            _ => self.draw_for_one_shard(random),
+            _ => self.draw_for_keys(random),
         }
     }
 
-    pub(super) fn draw_for_one_shard(&mut self, random: &mut Random) -> Operation {
+    /// Changes of several keys as one.
+    fn batch(&mut self, random: &mut Random) -> Operation {
+        let mut keys = self.keys.clone();
+        let count = 2 + random.below((keys.len() as u64 - 1).min(3)) as usize;
+        let mut changes = Vec::with_capacity(count);
+        for _ in 0..count {
+            let key = keys.swap_remove(random.below(keys.len() as u64) as usize);
+            // Conditions rarely, or most batches would be refused.
+            let expect = if random.below(6) == 0 { self.expect(&key, random) } else { Expect::Any };
+            let kind = if random.below(4) == 0 { ChangeKind::Delete } else { self.put(random) };
+            changes.push(Change { key, expect, kind });
+        }
+        Operation::Write { changes, level: Level::PowerLoss, txn: None }
+    }
+
+    pub(super) fn draw_for_keys(&mut self, random: &mut Random) -> Operation {
+        if random.below(100) < self.batches {
+            return self.batch(random);
+        }
         let key = self.keys[random.below(self.keys.len() as u64) as usize].clone();
         let level = if random.below(100) < self.casual { Level::ProcessCrash } else { Level::PowerLoss };
         let write =
@@ -89,7 +117,11 @@ impl Requests {
     pub(super) fn learn(&mut self, operation: &Operation, reply: &Reply) {
         let key = match operation {
             Operation::Get { key, .. } | Operation::Update { key, .. } => key,
-            Operation::Write { changes, .. } => &changes[0].key,
+            Operation::Write { changes, .. } => match (&changes[..], reply) {
+                ([change], _) | ([.., change], Reply::Done { .. }) => &change.key,
+                // It is not said which condition did not hold.
+                _ => return,
+            },
             _ => return,
         };
         let version = match reply {

@@ -1,0 +1,88 @@
+//! `stratakv update`.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use bytes::Bytes;
+use clap::Args;
+use stratakv::{Expiry, Reply, Unmet, Update};
+
+use crate::failure::{Exit, Failure};
+use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
+use crate::{Output, key, put};
+
+/// Change a record in dependence on itself: count, append, prolong
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stratakv update visits --increment 1\n  stratakv update log --append 'one more'
+  stratakv update session:1 --ttl 3600
+
+--increment and --decrement print the new number; a counter that does not exist counts from 0. The others exit with code 3 if
+there is no such key.")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    open: OpenArguments,
+    #[command(flatten)]
+    durability: DurabilityArguments,
+    #[command(flatten)]
+    collection: CollectionArguments,
+    /// The key
+    key: OsString,
+    #[command(flatten)]
+    change: ChangeArguments,
+    /// KEY is base64
+    #[arg(long)]
+    base64: bool,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct ChangeArguments {
+    /// Add to a decimal number of 64 bits, wrapping
+    #[arg(long, value_name = "N")]
+    increment: Option<u64>,
+    /// Subtract from it, stopping at 0
+    #[arg(long, value_name = "N")]
+    decrement: Option<u64>,
+    /// Put this behind the value
+    #[arg(long, value_name = "VALUE")]
+    append: Option<OsString>,
+    /// Put this in front of the value
+    #[arg(long, value_name = "VALUE")]
+    prepend: Option<OsString>,
+    /// Expire after this many seconds from now; 0 for never
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u32>,
+}
+
+impl ChangeArguments {
+    fn update(&self) -> Option<Update> {
+        let bytes = |text: &OsString| Bytes::copy_from_slice(text.as_bytes());
+        let touch = |ttl: u32| Update::Touch(if ttl == 0 { Expiry::NEVER } else { put::expiry_in(ttl) });
+        let joined = self.append.as_ref().map(|text| Update::Append(bytes(text)));
+        let joined = joined.or_else(|| self.prepend.as_ref().map(|text| Update::Prepend(bytes(text))));
+        joined.or_else(|| self.ttl.map(touch))
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let key = key::checked(&arguments.key, arguments.base64)?;
+    let change = &arguments.change;
+    let counts = change.increment.is_some() || change.decrement.is_some();
+    let store = arguments.open.write(&arguments.durability, counts)?;
+    let collection = arguments.collection.write(&store)?;
+    let number = match (change.increment, change.decrement) {
+        (Some(by), _) => Some(collection.increment(&key, by)?),
+        (_, Some(by)) => Some(collection.decrement(&key, by)?),
+        _ => None,
+    };
+    if let Some(number) = number {
+        writeln!(output, "{number}").map_err(Failure::output)?;
+    }
+    let reply = change.update().map(|update| collection.update(&key, update)).transpose()?;
+    if let Some(Reply::Unmet(Unmet::Absent) | Reply::Record(None)) = reply {
+        return Err(Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii())));
+    }
+    drop(collection);
+    Ok(store.close()?)
+}

@@ -1,0 +1,338 @@
+//! Batches: several changes, of one shard or many, as one. docs/batches.md draws the records and argues every crash.
+//!
+//! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant* ([`share`]) in those that change its keys; what a crash left is
+//! settled by [`opening`]. Everything happens in [`Slab::step_batches`], at the end of a turn: answers to the shard's own writes and what other shards say
+//! are queued until then.
+
+mod coordinator;
+mod opening;
+pub(crate) mod record;
+mod share;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use foldhash::{HashMap, HashMapExt};
+use stratakv_base::Key;
+use stratakv_engine::{
+    Change, ChangeKind, Effects, Error, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
+};
+
+use crate::slab::{Slab, is_expired};
+use crate::write::Origin;
+use coordinator::Coordinator;
+use opening::{FoundBatch, Opening};
+use share::Share;
+
+/// Names a batch: a number of its coordinator's counter, which never repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct BatchId {
+    pub(crate) number: u64,
+    pub(crate) coordinator: u32,
+}
+
+/// What a write is to its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Holds the key of the change of this number.
+    Hold(u32),
+    /// Writes the share.
+    Log,
+    /// Carries a change out.
+    Carry,
+    /// Holds the key again, once its change is carried out.
+    Carried(u32),
+    /// Replaces the share by its mark.
+    Mark,
+    /// Removes the share.
+    Erase,
+    /// Removes the mark.
+    Forget,
+    /// Reads a record found at opening.
+    Load,
+}
+
+/// What came of such a write.
+#[derive(Debug)]
+enum Event {
+    /// The key is held, and nothing is under way there.
+    Held {
+        existed: bool,
+    },
+    Answered(Reply),
+}
+
+/// What shards say to one another.
+#[derive(Debug)]
+enum Say {
+    Prepare(Prepare),
+    Prepared {
+        id: BatchId,
+        version: u64,
+        existed: Option<bool>,
+    },
+    Refused {
+        id: BatchId,
+        reply: Reply,
+    },
+    Commit(BatchId),
+    Abort(BatchId),
+    /// Carried out and marked; or, if not, it cannot be before the store is opened again.
+    Settled {
+        id: BatchId,
+        resolved: bool,
+    },
+    Forget(BatchId),
+    Found(Vec<FoundBatch>),
+    /// Everything that was found at opening is decided.
+    Decided,
+    /// It cannot be known whether the batch holds before the store is opened again.
+    InDoubt(BatchId),
+}
+
+/// A participant's share, on its way to it.
+#[derive(Debug)]
+struct Prepare {
+    id: BatchId,
+    participants: Arc<[u32]>,
+    changes: Vec<Change>,
+    /// The batch's last change is this one: its answer counts.
+    last: Option<u32>,
+    shown: Arc<AtomicBool>,
+}
+
+/// Batches of a shard.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    inbox: VecDeque<(u32, Say)>,
+    events: VecDeque<(BatchId, Step, Event)>,
+    shares: BTreeMap<BatchId, Share>,
+    coordinator: Coordinator,
+    opening: Opening,
+    /// Operations that came before it was known which batches hold.
+    held_back: Vec<(Token, Operation)>,
+    /// Keys of shares that are durable and not yet carried out: whose change of which number.
+    prepared: HashMap<Key, (BatchId, u32)>,
+    /// Keys of shares that cannot be carried out before the store is opened again.
+    stuck: HashMap<Key, Error>,
+    /// Pages set aside for shares.
+    reserved_pages: u32,
+    done: u64,
+}
+
+impl Batches {
+    /// Of a shard in whose index these records of batches were found.
+    pub(crate) fn new(found: Vec<Key>) -> Batches {
+        Batches {
+            inbox: VecDeque::new(),
+            events: VecDeque::new(),
+            shares: BTreeMap::new(),
+            coordinator: Coordinator::default(),
+            opening: Opening::new(found),
+            held_back: Vec::new(),
+            prepared: HashMap::new(),
+            stuck: HashMap::new(),
+            reserved_pages: 0,
+            done: 0,
+        }
+    }
+
+    pub(crate) fn reserved_pages(&self) -> u32 {
+        self.reserved_pages
+    }
+
+    /// Whether something waits for the next turn.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.inbox.is_empty() || !self.events.is_empty()
+    }
+
+    /// Whether a share waits for space.
+    pub(crate) fn wait_for_space(&self) -> bool {
+        self.shares.values().any(Share::waits_for_space)
+    }
+
+    /// Shares and batches under way.
+    pub(crate) fn under_way(&self) -> u64 {
+        (self.shares.len() + self.coordinator.waiting()) as u64
+    }
+
+    /// Batches committed here as coordinator.
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inbox.is_empty()
+            && self.events.is_empty()
+            && self.held_back.is_empty()
+            && self.coordinator.is_idle()
+            && self.opening.is_over()
+            && self.shares.values().all(Share::is_at_rest)
+    }
+
+    /// Why the key cannot be written, if a batch is stuck there.
+    pub(crate) fn stuck(&self, key: &Key) -> Option<&Error> {
+        if self.stuck.is_empty() { None } else { self.stuck.get(key) }
+    }
+
+    /// An answer to a write that was made for a batch.
+    pub(crate) fn answered(&mut self, id: BatchId, step: Step, reply: Reply) {
+        self.events.push_back((id, step, Event::Answered(reply)));
+    }
+
+    /// A key is held for a batch.
+    pub(crate) fn held(&mut self, id: BatchId, step: Step, existed: bool) {
+        self.events.push_back((id, step, Event::Held { existed }));
+    }
+}
+
+impl Slab {
+    /// What another shard says is dealt with at the end of the turn.
+    pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
+        match message.0.downcast::<Say>() {
+            Ok(say) => self.batches.inbox.push_back((from.0, *say)),
+            Err(_) => debug_assert!(false, "a message of another engine"),
+        }
+    }
+
+    /// Everything batches have to do now.
+    pub(crate) fn step_batches(&mut self, effects: &mut Effects) {
+        loop {
+            self.step_opening(effects);
+            if let Some((from, say)) = self.batches.inbox.pop_front() {
+                self.hear(from, say, effects);
+            } else if let Some((id, step, event)) = self.batches.events.pop_front() {
+                match step {
+                    Step::Load => self.loaded(id, event, effects),
+                    step => self.share_event(id, step, event, effects),
+                }
+            } else {
+                break;
+            }
+        }
+        self.retry_reservations(effects);
+        self.end_opening(effects);
+    }
+
+    fn hear(&mut self, from: u32, say: Say, effects: &mut Effects) {
+        match say {
+            Say::Prepare(prepare) => self.prepare(prepare, effects),
+            Say::Prepared { id, version, existed } => self.participant_prepared(from, id, version, existed, effects),
+            Say::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
+            Say::Commit(id) => self.commit(id, effects),
+            Say::Abort(id) => self.abort(id, effects),
+            Say::Settled { id, resolved } => self.participant_settled(from, id, resolved, effects),
+            Say::Forget(id) => self.forget(id, effects),
+            Say::Found(found) => self.participant_found(from, found, effects),
+            Say::Decided => self.decided(),
+            Say::InDoubt(id) => {
+                let why = "another shard of its batch broke; reopen the store";
+                self.get_stuck(id, Error::Unknown(why), effects);
+            }
+        }
+    }
+
+    fn say(&mut self, to: u32, say: Say, effects: &mut Effects) {
+        if to == self.config.shard {
+            self.batches.inbox.push_back((to, say));
+        } else {
+            effects.send(ShardId(to), Message(Box::new(say)));
+        }
+    }
+
+    /// Holds an operation back until it is known which batches hold.
+    pub(crate) fn hold_back(&mut self, token: Token, operation: Operation) -> Option<(Token, Operation)> {
+        if self.batches.opening.may_serve() {
+            return Some((token, operation));
+        }
+        self.batches.held_back.push((token, operation));
+        None
+    }
+
+    /// Answers what was held back or waits for admission: the shard closes.
+    pub(crate) fn close_batches(&mut self, effects: &mut Effects) {
+        for (token, _) in std::mem::take(&mut self.batches.held_back) {
+            effects.reply(token, Reply::Failed(Error::Closed));
+        }
+        for token in self.batches.coordinator.give_up_waiting() {
+            effects.reply(token, Reply::Failed(Error::Closed));
+        }
+    }
+
+    /// What a committed batch that is not carried out yet makes of a key: `None` if it has nothing to say.
+    fn shown_change(&self, key: &Key) -> Option<(&Change, u64)> {
+        if self.batches.prepared.is_empty() {
+            return None;
+        }
+        let (id, at) = self.batches.prepared.get(key)?;
+        let share = self.batches.shares.get(id)?;
+        let change = share.changes.get(*at as usize)?;
+        share.is_shown().then_some((change, share.version))
+    }
+
+    /// Another shard of the store is broken.
+    pub(crate) fn shard_lost(&mut self, peer: ShardId, effects: &mut Effects) {
+        self.coordinator_lost(peer.0, effects);
+        self.participant_lost(peer.0, effects);
+        self.opening_lost(peer.0, effects);
+    }
+
+    /// The answer to a read of a key, if a batch decides it.
+    pub(crate) fn batch_reply(&self, key: &Key, part: RecordPart, effects: &Effects) -> Option<Reply> {
+        match self.shown_change(key) {
+            Some(_) => Some(Reply::Record(self.batch_record(key, part, effects)?)),
+            None => {
+                self.batches.stuck(key).filter(|_| self.batches.prepared.contains_key(key)).cloned().map(Reply::Failed)
+            }
+        }
+    }
+
+    /// The record that a committed batch gives a key, or that it is gone; `None` if no batch decides.
+    pub(crate) fn batch_record(&self, key: &Key, part: RecordPart, effects: &Effects) -> Option<Option<Record>> {
+        let (change, version) = self.shown_change(key)?;
+        let ChangeKind::Put { value, flags, expiry } = &change.kind else { return Some(None) };
+        if is_expired(expiry.0, effects) {
+            return Some(None);
+        }
+        let value_bytes = value.len() as u64;
+        let value = match part {
+            RecordPart::Whole => value.clone(),
+            RecordPart::Meta => Bytes::new(),
+            RecordPart::Range { start, len } => {
+                let from = start.min(value_bytes) as usize;
+                value.slice(from..start.saturating_add(len).min(value_bytes).max(from as u64) as usize)
+            }
+        };
+        Some(Some(Record { value: Value::Inline(value), value_bytes, flags: *flags, version, expiry: *expiry }))
+    }
+
+    /// Keys that committed batches put or delete and the index does not show yet, in order, with whether they are there.
+    pub(crate) fn batch_keys(
+        &self,
+        range: (std::ops::Bound<&Key>, std::ops::Bound<&Key>),
+        effects: &Effects,
+    ) -> BTreeMap<Key, bool> {
+        let keys = self.batches.prepared.keys().filter(|key| std::ops::RangeBounds::contains(&range, *key));
+        let shown = keys.filter_map(|key| {
+            let record = self.batch_record(key, RecordPart::Meta, effects)?;
+            Some((key.clone(), record.is_some()))
+        });
+        shown.collect()
+    }
+
+    /// Answers whoever waits behind a batch in `queue`.
+    fn refuse_queue(&mut self, queue: VecDeque<crate::write::Work>, id: BatchId, error: &Error, effects: &mut Effects) {
+        for work in queue {
+            if !matches!(work.origin, Origin::Batch(own, _) if own == id) {
+                self.answer(work.origin, Reply::Failed(error.clone()), effects);
+            }
+        }
+    }
+}
+
+/// The flag that all participants share.
+fn is_set(shown: &AtomicBool) -> bool {
+    shown.load(Ordering::Acquire)
+}

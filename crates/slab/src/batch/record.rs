@@ -1,0 +1,186 @@
+//! A share of a batch as a record: drawn in docs/batches.md.
+
+use bytes::Bytes;
+use stratakv_base::codec::{Reader, Truncated};
+use stratakv_base::{CollectionId, Expiry, Key};
+use stratakv_engine::{Change, ChangeKind, Expect};
+
+use super::BatchId;
+
+const FORMAT: u8 = 1;
+const SHARE: u8 = 1;
+const RESOLVED: u8 = 2;
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+
+/// Bytes of a share beside its keys and values, at most.
+pub(crate) const CHANGE_BYTES: usize = 17;
+
+/// What a participant keeps of a batch.
+#[derive(Clone, Debug)]
+pub(crate) enum Kept {
+    /// Its share, not yet carried out for certain.
+    Share { participants: Vec<u32>, version: u64, changes: Vec<Change> },
+    /// It has carried its share out.
+    Resolved { participants: Vec<u32> },
+}
+
+/// Key of a batch's record.
+pub(crate) fn key(id: BatchId) -> Key {
+    let mut user = [0; 12];
+    user[..8].copy_from_slice(&id.number.to_be_bytes());
+    user[8..].copy_from_slice(&id.coordinator.to_be_bytes());
+    Key::bound(CollectionId::ENGINE, &user)
+}
+
+/// Whose record it is.
+pub(crate) fn id_of(key: &Key) -> Option<BatchId> {
+    let (number, coordinator) = key.user().split_first_chunk::<8>()?;
+    let coordinator = u32::from_be_bytes(coordinator.try_into().ok()?);
+    Some(BatchId { number: u64::from_be_bytes(*number), coordinator })
+}
+
+/// The record's value.
+pub(crate) fn encode(kept: &Kept) -> Bytes {
+    let mut out = Vec::new();
+    let (state, participants) = match kept {
+        Kept::Share { participants, .. } => (SHARE, participants),
+        Kept::Resolved { participants } => (RESOLVED, participants),
+    };
+    out.extend_from_slice(&[FORMAT, state]);
+    out.extend_from_slice(&(participants.len() as u16).to_le_bytes());
+    participants.iter().for_each(|shard| out.extend_from_slice(&shard.to_le_bytes()));
+    if let Kept::Share { version, changes, .. } = kept {
+        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&(changes.len() as u32).to_le_bytes());
+        changes.iter().for_each(|change| encode_change(change, &mut out));
+    }
+    out.into()
+}
+
+fn encode_change(change: &Change, out: &mut Vec<u8>) {
+    let (kind, value, flags, expiry) = match &change.kind {
+        ChangeKind::Put { value, flags, expiry } => (PUT, &value[..], *flags, expiry.0),
+        ChangeKind::Delete => (DELETE, &[][..], 0, 0),
+    };
+    let key = change.key.encoded();
+    out.push(kind);
+    for field in [key.len() as u32, value.len() as u32, flags, expiry] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.extend_from_slice(key);
+    out.extend_from_slice(value);
+}
+
+/// What a value says; `None` if it makes no sense.
+pub(crate) fn decode(value: &[u8]) -> Option<Kept> {
+    let mut reader = Reader::new(value);
+    let kept = read(&mut reader).ok().flatten()?;
+    (reader.left() == 0).then_some(kept)
+}
+
+fn read(reader: &mut Reader<'_>) -> Result<Option<Kept>, Truncated> {
+    let (format, state) = (reader.u8()?, reader.u8()?);
+    if format != FORMAT {
+        return Ok(None);
+    }
+    let mut participants = Vec::new();
+    for _ in 0..reader.u16()? {
+        participants.push(reader.u32()?);
+    }
+    match state {
+        SHARE => {}
+        RESOLVED => return Ok(Some(Kept::Resolved { participants })),
+        _ => return Ok(None),
+    }
+    let version = reader.u64()?;
+    let mut changes = Vec::new();
+    for _ in 0..reader.u32()? {
+        let Some(change) = read_change(reader)? else { return Ok(None) };
+        changes.push(change);
+    }
+    Ok(Some(Kept::Share { participants, version, changes }))
+}
+
+fn read_change(reader: &mut Reader<'_>) -> Result<Option<Change>, Truncated> {
+    let kind = reader.u8()?;
+    let (key_bytes, value_bytes, flags, expiry) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let key = reader.bytes(key_bytes as usize)?;
+    let value = reader.bytes(value_bytes as usize)?;
+    let kind = match kind {
+        PUT => ChangeKind::Put { value: Bytes::copy_from_slice(value), flags, expiry: Expiry(expiry) },
+        DELETE if value.is_empty() => ChangeKind::Delete,
+        _ => return Ok(None),
+    };
+    Ok(Key::from_encoded(key).map(|key| Change { key, expect: Expect::Any, kind }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share() -> Kept {
+        let key = |name: &str| Key::bound(CollectionId(300), name.as_bytes());
+        let put = ChangeKind::Put { value: Bytes::from_static(b"value"), flags: 7, expiry: Expiry(9) };
+        let changes = vec![
+            Change { key: key("put"), expect: Expect::Any, kind: put },
+            Change { key: key("gone"), expect: Expect::Any, kind: ChangeKind::Delete },
+        ];
+        Kept::Share { participants: vec![0, 2], version: 0x0102_0304, changes }
+    }
+
+    /// The format is on people's disks: it does not change unnoticed.
+    #[test]
+    fn the_format_is_what_the_book_draws() {
+        let mut hexadecimal = String::new();
+        encode(&share()).iter().for_each(|byte| hexadecimal += &format!("{byte:02x}"));
+        let expected = concat!(
+            "0101",
+            "0200",
+            "00000000",
+            "02000000",
+            "0403020100000000",
+            "02000000",
+            "01",
+            "08000000",
+            "05000000",
+            "07000000",
+            "09000000",
+            "ff0000012c",
+            "707574",
+            "76616c7565",
+            "02",
+            "09000000",
+            "00000000",
+            "00000000",
+            "00000000",
+            "ff0000012c",
+            "676f6e65",
+        );
+        assert_eq!(hexadecimal, expected);
+        let mark = encode(&Kept::Resolved { participants: vec![1] });
+        assert_eq!(&mark[..], b"\x01\x02\x01\x00\x01\x00\x00\x00");
+        let id = BatchId { number: 0x0102, coordinator: 3 };
+        assert_eq!(key(id).encoded(), b"\xff\xff\xff\xff\xff\0\0\0\0\0\0\x01\x02\0\0\0\x03");
+        assert_eq!(id_of(&key(id)), Some(id));
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_nothing_shorter_or_longer() {
+        let bytes = encode(&share());
+        let again = decode(&bytes).map(|kept| encode(&kept));
+        assert_eq!(again.as_ref(), Some(&bytes));
+        assert!((0..bytes.len()).all(|len| decode(&bytes[..len]).is_none()));
+        assert!(decode(&[&bytes[..], b"x"].concat()).is_none());
+    }
+
+    #[test]
+    fn turned_bits_are_refused_or_read_but_never_panic() {
+        let bytes = encode(&share());
+        for bit in 0..bytes.len() * 8 {
+            let mut turned = bytes.to_vec();
+            turned[bit / 8] ^= 1 << (bit % 8);
+            let _ = decode(&turned);
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! A participant's share of a batch: hold, log, carry out, resolve.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use stratakv_base::{Level, canary};
+use stratakv_engine::{Change, ChangeKind, Effects, Error, Expect, Reply};
+
+use super::record::{self, Kept};
+use super::{BatchId, Event, Prepare, Say, Step, is_set};
+use crate::class::SizeClass;
+use crate::page::{self, Meta};
+use crate::run::Shape;
+use crate::slab::{Closing, Slab};
+use crate::space::Extent;
+use crate::write::{Kind, Origin, Stop, Wait, Work};
+
+/// What a participant knows of a batch.
+#[derive(Debug)]
+pub(crate) struct Share {
+    participants: Arc<[u32]>,
+    pub(super) changes: Vec<Change>,
+    last: Option<u32>,
+    /// Of all its changes; 0 until it is logged.
+    pub(super) version: u64,
+    shown: Arc<AtomicBool>,
+    state: State,
+    /// Keys to come in this state.
+    left: usize,
+    /// Whether the key of the batch's last change existed.
+    existed: bool,
+    /// Found at opening: it is durable already.
+    recovered: bool,
+    aborted: bool,
+    /// Set aside.
+    pages: u32,
+    extents: Vec<Option<Extent>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Holding,
+    /// All keys are held; space is not there yet.
+    Reserving,
+    Logging,
+    Prepared,
+    Carrying,
+    Marking,
+    /// The share goes: the batch was refused, or it is of this shard alone and carried out.
+    Erasing,
+    /// Waits to be forgotten.
+    Resolved,
+    /// Not to be carried out before the store is opened again.
+    Stuck,
+}
+
+impl Share {
+    pub(super) fn waits_for_space(&self) -> bool {
+        self.state == State::Reserving
+    }
+
+    pub(super) fn is_shown(&self) -> bool {
+        is_set(&self.shown)
+    }
+
+    /// Nothing more will come of it by itself.
+    pub(super) fn is_at_rest(&self) -> bool {
+        matches!(self.state, State::Resolved | State::Stuck) || (self.recovered && self.state == State::Prepared)
+    }
+
+    /// Found at opening, and its keys are not all held yet.
+    pub(super) fn is_being_held(&self) -> bool {
+        self.recovered && self.state == State::Holding
+    }
+
+    /// Who decides, and is told what came of it.
+    fn decider(&self, id: BatchId) -> u32 {
+        if self.recovered { 0 } else { id.coordinator }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.participants.len() == 1
+    }
+}
+
+impl Slab {
+    /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order everywhere.
+    pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
+        let Prepare { id, participants, changes, last, shown } = prepare;
+        let error = match self.poisoned {
+            Some(fault) => Some(Error::Poisoned(fault)),
+            None => (self.closing != Closing::Open).then_some(Error::Closed),
+        };
+        if let Some(error) = error {
+            return self.say(id.coordinator, Say::Refused { id, reply: Reply::Failed(error) }, effects);
+        }
+        self.begin_share(id, Share::new(participants, changes, last, shown), effects);
+    }
+
+    /// A share that was durable before the store was opened.
+    pub(super) fn recover_share(
+        &mut self,
+        id: BatchId,
+        participants: &[u32],
+        version: u64,
+        changes: Vec<Change>,
+        effects: &mut Effects,
+    ) {
+        let share = Share::new(participants.into(), changes, None, Arc::default());
+        self.begin_share(id, Share { version, recovered: true, ..share }, effects);
+    }
+
+    fn begin_share(&mut self, id: BatchId, share: Share, effects: &mut Effects) {
+        let keys: Vec<_> = share.changes.iter().map(|change| (change.key.clone(), change.expect)).collect();
+        self.batches.shares.insert(id, share);
+        for (at, (key, expect)) in (0..).zip(keys) {
+            let origin = Origin::Batch(id, Step::Hold(at));
+            self.submit(Work::new(origin, key, expect, Kind::Hold, Level::PowerLoss), effects);
+        }
+    }
+
+    /// What came of a write that was made for a share.
+    pub(super) fn share_event(&mut self, id: BatchId, step: Step, event: Event, effects: &mut Effects) {
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        match (step, event, share.state) {
+            (Step::Hold(at), Event::Held { existed }, State::Holding) => {
+                share.left -= 1;
+                share.existed |= existed && share.last == Some(at);
+                if share.left == 0 {
+                    self.all_held(id, effects);
+                }
+            }
+            (Step::Hold(_), Event::Answered(reply), State::Holding) => self.refuse(id, reply, effects),
+            (Step::Log, Event::Answered(Reply::Done { .. }), State::Logging) => self.logged(id, effects),
+            (Step::Log, Event::Answered(reply), State::Logging) => self.refuse(id, reply, effects),
+            (Step::Carried(_), Event::Held { .. }, State::Carrying) => {
+                share.left -= 1;
+                if share.left == 0 {
+                    self.carried_out(id, effects);
+                }
+            }
+            (Step::Mark, Event::Answered(Reply::Done { .. }), State::Marking) => {
+                share.state = State::Resolved;
+                let decider = share.decider(id);
+                self.let_go_keys(id, effects);
+                self.say(decider, Say::Settled { id, resolved: true }, effects);
+            }
+            (Step::Erase, Event::Answered(Reply::Done { .. }), State::Erasing) => {
+                self.let_go_keys(id, effects);
+                self.end_share(id, true, effects);
+            }
+            (Step::Forget, Event::Answered(_), State::Resolved) => drop(self.batches.shares.remove(&id)),
+            (
+                Step::Carry | Step::Carried(_) | Step::Mark | Step::Erase,
+                Event::Answered(Reply::Failed(error)),
+                State::Carrying | State::Marking | State::Erasing,
+            ) => self.get_stuck(id, error, effects),
+            _ => {}
+        }
+    }
+
+    fn end_share(&mut self, id: BatchId, resolved: bool, effects: &mut Effects) {
+        if let Some(share) = self.batches.shares.remove(&id)
+            && !share.aborted
+        {
+            self.say(share.decider(id), Say::Settled { id, resolved }, effects);
+        }
+    }
+
+    fn all_held(&mut self, id: BatchId, effects: &mut Effects) {
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        if share.recovered {
+            share.state = State::Prepared;
+            // What it needs is free: nothing else has been written since. If it is not, it is asked for when it is carried out.
+            let _ = self.reserve(id, effects);
+            return self.show_when_committed(id);
+        }
+        share.state = State::Reserving;
+        self.try_reserve(id, effects);
+    }
+
+    pub(super) fn retry_reservations(&mut self, effects: &mut Effects) {
+        let waiting = self.batches.shares.iter().filter(|(_, share)| share.waits_for_space());
+        for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.try_reserve(id, effects);
+        }
+    }
+
+    fn try_reserve(&mut self, id: BatchId, effects: &mut Effects) {
+        match self.reserve(id, effects) {
+            Ok(()) => self.log(id, effects),
+            Err(Stop::Wait(_)) if self.poisoned.is_none() => {}
+            Err(Stop::Answer(reply) | Stop::Unchanged(reply)) => self.refuse(id, reply, effects),
+            Err(Stop::Wait(_)) => {
+                let fault = self.poisoned.unwrap_or(stratakv_device::IoFault::Full);
+                self.refuse(id, Reply::Failed(Error::Poisoned(fault)), effects);
+            }
+        }
+    }
+
+    /// Sets aside what carrying the share out may take: a page for each page of new slots, the runs, and one for the mark.
+    fn reserve(&mut self, id: BatchId, effects: &Effects) -> Result<(), Stop> {
+        let Some(share) = self.batches.shares.get(&id) else { return Ok(()) };
+        let mut slots: Vec<(SizeClass, u32)> = Vec::new();
+        let mut runs = vec![0; share.changes.len()];
+        for (change, run) in share.changes.iter().zip(&mut runs) {
+            let ChangeKind::Put { value, flags, expiry } = &change.kind else { continue };
+            let key_len = change.key.encoded().len();
+            let meta = Meta { version: 1, flags: *flags, expiry: expiry.0 };
+            match SizeClass::for_record(page::record_bytes(&meta, key_len, value.len())) {
+                Some(class) => match slots.iter_mut().find(|(known, _)| *known == class) {
+                    Some((_, count)) => *count += 1,
+                    None => slots.push((class, 1)),
+                },
+                None => *run = Shape::new(key_len, value.len()).pages(),
+            }
+        }
+        if slots.iter().any(|_| true) || runs.iter().any(|pages| *pages > 0) {
+            self.check_memory()?;
+        }
+        let pages = 1 + slots.iter().map(|(class, count)| count.div_ceil(u32::from(class.slots()))).sum::<u32>();
+        let run_pages: u32 = runs.iter().sum();
+        if !self.has_room(pages + run_pages) {
+            return Err(self.no_room(pages + run_pages, effects));
+        }
+        let kept = self.reserve_pages() + self.promised_pages + self.batches.reserved_pages + pages;
+        let mut extents: Vec<Option<Extent>> = vec![None; runs.len()];
+        for (pages, extent) in runs.into_iter().zip(&mut extents).filter(|(pages, _)| *pages > 0) {
+            let Some(first) = self.space.take_run(pages, kept) else { break };
+            *extent = Some(Extent { first, pages });
+        }
+        let taken: u32 = extents.iter().flatten().map(|extent| extent.pages).sum();
+        if taken < run_pages {
+            extents.into_iter().flatten().for_each(|extent| self.space.release(extent));
+            return Err(self.no_room(run_pages, effects));
+        }
+        self.batches.reserved_pages += pages;
+        if let Some(share) = self.batches.shares.get_mut(&id) {
+            (share.pages, share.extents) = (pages, extents);
+        }
+        Ok(())
+    }
+
+    /// Gives back what was set aside and not used.
+    fn unreserve(&mut self, id: BatchId) {
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        self.batches.reserved_pages -= std::mem::take(&mut share.pages);
+        for extent in std::mem::take(&mut share.extents).into_iter().flatten() {
+            self.space.release(extent);
+        }
+    }
+
+    fn log(&mut self, id: BatchId, effects: &mut Effects) {
+        let version = self.next_number();
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        (share.state, share.version) = (State::Logging, version);
+        let (participants, changes) = (share.participants.to_vec(), share.changes.clone());
+        let value = record::encode(&Kept::Share { participants, version, changes });
+        self.write_record(id, Step::Log, value, effects);
+    }
+
+    fn write_record(&mut self, id: BatchId, step: Step, value: Bytes, effects: &mut Effects) {
+        let kind = Kind::Put { value, flags: 0, expiry: stratakv_base::Expiry::NEVER };
+        let work = Work::new(Origin::Batch(id, step), record::key(id), Expect::Any, kind, Level::PowerLoss);
+        self.submit(work, effects);
+    }
+
+    fn erase_record(&mut self, id: BatchId, step: Step, level: Level, effects: &mut Effects) {
+        let work = Work::new(Origin::Batch(id, step), record::key(id), Expect::Any, Kind::Delete, level);
+        self.submit(work, effects);
+    }
+
+    fn logged(&mut self, id: BatchId, effects: &mut Effects) {
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        share.state = State::Prepared;
+        if share.aborted {
+            return self.erase(id, effects);
+        }
+        let (version, existed) = (share.version, share.last.map(|_| share.existed));
+        self.show_when_committed(id);
+        self.say(id.coordinator, Say::Prepared { id, version, existed }, effects);
+    }
+
+    fn show_when_committed(&mut self, id: BatchId) {
+        let Some(share) = self.batches.shares.get(&id) else { return };
+        for (at, change) in (0..).zip(&share.changes) {
+            self.batches.prepared.insert(change.key.clone(), (id, at));
+        }
+    }
+
+    /// The share cannot be: it is not durable, so the batch never was. (If its write failed, that is not known: the others erase theirs.)
+    fn refuse(&mut self, id: BatchId, reply: Reply, effects: &mut Effects) {
+        self.let_go_keys(id, effects);
+        let aborted = self.batches.shares.remove(&id).is_none_or(|share| share.aborted);
+        if !aborted {
+            self.say(id.coordinator, Say::Refused { id, reply }, effects);
+        }
+    }
+
+    /// The batch is committed.
+    pub(super) fn commit(&mut self, id: BatchId, effects: &mut Effects) {
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        share.shown.store(true, Ordering::Release);
+        if self.config.read_only {
+            return;
+        }
+        if let Some(fault) = self.poisoned {
+            return self.get_stuck(id, Error::Poisoned(fault), effects);
+        }
+        // Only a defect commits before the share is durable.
+        if share.state != State::Prepared {
+            return;
+        }
+        share.state = State::Carrying;
+        share.left = share.changes.len();
+        let (version, changes) = (share.version, share.changes.clone());
+        let mut extents = std::mem::take(&mut share.extents);
+        extents.resize(changes.len(), None);
+        for ((at, change), extent) in (0..).zip(changes).zip(extents) {
+            let kind = match change.kind {
+                ChangeKind::Put { value, flags, expiry } => Kind::Put { value, flags, expiry },
+                ChangeKind::Delete => Kind::Delete,
+            };
+            let key = change.key;
+            let mut carry = Work::new(Origin::Batch(id, Step::Carry), key.clone(), Expect::Any, kind, Level::PowerLoss);
+            (carry.version, carry.extent) = (Some(version), extent);
+            let again = Origin::Batch(id, Step::Carried(at));
+            let again = Work::new(again, key.clone(), Expect::Any, Kind::Hold, Level::PowerLoss);
+            let pending = self.pending.entry(key.clone()).or_default();
+            // What held the key until now.
+            pending.queue.pop_front();
+            pending.queue.push_front(again);
+            pending.queue.push_front(carry);
+            self.wake(&key, effects);
+        }
+    }
+
+    /// All changes are durable and in the index.
+    fn carried_out(&mut self, id: BatchId, effects: &mut Effects) {
+        self.hide(id);
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        if share.is_alone() {
+            share.state = State::Erasing;
+            return self.erase_record(id, Step::Erase, Level::PowerLoss, effects);
+        }
+        share.state = State::Marking;
+        let participants = share.participants.to_vec();
+        if canary!("batch_keys_let_go_early") {
+            self.let_go_keys(id, effects);
+        }
+        self.write_record(id, Step::Mark, record::encode(&Kept::Resolved { participants }), effects);
+    }
+
+    /// Its keys are read from the index again.
+    fn hide(&mut self, id: BatchId) {
+        let Some(share) = self.batches.shares.get(&id) else { return };
+        for change in &share.changes {
+            self.batches.prepared.remove(&change.key);
+        }
+    }
+
+    /// Another participant refused.
+    pub(super) fn abort(&mut self, id: BatchId, effects: &mut Effects) {
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        share.aborted = true;
+        match share.state {
+            State::Holding | State::Reserving => {
+                self.let_go_keys(id, effects);
+                self.batches.shares.remove(&id);
+            }
+            State::Prepared => self.erase(id, effects),
+            _ => {}
+        }
+    }
+
+    /// Its keys are let go when it is gone for certain.
+    fn erase(&mut self, id: BatchId, effects: &mut Effects) {
+        self.hide(id);
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        if self.config.read_only {
+            self.let_go_keys(id, effects);
+            self.batches.shares.remove(&id);
+            return;
+        }
+        share.state = State::Erasing;
+        self.erase_record(id, Step::Erase, Level::PowerLoss, effects);
+    }
+
+    /// All have resolved: the mark is not needed any more. If it stays, the next opening finds it.
+    pub(super) fn forget(&mut self, id: BatchId, effects: &mut Effects) {
+        let known = self.index.0.get(record::key(id).encoded()).is_some();
+        if known && self.closing == Closing::Open && self.poisoned.is_none() && !self.config.read_only {
+            self.erase_record(id, Step::Forget, Level::ProcessCrash, effects);
+        } else {
+            self.batches.shares.remove(&id);
+        }
+    }
+
+    /// The keys go on with what waits behind the batch.
+    fn let_go_keys(&mut self, id: BatchId, effects: &mut Effects) {
+        self.unreserve(id);
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        let changes = std::mem::take(&mut share.changes);
+        for key in changes.into_iter().map(|change| change.key) {
+            let Some(pending) = self.pending.get_mut(&key) else { continue };
+            let own = |work: &Work| matches!(work.origin, Origin::Batch(own, _) if own == id);
+            match pending.queue.iter().position(own) {
+                // Something is being read for it: it ends when that is there.
+                Some(0)
+                    if matches!(pending.wait, Some(Wait::Page(_) | Wait::Run { .. } | Wait::Head | Wait::Block)) =>
+                {
+                    if let Some(work) = pending.queue.front_mut() {
+                        work.is_over = true;
+                    }
+                }
+                Some(0) => {
+                    pending.queue.pop_front();
+                    self.wake(&key, effects);
+                }
+                Some(at) => drop(pending.queue.remove(at)),
+                None => {}
+            }
+        }
+    }
+
+    /// The share stays as it is until the store is opened again: reads go on (from memory, if it is committed), writes of its keys are refused.
+    pub(super) fn get_stuck(&mut self, id: BatchId, error: Error, effects: &mut Effects) {
+        let Some(share) = self.batches.shares.get_mut(&id).filter(|share| share.state != State::Stuck) else { return };
+        tracing::error!(%error, shard = self.config.shard, "a batch cannot be carried out before the store is opened again");
+        let (committed, decider) = (share.is_shown() && !share.aborted, share.decider(id));
+        share.state = State::Stuck;
+        let keys: Vec<_> = share.changes.iter().map(|change| change.key.clone()).collect();
+        for key in keys {
+            self.batches.stuck.insert(key.clone(), error.clone());
+            let Some(pending) = self.pending.get_mut(&key) else { continue };
+            let queue = std::mem::take(&mut pending.queue);
+            pending.wait = None;
+            if pending.outstanding == 0 {
+                self.pending.remove(&key);
+            }
+            self.refuse_queue(queue, id, &error, effects);
+        }
+        if committed {
+            self.say(decider, Say::Settled { id, resolved: false }, effects);
+        }
+    }
+
+    /// A shard is broken: batches that it would have decided are in doubt.
+    pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
+        let undecided =
+            self.batches.shares.iter().filter(|(id, share)| share.decider(**id) == peer && !share.is_shown());
+        for id in undecided.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let why = "the shard that decides on a batch broke; reopen the store";
+            self.get_stuck(id, Error::Unknown(why), effects);
+        }
+    }
+
+    /// Keys of the engine's own collection in the index.
+    pub(crate) fn batch_records(index: &stratakv_index::Tree) -> Vec<stratakv_base::Key> {
+        let from = stratakv_base::Key::bound(stratakv_base::CollectionId::ENGINE, b"");
+        let mut found = Vec::new();
+        index.scan(std::ops::Bound::Included(from.encoded()), std::ops::Bound::Unbounded, false, &mut |key, _| {
+            found.extend(stratakv_base::Key::from_encoded(key));
+            ControlFlow::Continue(())
+        });
+        found
+    }
+}
+
+impl Share {
+    fn new(participants: Arc<[u32]>, changes: Vec<Change>, last: Option<u32>, shown: Arc<AtomicBool>) -> Share {
+        let left = changes.len();
+        Share {
+            participants,
+            changes,
+            last,
+            version: 0,
+            shown,
+            state: State::Holding,
+            left,
+            existed: false,
+            recovered: false,
+            aborted: false,
+            pages: 0,
+            extents: Vec::new(),
+        }
+    }
+}

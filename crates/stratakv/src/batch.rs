@@ -1,0 +1,151 @@
+//! [`WriteBatch`]: changes of any keys and collections, all or none.
+
+use bytes::Bytes;
+use stratakv_base::{CollectionId, Expiry, Key, Level};
+use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operation};
+
+use crate::collection::{Collection, PutOptions, PutOutcome, put_kind, written};
+use crate::error::Error;
+use crate::store::Store;
+
+/// Changes that are made as one: readers see all of them or none, and so do later openings, whatever happens in between. Up to 64 MiB of keys and
+/// values. A key that is given twice takes the later change.
+///
+/// A bad key or value is told by [`Store::write`].
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    changes: Vec<Change>,
+    /// What was wrong first.
+    error: Option<EngineError>,
+}
+
+impl WriteBatch {
+    /// Nothing yet.
+    pub fn new() -> WriteBatch {
+        WriteBatch::default()
+    }
+
+    /// Sets a key of the default collection.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut WriteBatch {
+        self.add(CollectionId::default(), key, Expect::Any, put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER))
+    }
+
+    /// Removes a key of the default collection.
+    pub fn delete(&mut self, key: &[u8]) -> &mut WriteBatch {
+        self.add(CollectionId::default(), key, Expect::Any, Ok(ChangeKind::Delete))
+    }
+
+    /// Sets a key of a collection.
+    pub fn put_in(&mut self, collection: &Collection, key: &[u8], value: &[u8]) -> &mut WriteBatch {
+        self.put_with(collection, key, value, &PutOptions::default())
+    }
+
+    /// Removes a key of a collection.
+    pub fn delete_in(&mut self, collection: &Collection, key: &[u8]) -> &mut WriteBatch {
+        self.add(collection.id(), key, Expect::Any, Ok(ChangeKind::Delete))
+    }
+
+    /// Sets a key of a collection, with flags, expiry and condition. (The level is that of the batch: power loss.)
+    pub fn put_with(
+        &mut self,
+        collection: &Collection,
+        key: &[u8],
+        value: &[u8],
+        options: &PutOptions,
+    ) -> &mut WriteBatch {
+        let kind = put_kind(Bytes::copy_from_slice(value), options.flags, options.expiry);
+        self.add(collection.id(), key, options.expect, kind)
+    }
+
+    /// Removes a key of a collection if `expect` holds; else nothing of the batch is done.
+    pub fn delete_if(&mut self, collection: &Collection, key: &[u8], expect: Expect) -> &mut WriteBatch {
+        self.add(collection.id(), key, expect, Ok(ChangeKind::Delete))
+    }
+
+    /// Number of changes.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    fn add(
+        &mut self,
+        collection: CollectionId,
+        key: &[u8],
+        expect: Expect,
+        kind: Result<ChangeKind, EngineError>,
+    ) -> &mut WriteBatch {
+        match (Key::new(collection, key), kind) {
+            (Ok(key), Ok(kind)) => self.changes.push(Change { key, expect, kind }),
+            (Err(error), _) => self.error = self.error.take().or(Some(error.into())),
+            (_, Err(error)) => self.error = self.error.take().or(Some(error)),
+        }
+        self
+    }
+
+    fn operation(mut self) -> Result<Option<Operation>, Error> {
+        if let Some(error) = self.error {
+            return Err(error.into());
+        }
+        // Of several changes of a key the last one holds: the sort keeps their order.
+        self.changes.sort_by(|a, b| a.key.cmp(&b.key));
+        self.changes.reverse();
+        self.changes.dedup_by(|later, kept| later.key == kept.key);
+        if self.changes.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Operation::Write { changes: self.changes, level: Level::PowerLoss, txn: None }))
+    }
+}
+
+impl Store {
+    /// Makes all changes of a batch, durable at power loss, or none: none if a condition of one does not hold. An empty batch is done at once, with
+    /// version 0.
+    ///
+    /// # Errors
+    /// A bad key or value, over 64 MiB in all, a full store, an I/O error. Nothing was changed, unless the error's kind is
+    /// [`Unknown`](crate::ErrorKind::Unknown): then all of it was, or nothing.
+    pub fn write(&self, batch: WriteBatch) -> Result<PutOutcome, Error> {
+        match batch.operation()? {
+            Some(operation) => written(self.execute(operation)),
+            None => Ok(PutOutcome::Written { version: 0 }),
+        }
+    }
+
+    /// [`Store::write`] as a future. Dropped once polled, the batch is still made, whole.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub async fn write_async(&self, batch: WriteBatch) -> Result<PutOutcome, Error> {
+        match batch.operation()? {
+            Some(operation) => written(self.execute_async(operation).await),
+            None => Ok(PutOutcome::Written { version: 0 }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_change_of_a_key_holds() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").put(b"b", b"1").delete(b"a").put(b"b", b"2").put(b"a", b"3").delete(b"b");
+        let Ok(Some(Operation::Write { changes, .. })) = batch.operation() else { panic!("it is a write") };
+        let of = |name: &[u8]| changes.iter().filter(|change| change.key.user() == name).collect::<Vec<_>>();
+        assert!(matches!(&of(b"a")[..], [Change { kind: ChangeKind::Put { value, .. }, .. }] if value == "3"));
+        assert!(matches!(&of(b"b")[..], [Change { kind: ChangeKind::Delete, .. }]));
+    }
+
+    #[test]
+    fn a_bad_key_is_told_with_the_batch() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"", b"1").put(b"b", b"1");
+        assert!(batch.operation().is_err_and(|error| error.to_string().contains("empty")));
+    }
+}

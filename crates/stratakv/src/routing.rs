@@ -1,0 +1,222 @@
+//! From an operation to its shard, or to all of them; and the answer back.
+
+use std::future::Future;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use stratakv_base::checksum::shard_of;
+use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_base::{Key, Level};
+use stratakv_engine::{
+    Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Record, RecordPart, Reply,
+};
+use stratakv_runtime::{Pending, Runtime};
+
+use crate::catalogue::Names;
+use crate::directory::Directory;
+use crate::engine::AnyShard;
+use crate::scan::merge_keys;
+use crate::store::RecoverySummary;
+
+/// What the clones of a store, its collections, scans and sessions share.
+pub(crate) struct Inner {
+    pub(crate) runtime: Arc<Runtime<AnyShard>>,
+    pub(crate) level: Level,
+    pub(crate) path: PathBuf,
+    pub(crate) recovery: RecoverySummary,
+    pub(crate) names: Names,
+    pub(crate) closed: AtomicBool,
+    pub(crate) directory: std::sync::Mutex<Option<Directory>>,
+}
+
+/// The shard that coordinates batches across shards.
+const BATCHES_SHARD: usize = 0;
+
+/// Where an operation goes.
+pub(crate) enum Route {
+    Shard(usize),
+    All,
+    Refused(EngineError),
+}
+
+impl Inner {
+    pub(crate) fn shards(&self) -> usize {
+        self.runtime.shards()
+    }
+
+    pub(crate) fn shard_of(&self, key: &Key) -> usize {
+        shard_of(key.encoded(), self.shards())
+    }
+
+    /// Where an operation goes; what is out of limits goes nowhere.
+    pub(crate) fn route(&self, operation: &Operation) -> Route {
+        match operation {
+            Operation::Get { key, .. } | Operation::Update { key, .. } => Route::Shard(self.shard_of(key)),
+            Operation::Write { changes, .. } => self.route_write(changes),
+            Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Sync => Route::All,
+            Operation::Snapshot(_) => Route::Refused(EngineError::Unsupported(Capability::Snapshot)),
+            Operation::Backup { .. } => Route::Refused(EngineError::Unsupported(Capability::Backup)),
+        }
+    }
+
+    fn route_write(&self, changes: &[Change]) -> Route {
+        let too_large = changes.iter().find_map(|change| match &change.kind {
+            ChangeKind::Put { value, .. } if value.len() > VALUE_BYTES_MAX => Some(value.len() as u64),
+            _ => None,
+        });
+        if let Some(len_bytes) = too_large {
+            return Route::Refused(EngineError::ValueTooLarge { len_bytes, max_bytes: VALUE_BYTES_MAX as u64 });
+        }
+        let mut shards = changes.iter().map(|change| self.shard_of(&change.key));
+        match shards.next() {
+            Some(first) if shards.all(|shard| shard == first) => Route::Shard(first),
+            Some(_) => Route::Shard(BATCHES_SHARD),
+            None => Route::Refused(EngineError::BadBatch("it is empty")),
+        }
+    }
+
+    pub(crate) fn execute(&self, operation: Operation) -> Reply {
+        match self.route(&operation) {
+            Route::Shard(shard) => self.runtime.execute(shard, operation),
+            Route::Refused(error) => Reply::Failed(error),
+            Route::All => match operation {
+                Operation::Page(request) => self.execute_page(&request),
+                other => sum(self.runtime.execute_many(self.for_all(&other))),
+            },
+        }
+    }
+
+    pub(crate) fn execute_many(&self, operations: Vec<Operation>) -> Vec<Reply> {
+        let routed: Vec<_> = operations.into_iter().map(|operation| (self.route(&operation), operation)).collect();
+        if let Some(bad) = routed.iter().position(|(route, _)| !matches!(route, Route::Shard(_))) {
+            tracing::debug!(bad, "an operation that is not on one key: they are executed one by one");
+            return routed.into_iter().map(|(_, operation)| self.execute(operation)).collect();
+        }
+        let shard = |route| if let Route::Shard(shard) = route { shard } else { 0 };
+        self.runtime.execute_many(routed.into_iter().map(|(route, operation)| (shard(route), operation)).collect())
+    }
+
+    pub(crate) async fn execute_async(&self, operation: Operation) -> Reply {
+        match self.route(&operation) {
+            Route::Shard(shard) => self.runtime.execute_async(shard, operation).await,
+            Route::Refused(error) => Reply::Failed(error),
+            Route::All => match operation {
+                Operation::Page(request) => self.execute_page_async(request).await,
+                other => sum(self.join(self.for_all(&other)).await),
+            },
+        }
+    }
+
+    /// The same operation for every shard.
+    fn for_all(&self, operation: &Operation) -> Vec<(usize, Operation)> {
+        (0..self.shards()).map(|shard| (shard, operation.clone())).collect()
+    }
+
+    /// Several operations as one future; their I/O overlaps.
+    async fn join(&self, operations: Vec<(usize, Operation)>) -> Vec<Reply> {
+        let begin = |(shard, operation)| (self.runtime.execute_async(shard, operation), None);
+        let mut all: Vec<(Pending<AnyShard>, Option<Reply>)> = operations.into_iter().map(begin).collect();
+        std::future::poll_fn(|context| {
+            for (pending, reply) in all.iter_mut().filter(|(_, reply)| reply.is_none()) {
+                if let Poll::Ready(ready) = Pin::new(pending).poll(context) {
+                    *reply = Some(ready);
+                }
+            }
+            if all.iter().all(|(_, reply)| reply.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        all.into_iter().filter_map(|(_, reply)| reply).collect()
+    }
+
+    /// One page of keys, merged over the shards: no I/O.
+    pub(crate) fn page_of_keys(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
+        let replies = self.runtime.execute_many(self.for_all(&Operation::Page(request.clone())));
+        merged(replies, request)
+    }
+
+    fn execute_page(&self, request: &PageRequest) -> Reply {
+        let keys_request = PageRequest { keys_only: true, ..request.clone() };
+        match self.page_of_keys(&keys_request) {
+            Err(error) => Reply::Failed(error),
+            Ok((keys, next)) if request.keys_only => keys_page(keys, next),
+            Ok((keys, next)) => {
+                let replies = self.execute_many(gets(&keys));
+                records_page(keys, replies, next)
+            }
+        }
+    }
+
+    async fn execute_page_async(&self, request: PageRequest) -> Reply {
+        let keys_request = PageRequest { keys_only: true, ..request.clone() };
+        let replies = self.join(self.for_all(&Operation::Page(keys_request))).await;
+        match merged(replies, &request) {
+            Err(error) => Reply::Failed(error),
+            Ok((keys, next)) if request.keys_only => keys_page(keys, next),
+            Ok((keys, next)) => {
+                let gets = keys.iter().zip(gets(&keys)).map(|(key, get)| (self.shard_of(key), get));
+                let replies = self.join(gets.collect()).await;
+                records_page(keys, replies, next)
+            }
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        if !self.closed.swap(true, Ordering::SeqCst) {
+            self.runtime.close();
+            let mut directory = self.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *directory = None;
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Answers of all shards as one: numbers are added up; anything else than success is told.
+fn sum(replies: Vec<Reply>) -> Reply {
+    let mut sum = 0;
+    for reply in replies {
+        match reply {
+            Reply::Number { number, .. } => sum += number,
+            Reply::Done { .. } => {}
+            other => return other,
+        }
+    }
+    Reply::Number { number: sum, version: 0 }
+}
+
+fn merged(replies: Vec<Reply>, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
+    let pages = replies.into_iter().map(|reply| match reply {
+        Reply::Page { items, next } => Ok((items, next)),
+        Reply::Failed(error) => Err(error),
+        _ => Err(EngineError::Unknown("the engine gave an answer of another kind")),
+    });
+    Ok(merge_keys(pages.collect::<Result<_, _>>()?, request.reverse, request.items_max as usize))
+}
+
+fn gets(keys: &[Key]) -> Vec<Operation> {
+    keys.iter().map(|key| Operation::Get { key: key.clone(), part: RecordPart::Whole }).collect()
+}
+
+fn keys_page(keys: Vec<Key>, next: Option<Bound<Key>>) -> Reply {
+    Reply::Page { items: keys.into_iter().map(|key| Item { key, record: None }).collect(), next }
+}
+
+/// Records that are gone since their keys were seen are left out, as if the scan had come later.
+fn records_page(keys: Vec<Key>, replies: Vec<Reply>, next: Option<Bound<Key>>) -> Reply {
+    let mut items = Vec::with_capacity(keys.len());
+    for (key, reply) in keys.into_iter().zip(replies) {
+        match reply {
+            Reply::Record(record) => items.extend(record.map(|record: Record| Item { key, record: Some(record) })),
+            other => return other,
+        }
+    }
+    Reply::Page { items, next }
+}
