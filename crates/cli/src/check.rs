@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let path = &arguments.data.data;
-    let mut report = stratakv::check(path, Some(progress::watch("checking")))?;
+    let (path, further) = (arguments.data.first(), arguments.data.further());
+    let mut report = stratakv::check_spread(path, further, Some(progress::watch("checking")))?;
     // Recovery and the check of the books may both have met a place.
     report.damage.sort();
     report.damage.dedup();

@@ -1,6 +1,6 @@
 //! Opening the store that a command works on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use stratakv::{Collection, IoBackend, Level, Options, Store};
@@ -11,9 +11,21 @@ use crate::progress;
 /// Which store.
 #[derive(Args)]
 pub(crate) struct DataArguments {
-    /// The store's directory
+    /// The store's directory; more than once to spread a new store over several disks
     #[arg(long, value_name = "DIR", env = "STRATAKV_DATA", default_value = "./stratakv-data")]
-    pub(crate) data: PathBuf,
+    data: Vec<PathBuf>,
+}
+
+impl DataArguments {
+    /// The first directory named.
+    pub(crate) fn first(&self) -> &Path {
+        self.data.first().map_or(Path::new("./stratakv-data"), PathBuf::as_path)
+    }
+
+    /// The others.
+    pub(crate) fn further(&self) -> &[PathBuf] {
+        self.data.get(1..).unwrap_or_default()
+    }
 }
 
 /// How to open it.
@@ -118,16 +130,17 @@ impl OpenArguments {
             .create(false)
             .memory_bytes(self.memory)
             .io(self.io.into())
+            .further_directories(self.data.further())
             .progress(progress::watch("recovering"))
     }
 
     /// Opens for reading only.
     pub(crate) fn read(&self) -> Result<Store, Failure> {
-        Ok(self.options().read_only(true).open(&self.data.data)?)
+        Ok(self.options().read_only(true).open(self.data.first())?)
     }
 
     /// Opens for writing; creates the store if told.
     pub(crate) fn write(&self, durability: &DurabilityArguments, create: bool) -> Result<Store, Failure> {
-        Ok(self.options().create(create).level(durability.durability.into()).open(&self.data.data)?)
+        Ok(self.options().create(create).level(durability.durability.into()).open(self.data.first())?)
     }
 }

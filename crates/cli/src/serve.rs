@@ -92,7 +92,7 @@ impl Arguments {
         if let Some(capacity) = self.capacity {
             options = options.capacity_bytes(capacity);
         }
-        Ok(options.open(&self.open.data.data)?)
+        Ok(options.open(self.open.data.first())?)
     }
 }
 

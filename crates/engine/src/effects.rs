@@ -3,6 +3,7 @@
 use stratakv_base::{Mono, Now};
 use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, Part, Pool};
 
+use crate::event::ShardEvent;
 use crate::operation::Reply;
 use crate::shard::{Message, ShardId, Token};
 
@@ -42,6 +43,8 @@ pub struct Effects {
     pub replies: Vec<(Token, Reply)>,
     /// Messages to other shards, in order.
     pub messages: Vec<(ShardId, Message)>,
+    /// What an operator wants to hear of, in order.
+    pub events: Vec<ShardEvent>,
     /// Earliest instant at which the shard wants a turn even if nothing happens.
     pub wake_at: Option<Mono>,
     /// The shard has more to do at once and wants another turn after the waiting ones.
@@ -57,6 +60,7 @@ impl Effects {
             requests: Vec::new(),
             replies: Vec::new(),
             messages: Vec::new(),
+            events: Vec::new(),
             wake_at: None,
             more: false,
         }

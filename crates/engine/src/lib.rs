@@ -14,11 +14,13 @@
 pub mod conformance;
 pub mod effects;
 pub mod error;
+pub mod event;
 pub mod operation;
 pub mod shard;
 
 pub use effects::{Effects, Io, IoRequest, Outcome};
 pub use error::{Capability, Error, Unmet};
+pub use event::ShardEvent;
 pub use operation::{
     Change, ChangeKind, Expect, Item, Operation, PageRequest, Record, RecordPart, Reply, SnapshotOp, Txn, Update, Value,
 };

@@ -7,7 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use stratakv_base::{Mono, Now};
 use stratakv_device::{DiskRequest, Pool, Volume};
-use stratakv_engine::{Budget, Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardId, Statistic};
+use stratakv_engine::{
+    Budget, Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic,
+};
 
 use crate::slot::{Inbox, Waiter, lock};
 use crate::tokens::Tokens;
@@ -52,6 +54,8 @@ pub(crate) struct TurnOutput {
     pub(crate) own: Vec<(u64, Reply)>,
     /// Messages to other shards of the store.
     pub(crate) messages: Vec<(ShardId, Message)>,
+    /// What an operator wants to hear of.
+    pub(crate) events: Vec<ShardEvent>,
     /// The shard broke in this turn: the others must be told.
     pub(crate) broke: bool,
     /// The shard wants another turn, by now or by `wake_at`: someone with a ring must see to it.
@@ -222,6 +226,7 @@ impl<S: Shard> Cell<S> {
             }
         }
         out.messages.append(&mut state.effects.messages);
+        out.events.append(&mut state.effects.events);
         self.note_attention(state, out);
         if state.closing && state.is_ended() {
             self.closed.notify_all();

@@ -22,5 +22,5 @@ mod tokens;
 pub use clock::{Clock, ManualClock};
 pub use driver::{Driver, Event};
 pub use open::{OpenFailure, open_shard, open_shard_by};
-pub use runtime::{Member, Runtime, RuntimeOptions};
+pub use runtime::{Listener, Member, Runtime, RuntimeOptions};
 pub use slot::Pending;

@@ -2,14 +2,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stratakv_base::Now;
 use stratakv_device::ring::RingKind;
 use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring, sync};
-use stratakv_engine::{Io, Operation, Reply, Shard, ShardId, Statistic};
+use stratakv_engine::{Io, Operation, Reply, Shard, ShardEvent, ShardId, Statistic};
 
 use crate::cell::{Cell, RING_LOST, TurnOutput};
 use crate::clock::{self, Clock};
@@ -46,7 +46,11 @@ pub struct Runtime<S: Shard + 'static> {
     stopping: AtomicBool,
     options: RuntimeOptions,
     pub(crate) clock: Clock,
+    listener: OnceLock<Listener>,
 }
+
+/// Who is told what happens to shards: in whatever thread ran the turn, with no lock held. It must not wait.
+pub type Listener = Box<dyn Fn(ShardId, ShardEvent) + Send + Sync>;
 
 /// Where others leave work for a reactor.
 struct ReactorDoor {
@@ -107,6 +111,7 @@ impl<S: Shard + 'static> Runtime<S> {
             stopping: false.into(),
             options,
             clock,
+            listener: OnceLock::new(),
         })
     }
 
@@ -199,9 +204,32 @@ impl<S: Shard + 'static> Runtime<S> {
         if std::mem::take(&mut out.broke) {
             self.tell_of_loss(shard);
         }
+        self.tell_listener(shard, out);
         if std::mem::take(&mut out.attention) && by_reactor != Some(self.reactor_of(shard)) {
             self.reactors[self.reactor_of(shard)].waker.wake();
         }
+    }
+
+    /// Says who is told what happens to shards. Only the first call counts.
+    pub fn listen(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
+    }
+
+    fn tell_listener(&self, shard: u32, out: &mut TurnOutput) {
+        for event in out.events.drain(..) {
+            if let Some(listener) = self.listener.get() {
+                listener(ShardId(shard), event);
+            }
+        }
+    }
+
+    /// Counters and gauges of one shard.
+    pub fn statistics_of(&self, shard: usize) -> Vec<Statistic> {
+        let mut all = Vec::new();
+        if let Some(cell) = self.cells.get(shard) {
+            cell.statistics(&mut all);
+        }
+        all
     }
 
     /// The other shards hear that one is broken.
@@ -304,6 +332,7 @@ impl<S: Shard + 'static> Runtime<S> {
             if std::mem::take(&mut out.broke) {
                 self.tell_of_loss(shard as u32);
             }
+            self.tell_listener(shard as u32, &mut out);
             self.leave_requests(shard as u32, &mut out.requests);
             self.reactors[self.reactor_of(shard as u32)].waker.wake();
         }

@@ -77,6 +77,8 @@ impl Slab {
             closing: Closing::Open,
             counters: Counters::default(),
             corruptions,
+            events: Vec::new(),
+            is_full: false,
             zeroes: None,
             turns: 0,
             next_budget_at: 0,

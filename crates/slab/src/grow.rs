@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Key, Level, Mono, canary};
 use stratakv_device::{Class, IoFault, Part};
-use stratakv_engine::{Effects, Error, Expect};
+use stratakv_engine::{Effects, Error, Expect, ShardEvent};
 
 use crate::slab::{Closing, Purpose, Slab, is_expired};
 use crate::space::SEGMENT_PAGES;
@@ -92,8 +92,18 @@ impl Slab {
             return Wait::Space.into();
         }
         self.counters.full_refusals += 1;
+        if !std::mem::replace(&mut self.is_full, true) {
+            self.events.push(ShardEvent::Full);
+        }
         let why = if failed { "no space left on the device" } else { "its capacity is used up" };
         Error::Full(why).into()
+    }
+
+    /// A new record found space.
+    pub(crate) fn found_room(&mut self) {
+        if std::mem::take(&mut self.is_full) {
+            self.events.push(ShardEvent::Room);
+        }
     }
 
     fn capacity_pages(&self) -> u32 {
@@ -206,6 +216,7 @@ impl Slab {
                         self.space.extend(self.growth.to);
                     }
                     self.growth.failed_until = None;
+                    self.events.push(ShardEvent::Grew { usable_bytes: self.superblock.usable_bytes });
                     self.growth.step = Step::Idle;
                     self.growth_ended(effects);
                 }
@@ -231,6 +242,7 @@ impl Slab {
     fn growth_failed(&mut self, fault: IoFault, effects: &mut Effects) {
         tracing::warn!(%fault, shard = self.config.shard, "the volume cannot grow");
         self.growth.step = Step::Idle;
+        self.events.push(ShardEvent::CannotGrow { fault });
         self.growth.failed_until = Some(Mono(effects.now().mono.0 + RETRY));
         self.zeroes = None;
         self.growth_ended(effects);

@@ -124,6 +124,7 @@ impl Slab {
         let Some(first) = first else {
             return Err(self.no_room(shape.pages(), effects));
         };
+        self.found_room();
         meta.version = work.version.unwrap_or_else(|| self.next_number());
         self.run_tags.insert(first, crate::table::tag(meta.version));
         let place = Place::Run { first, pages: shape.pages() };

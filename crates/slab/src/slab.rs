@@ -12,7 +12,7 @@ use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
     Budget, Capabilities, Capability, ChangeKind, Effects, Error, Io, Message, Operation, Outcome, Reply, Room, Shard,
-    ShardId, Statistic, Token,
+    ShardEvent, ShardId, Statistic, Token,
 };
 use stratakv_index::{PageCache, Tree};
 
@@ -160,6 +160,10 @@ pub struct Slab {
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
     pub(crate) corruptions: Vec<Corruption>,
+    /// For the operator, at the end of the turn.
+    pub(crate) events: Vec<ShardEvent>,
+    /// A write was refused for want of space, and none has found some since.
+    pub(crate) is_full: bool,
     pub(crate) zeroes: Option<Arc<Block>>,
     pub(crate) turns: u64,
     pub(crate) next_budget_at: u64,
@@ -228,6 +232,7 @@ impl Slab {
         if self.corruptions.len() < 100 && !self.corruptions.contains(corruption) {
             tracing::warn!(%corruption, "damage on the medium");
             self.corruptions.push(corruption.clone());
+            self.events.push(ShardEvent::Damaged(corruption.clone()));
         }
     }
 
@@ -496,6 +501,7 @@ impl Shard for Slab {
         if self.batches.has_work() {
             effects.more();
         }
+        effects.events.append(&mut self.events);
         self.close_step(effects);
         let starved = self.reads.is_starved(self.io.len())
             || !self.block_waiters.is_empty()
@@ -534,6 +540,10 @@ impl Shard for Slab {
         add("cache_bytes", cache_bytes);
         add("cache_hits", counters.cache_hits);
         add("cache_misses", counters.cache_misses);
+        add("memory_limit_bytes", self.config.memory_bytes);
+        add("damaged_places", self.corruptions.len() as u64);
+        add("read_only_after_a_failure", u64::from(self.poisoned.is_some()));
+        add("full", u64::from(self.is_full));
         add("pages_used", self.table.len() as u64);
         add("pages_free", u64::from(self.space.free_pages()));
         add("pages_limbo", u64::from(self.space.limbo_pages()));

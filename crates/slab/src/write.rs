@@ -503,6 +503,7 @@ impl Slab {
                 }
                 let found = self.take_slot(class, work.has_reserve(), effects)?;
                 self.table.slot_taken(found.0);
+                self.found_room();
                 found
             }
         };

@@ -1,13 +1,14 @@
 //! `check`: every record, the index against the disk, the books of free space. Changes nothing.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::directory::Directory;
 use crate::error::Error;
 use crate::open::open_shards;
 use crate::options::{OpenProgress, Options};
+use crate::parts;
 
 /// What [`check`] found, added over the shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,14 +44,27 @@ pub fn check(
     path: impl AsRef<Path>,
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
-    let path = path.as_ref();
+    check_spread(path, &[], progress)
+}
+
+/// As [`check`], of a store whose further directories are not where they were at its creation.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_spread(
+    path: impl AsRef<Path>,
+    further: &[PathBuf],
+    progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
+) -> Result<CheckReport, Error> {
+    let (path, further) = parts::home(path.as_ref(), further)?;
     let mut options = Options::new().create(false).read_only(true).memory_bytes(u64::MAX >> 8);
     options.progress = progress;
-    let directory = Directory::lock(path, false, true)?;
+    let mut directory = Directory::lock(&path, false, true)?;
     let manifest = match directory.read_manifest()? {
         Some(manifest) if manifest.complete => manifest,
-        _ => return Err(Error::NotFound { path: path.into() }),
+        _ => return Err(Error::NotFound { path }),
     };
+    directory.parts = parts::find(&directory, &manifest, &further)?;
     let mut sum = CheckReport { shards: manifest.shards, ..CheckReport::default() };
     for (number, shard) in open_shards(&directory, &manifest, &options, false, true)?.iter().enumerate() {
         let (recovery, books) = (shard.slab.recovery(), shard.slab.check());

@@ -1,4 +1,4 @@
-//! The files of one store: `store.toml` (what it is), `LOCK`, `shard-NNN.vol`.
+//! The files of one store: `store.toml` (what it is), `LOCK`, `shard-NNN.vol`; and of its further directories: [`parts`](crate::parts).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,7 +12,9 @@ use stratakv_base::limits::SHARDS_MAX;
 use crate::error::Error;
 
 /// Version of the layout of a store's directory and of `store.toml`.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
+/// The format of stores in one directory: older programs may open them.
+pub(crate) const FORMAT_OF_ONE: u32 = 1;
 
 /// What a store is: everything that is fixed at its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,10 @@ pub(crate) struct Manifest {
     pub(crate) uuid: String,
     /// False until every volume is durable: a store that is not complete holds nothing yet and may be made anew.
     pub(crate) complete: bool,
+    /// Directories beside the one with this file, as they were named at creation; shard *n* lies in directory *n* modulo their number, this one
+    /// being the first. Format 2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) directories: Vec<PathBuf>,
 }
 
 impl Manifest {
@@ -44,6 +50,8 @@ impl Manifest {
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
+    /// Where the volumes lie: the store's own directory first.
+    pub(crate) parts: Vec<PathBuf>,
     lock: File,
 }
 
@@ -62,18 +70,17 @@ impl Directory {
             if !create {
                 return Err(Error::NotFound { path: path.into() });
             }
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-            made.map_err(io_error("create", path))?;
-            sync_parent(path);
+            make(path)?;
         } else if !path.is_dir() {
             return Err(Error::Option(format!("{} is not a directory: a store is a directory", path.display())));
         }
         let lock = lock_file(path, create, read_only)?;
-        Ok(Directory { path: path.into(), lock })
+        Ok(Directory { path: path.into(), parts: vec![path.into()], lock })
     }
 
     pub(crate) fn volume_path(&self, shard: u32) -> PathBuf {
-        self.path.join(format!("shard-{shard:03}.vol"))
+        let part = self.parts.get(shard as usize % self.parts.len().max(1)).unwrap_or(&self.path);
+        part.join(volume_name(shard))
     }
 
     pub(crate) fn manifest_path(&self) -> PathBuf {
@@ -93,7 +100,13 @@ impl Directory {
 
     /// No `store.toml`: fine in an empty directory, damage beside volumes.
     fn no_manifest(&self) -> Result<Option<Manifest>, Error> {
-        if (0..SHARDS_MAX as u32).any(|shard| self.volume_path(shard).exists()) {
+        if self.path.join("part.toml").exists() {
+            let path = self.path.display();
+            return Err(Error::Option(format!(
+                "{path} is a part of another store, or not the first directory of this one: name the one with store.toml (part.toml says where it was)"
+            )));
+        }
+        if holds_volumes(&self.path) {
             let why = "it is missing, though volumes lie beside it. Restore it from a backup: it holds `format`, `engine`, `shards`, \
                        `uuid` (32 hexadecimal digits, bytes 16 to 31 of each volume) and `complete = true`";
             return Err(Error::Damaged { path: self.manifest_path(), why: why.into() });
@@ -103,19 +116,41 @@ impl Directory {
 
     /// Replaces the manifest, durably: the new one or the old one is there after a crash, never half of one.
     pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), Error> {
-        let path = self.manifest_path();
-        let temporary = self.path.join("store.toml.new");
         let body = toml::to_string(manifest).map_err(|error| Error::Option(error.to_string()))?;
         let text = format!("# What this StrataKV store is. Fixed at its creation: do not edit.\n{body}");
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            File::open(&self.path)?.sync_all()
-        };
-        write().map_err(io_error("write", &path))
+        write_durably(&self.path, "store.toml", &text)
     }
+}
+
+/// Replaces a file, durably: the new one or the old one is there after a crash, never half of one.
+pub(crate) fn write_durably(directory: &Path, name: &str, text: &str) -> Result<(), Error> {
+    let path = directory.join(name);
+    let temporary = directory.join(format!("{name}.new"));
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(io_error("write", &path))
+}
+
+pub(crate) fn volume_name(shard: u32) -> String {
+    format!("shard-{shard:03}.vol")
+}
+
+/// Whether volumes lie in a directory.
+pub(crate) fn holds_volumes(directory: &Path) -> bool {
+    (0..SHARDS_MAX as u32).any(|shard| directory.join(volume_name(shard)).exists())
+}
+
+/// Makes a directory if there is none.
+pub(crate) fn make(path: &Path) -> Result<(), Error> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(io_error("create", path))?;
+    sync_parent(path);
+    Ok(())
 }
 
 pub(crate) enum Refusal {
@@ -153,6 +188,12 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
     if manifest.engine != "slab" {
         let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
         return Err(Refusal::Damaged(format!("engine `{}` {why}", manifest.engine)));
+    }
+    if manifest.directories.len() >= SHARDS_MAX {
+        return Err(Refusal::Damaged(format!(
+            "{} directories; a store has at most {SHARDS_MAX}",
+            manifest.directories.len()
+        )));
     }
     if manifest.uuid_bytes().is_none() {
         return Err(Refusal::Damaged("`uuid` is not 32 hexadecimal digits".into()));
@@ -209,7 +250,14 @@ mod tests {
     use super::*;
 
     fn manifest() -> Manifest {
-        Manifest { format: 1, engine: "slab".into(), shards: 2, uuid: "0123456789abcdef".repeat(2), complete: true }
+        Manifest {
+            format: 1,
+            engine: "slab".into(),
+            shards: 2,
+            uuid: "0123456789abcdef".repeat(2),
+            complete: true,
+            directories: Vec::new(),
+        }
     }
 
     #[test]
@@ -223,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        assert!(matches!(parse(b"format = 2\nnovel = true"), Err(Refusal::Newer(2))));
+        assert!(matches!(parse(b"format = 3\nnovel = true"), Err(Refusal::Newer(3))));
         assert!(matches!(parse(b"format = \"1\""), Err(Refusal::Damaged(_))));
         assert!(matches!(parse(b""), Err(Refusal::Damaged(_))));
         let text = toml::to_string(&Manifest { shards: 0, ..manifest() }).unwrap();

@@ -46,6 +46,20 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// One of the store's directories is not there.
+    #[error(
+        "part {part} of the store in {home} is missing: {was} is not there, or not a part of it. Mount its disk, or name all its \
+         directories where they are now (--data, once for each)",
+        home = home.display(), was = was.display()
+    )]
+    MissingDirectory {
+        /// The store's own directory.
+        home: PathBuf,
+        /// Which part.
+        part: u32,
+        /// Where it was at creation.
+        was: PathBuf,
+    },
     /// There is a store there, and a new one was asked for.
     #[error("{path} already holds a store", path = path.display())]
     Exists {
@@ -115,7 +129,7 @@ impl Error {
             Error::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull => ErrorKind::Full,
             Error::Io { .. } => ErrorKind::Io,
             Error::Locked { .. } => ErrorKind::Locked,
-            Error::NotFound { .. } => ErrorKind::NotFound,
+            Error::NotFound { .. } | Error::MissingDirectory { .. } => ErrorKind::NotFound,
             Error::Exists { .. } | Error::NotANumber { .. } | Error::Option(_) => ErrorKind::Usage,
             Error::NewerFormat { .. } => ErrorKind::Unsupported,
             Error::Damaged { .. } => ErrorKind::Corrupt,

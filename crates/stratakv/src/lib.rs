@@ -33,17 +33,19 @@ mod collection;
 mod directory;
 mod engine;
 mod error;
+mod events;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod open;
 mod options;
+mod parts;
 mod record;
 mod routing;
 mod scan;
 mod session;
 mod store;
 
-pub use stratakv_base::{CollectionId, Expiry, Key, Level, Now, Place, Wall, limits};
+pub use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Now, Place, Wall, limits};
 pub use stratakv_engine::{
     Capability, Change, ChangeKind, Error as EngineError, Expect, Operation, PageRequest, Record as EngineRecord,
     RecordPart, Reply, Statistic, Unmet, Update, Value,
@@ -51,10 +53,11 @@ pub use stratakv_engine::{
 pub use stratakv_runtime::{Event, Pending};
 
 pub use batch::WriteBatch;
-pub use check::{CheckReport, check};
+pub use check::{CheckReport, check, check_spread};
 pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};
 pub use engine::AnyShard;
 pub use error::{Error, ErrorKind};
+pub use events::StoreEvent;
 pub use options::{IoBackend, OpenProgress, Options};
 pub use record::Record;
 pub use scan::{Scan, ScanOptions};

@@ -1,6 +1,6 @@
 //! Opening: directory, volumes, one recovering thread for each shard, then the runtime.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,10 +13,12 @@ use stratakv_engine::Progress;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
 use stratakv_slab::{Slab, SlabConfig, SlabOpener};
 
-use crate::directory::{Directory, FORMAT, Manifest, io_error};
+use crate::directory::{Directory, FORMAT, FORMAT_OF_ONE, Manifest, io_error, volume_name};
 use crate::engine::AnyShard;
 use crate::error::Error;
+use crate::events::{StoreEvent, listener};
 use crate::options::{OpenProgress, Options};
+use crate::parts;
 use crate::store::RecoverySummary;
 
 pub(crate) struct Opened {
@@ -33,7 +35,8 @@ pub(crate) struct OpenedShard {
 }
 
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
-    let directory = Directory::lock(path, options.create || options.create_new, options.read_only)?;
+    let (path, further) = parts::home(path, &options.further)?;
+    let mut directory = Directory::lock(&path, options.create || options.create_new, options.read_only)?;
     let manifest = directory.read_manifest()?;
     let (manifest, created) = match manifest {
         Some(Manifest { complete: true, .. }) if options.create_new => {
@@ -43,10 +46,17 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         _ if !(options.create || options.create_new) || options.read_only => {
             return Err(Error::NotFound { path: directory.path.clone() });
         }
-        _ => (new_manifest(options)?, true),
+        unfinished => {
+            let manifest = new_manifest(options, &further)?;
+            parts::may_create(&directory, unfinished.as_ref(), &further)?;
+            (manifest, true)
+        }
     };
     if created {
+        directory.parts.extend(further);
         begin_creation(&directory, &manifest)?;
+    } else {
+        directory.parts = parts::find(&directory, &manifest, &further)?;
     }
     let shards = open_shards(&directory, &manifest, options, created, false)?;
     if created {
@@ -67,25 +77,39 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     };
     let runtime =
         Runtime::start(members, runtime_options).map_err(io_error("start the reactors of", &directory.path))?;
+    if let Some(watcher) = &options.watcher {
+        runtime.listen(listener(Arc::clone(watcher)));
+        watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: recovery.clone() });
+    }
     Ok(Opened { runtime, recovery, directory })
 }
 
-fn new_manifest(options: &Options) -> Result<Manifest, Error> {
+fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Error> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut uuid = [0; 16];
     getrandom::fill(&mut uuid)
         .map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
     let uuid = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let shards = options.shards.unwrap_or(cores.min(64)) as u32;
-    Ok(Manifest { format: FORMAT, engine: "slab".into(), shards, uuid, complete: false })
+    if further.len() >= shards as usize {
+        return Err(Error::Option(format!(
+            "{} directories for {shards} shards: some would hold nothing; name fewer, or ask for more shards",
+            further.len() + 1
+        )));
+    }
+    let directories = further.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
+    let directories = directories.map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
+    let format = if directories.is_empty() { FORMAT_OF_ONE } else { FORMAT };
+    Ok(Manifest { format, engine: "slab".into(), shards, uuid, complete: false, directories })
 }
 
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
 fn begin_creation(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     directory.write_manifest(manifest)?;
+    parts::create(directory, manifest)?;
     // Volumes are made in parallel, so there may be gaps.
-    for shard in 0..SHARDS_MAX as u32 {
-        let path = directory.volume_path(shard);
+    let names = (0..SHARDS_MAX as u32).map(volume_name);
+    for path in names.flat_map(|name| directory.parts.iter().map(move |part| part.join(&name))) {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io_error("remove", &path)(error)),
             _ => {}
@@ -129,7 +153,7 @@ fn open_one(
         std::io::ErrorKind::WouldBlock => Error::Locked { path: path.clone(), holder: String::new() },
         std::io::ErrorKind::NotFound => Error::Damaged {
             path: path.clone(),
-            why: "the volume is missing; restore the whole directory from a backup".into(),
+            why: "the volume is missing; if its disk is not mounted, mount it, else restore the whole store from a backup".into(),
         },
         _ => io_error(if created { "create" } else { "open" }, &path)(error),
     })?;
@@ -142,7 +166,7 @@ fn open_one(
         shards: manifest.shards,
         geometry: volume.geometry().clone(),
         memory_bytes,
-        depth: (options.depth / manifest.shards).max(1),
+        depth: (options.depth * directory.parts.len() as u32 / manifest.shards).max(1),
         capacity_bytes: options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards)),
         volume_bytes: volume.len_bytes().map_err(io_error("measure", &path))?,
         read_only: options.read_only,

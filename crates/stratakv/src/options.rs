@@ -1,6 +1,6 @@
 //! How to open a store.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stratakv_base::Level;
@@ -8,6 +8,7 @@ use stratakv_base::limits::SHARDS_MAX;
 pub use stratakv_device::ring::RingKind as IoBackend;
 
 use crate::error::Error;
+use crate::events::{StoreEvent, Watcher};
 use crate::store::Store;
 
 /// How far opening is, summed over the shards.
@@ -35,6 +36,8 @@ pub struct Options {
     pub(crate) depth: u32,
     pub(crate) reactors: Option<usize>,
     pub(crate) progress: Option<Watch>,
+    pub(crate) further: Vec<PathBuf>,
+    pub(crate) watcher: Option<Watcher>,
 }
 
 impl Default for Options {
@@ -51,6 +54,8 @@ impl Default for Options {
             depth: 64,
             reactors: None,
             progress: None,
+            further: Vec::new(),
+            watcher: None,
         }
     }
 }
@@ -128,6 +133,22 @@ impl Options {
     #[must_use]
     pub fn cores(mut self, threads: usize) -> Options {
         self.reactors = Some(threads);
+        self
+    }
+
+    /// Further directories, on other disks: the shards are spread over them and the one that is opened, in turn. Fixed at creation; later the
+    /// store finds them where they were, or, if some are named here, where these are, in any order.
+    #[must_use]
+    pub fn further_directories(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
+        self.further = paths.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Called when something happens that an operator wants to hear of: the store opened, grew, is full, met damage, failed, closed. It is called
+    /// in whatever thread found out, with no lock held; it must not wait, nor call the store (hand the event to a thread of yours by a channel).
+    #[must_use]
+    pub fn on_event(mut self, watcher: Arc<dyn Fn(&StoreEvent) + Send + Sync>) -> Options {
+        self.watcher = Some(watcher);
         self
     }
 

@@ -19,6 +19,7 @@ use stratakv_runtime::{Pending, Runtime};
 use crate::catalogue::Names;
 use crate::directory::Directory;
 use crate::engine::AnyShard;
+use crate::events::{StoreEvent, Watcher};
 use crate::scan::merge_keys;
 use crate::store::RecoverySummary;
 
@@ -30,6 +31,7 @@ pub(crate) struct Inner {
     pub(crate) recovery: RecoverySummary,
     pub(crate) names: Names,
     pub(crate) closed: AtomicBool,
+    pub(crate) watcher: Option<Watcher>,
     pub(crate) directory: std::sync::Mutex<Option<Directory>>,
 }
 
@@ -169,6 +171,10 @@ impl Inner {
             self.runtime.close();
             let mut directory = self.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             *directory = None;
+            drop(directory);
+            if let Some(watcher) = &self.watcher {
+                watcher(&StoreEvent::Closed { path: self.path.clone() });
+            }
         }
     }
 }

@@ -66,6 +66,7 @@ impl Store {
             recovery: opened.recovery,
             names: Names::default(),
             closed: false.into(),
+            watcher: options.watcher.clone(),
             directory: Some(opened.directory).into(),
         });
         if !options.read_only {
@@ -84,6 +85,7 @@ impl Store {
             recovery: RecoverySummary::default(),
             names: Names::default(),
             closed: false.into(),
+            watcher: None,
             directory: None.into(),
         })
     }
@@ -166,6 +168,11 @@ impl Store {
     /// Counters and gauges, added over the shards.
     pub fn stats(&self) -> Vec<Statistic> {
         self.inner().runtime.statistics()
+    }
+
+    /// Counters and gauges of one shard: a hot one shows.
+    pub fn shard_stats(&self, shard: usize) -> Vec<Statistic> {
+        self.inner().runtime.statistics_of(shard)
     }
 
     /// Makes every acknowledged write durable at power loss, whatever its level was.

@@ -2,11 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod batches;
 mod clients;
 mod collections;
 mod conformance;
 mod crash;
 mod damage;
+mod directories;
+mod events;
 mod full;
 mod library;
 mod linearizability;

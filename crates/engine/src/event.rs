@@ -1,0 +1,31 @@
+//! What happens to a shard, for whoever runs it.
+
+use stratakv_base::Corruption;
+use stratakv_device::IoFault;
+
+/// Something an operator wants to hear of when it happens, not when somebody looks at the counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShardEvent {
+    /// The volume has grown.
+    Grew {
+        /// What it may hold now.
+        usable_bytes: u64,
+    },
+    /// The volume could not grow; tried again when space is wanted.
+    CannotGrow {
+        /// Why.
+        fault: IoFault,
+    },
+    /// A write was refused for want of space. Told once, until [`ShardEvent::Room`].
+    Full,
+    /// Writes of new records find space again.
+    Room,
+    /// Damaged bytes were met, for the first time at this place.
+    Damaged(Corruption),
+    /// A write or flush failed: the volume takes no more writes until the store is opened again.
+    Failed {
+        /// How.
+        fault: IoFault,
+    },
+}

@@ -1,0 +1,38 @@
+//! What the store tells of itself.
+
+use std::sync::{Arc, Mutex};
+
+use stratakv::{ErrorKind, Level, Options, StoreEvent};
+use stratakv_integration::place;
+
+#[test]
+fn what_happens_is_told_in_order() {
+    let place = place::directory();
+    let path = place.path().join("data");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    let watch = Arc::new(move |event: &StoreEvent| sink.lock().expect("no panic").push(event.clone()));
+    let options = Options::new().shards(1).level(Level::ProcessCrash).memory_bytes(64 << 20);
+    let store = options.capacity_bytes(8 << 20).on_event(watch).open(&path).expect("created");
+    let mut key = 0u32;
+    let error = loop {
+        match store.put(&key.to_be_bytes(), &[1; 60_000]) {
+            Ok(_) => key += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Full);
+    assert_eq!(store.put(b"again", &[1; 60_000]).expect_err("full").kind(), ErrorKind::Full);
+    let full = |name: &str| store.stats().iter().find(|one| one.name == name).map(|one| one.value);
+    assert_eq!(full("full"), Some(1));
+    (0..key / 2).for_each(|key| assert!(store.delete(&key.to_be_bytes()).expect("a delete")));
+    store.put(b"fits", &[1; 60_000]).expect("there is room");
+    assert_eq!(full("full"), Some(0));
+    assert!(store.shard_stats(0).iter().any(|one| one.name == "records" && one.value > 0));
+    store.close().expect("closed");
+    drop(store);
+    let told = told.lock().expect("no panic");
+    let names: Vec<String> =
+        told.iter().map(|event| format!("{event:?}").split([' ', '{']).next().unwrap_or_default().to_owned()).collect();
+    assert_eq!(names, ["Opened", "Grew", "Full", "Room", "Closed"], "{told:?}");
+}
