@@ -84,9 +84,13 @@ pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64
     let mut seeds = 0;
     let mut caught = loop {
         seeds += 1;
-        let failed = run_seed(engine, from + seeds - 1).err();
+        let seed = from + seeds - 1;
+        let failed = run_seed(engine, seed).err();
         let cpu_seconds = cpu_seconds() - begin;
         if let Some(failure) = failed {
+            stratakv_base::canary::release(None);
+            assert!(run_seed(engine, seed).is_ok(), "seed {seed} fails without the canary too");
+            stratakv_base::canary::release(Some(name));
             break Some(Caught { seeds, cpu_seconds, failure: *failure });
         }
         if cpu_seconds > cpu_seconds_max {

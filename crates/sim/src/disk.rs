@@ -100,6 +100,8 @@ pub struct Disk {
     /// What was on a page before its last write; kept while reads may be stale.
     before: BTreeMap<u64, Page>,
     spare: Vec<Page>,
+    /// Pages written last, a ring.
+    recent: [u64; 16],
     failed_flushes: u64,
     failed: u64,
     full: u64,
@@ -123,6 +125,7 @@ impl Disk {
             broken: Broken::default(),
             before: BTreeMap::new(),
             spare: Vec::new(),
+            recent: [0; 16],
             failed_flushes: 0,
             failed: 0,
             full: 0,
@@ -187,6 +190,11 @@ impl Disk {
         self.stable = image.to_vec();
         self.cached.clear();
         self.in_flight.clear();
+    }
+
+    /// Pages written last: most hold what is current.
+    pub fn recent(&self) -> [u64; 16] {
+        self.recent
     }
 
     /// Flips bits of the byte at `offset`, on the medium.
@@ -382,6 +390,8 @@ impl Disk {
     }
 
     fn put(&mut self, page: u64, bytes: &[u8], durable: bool, call: Call) {
+        self.recent.rotate_right(1);
+        self.recent[0] = page;
         if self.chances.stale > 0
             && let Some(before) = self.current.get(page as usize * PAGE_BYTES..).and_then(|b| b.get(..PAGE_BYTES))
         {
@@ -548,10 +558,10 @@ fn keep(stable: &mut Vec<u8>, page: u64, bytes: &[u8], bias: u64, random: &mut R
     let mask: u64 = match (bias, random.below(2)) {
         (0, _) => 0,
         (100, _) => u64::MAX,
-        (_, 0) => match random.below(3) {
+        (_, 0) => match random.below(4) {
             0 => random.next_u64(),
             // The first sectors only, or the last.
-            1 => (1 << random.below(u64::from(sectors))) - 1,
+            1 | 2 => (1 << random.below(u64::from(sectors))) - 1,
             _ => u64::MAX << random.below(u64::from(sectors)),
         },
         _ if random.below(100) < bias => u64::MAX,

@@ -174,7 +174,8 @@ impl History {
 
     /// Everything handed over is durable: after an orderly close.
     pub fn closed(&mut self) {
-        (self.acked, self.durable) = (self.writes.len(), self.writes.len());
+        let last = self.writes.iter().rposition(|write| write.fate != Fate::Void).map_or(0, |at| at + 1);
+        (self.acked, self.durable) = (last, last);
     }
 
     /// Learns a write's version. It must exceed those of earlier writes of the key.
@@ -285,10 +286,34 @@ impl History {
         *self = History { base, base_version, rotted: true, ..History::default() };
     }
 
-    /// Bytes of the values that may take space now: the newest, and those in doubt; with how many pages at most they take.
+    /// Pages that the key may take when space is looked for: the largest of its states since the last crash, for one may still be
+    /// there when the next is acknowledged, and what is in doubt.
     pub fn pages_max(&self, key_bytes: usize) -> u64 {
-        let open = self.writes.iter().filter(|write| write.fate == Fate::Open).map(|write| &write.after);
-        open.chain([self.newest()]).map(|state| pages_of(state, key_bytes)).sum()
+        let pages = |write: &Write| pages_of(&write.after, key_bytes);
+        let held = self.writes.iter().map(pages).chain([pages_of(&self.base, key_bytes)]).max();
+        held.unwrap_or(0) + self.writes.iter().filter(|write| write.fate == Fate::Open).map(pages).sum::<u64>()
+    }
+
+    /// Whether the state that the first `number` writes leave has been answered for: what a refusal rests on.
+    pub fn is_answered(&self, number: usize) -> bool {
+        let mut writes = self.writes[..number].iter().rev().filter(|write| write.fate != Fate::Void).peekable();
+        // What a delete of a range has removed is gone before the range is answered.
+        let Some(last) = writes.peek().map(|write| &write.after).filter(|after| after.is_some()) else { return true };
+        match writes.find(|write| write.fate == Fate::Done || &write.after != last) {
+            Some(write) => &write.after == last,
+            None => &self.base == last,
+        }
+    }
+
+    /// Writes handed over.
+    pub fn writes(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// The largest of the writes in doubt, in pages.
+    pub fn open_pages(&self, key_bytes: usize) -> u64 {
+        let open = self.writes.iter().filter(|write| write.fate == Fate::Open);
+        open.map(|write| pages_of(&write.after, key_bytes)).max().unwrap_or_default()
     }
 
     /// The state a write leaves.
@@ -382,6 +407,11 @@ mod tests {
         history.rotted();
         assert!(history.may_be_damaged(0) && !history.is_known());
         assert!(history.find(0, Seen::Present, wall).is_some(), "when it expires is not known");
+        let mut closed = history.clone();
+        let refused = closed.hand_over(held("never"), true);
+        closed.refused(refused);
+        closed.closed();
+        assert!(closed.may_be_damaged(closed.owed(true)), "a refused write mends nothing");
         assert_eq!(history.find(0, Seen::whole(Some(&record("two", 9))), wall), None);
         let two = history.hand_over(held("two"), true);
         history.acknowledged(two);

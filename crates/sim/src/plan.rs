@@ -189,11 +189,13 @@ pub struct Generator {
     /// Weights of the kinds of operations.
     weights: [u16; 12],
     value_bytes_max: u32,
-    /// Most values have this length: places are used again and again.
-    usual_bytes: Option<u32>,
+    /// Most values have one of these lengths: places are used again and again.
+    usual_bytes: Option<[u32; 2]>,
     /// Percentage of writes at `process_crash` only.
     casual: u64,
     keys: u16,
+    /// Lives to come that follow soon upon a turned bit.
+    rotted: u32,
 }
 
 impl Generator {
@@ -222,14 +224,17 @@ impl Generator {
         }
         let casual = [0, 0, 20, 50, 95, 100][random.below(6) as usize];
         // Short lives, one upon the other: what one crash left meets the next.
-        let restless = random.below(3) == 0;
+        let restless = random.below(2) == 0;
         let keys = if restless { 2 + random.below(4) as u16 } else { setup.keys };
         let setup = Setup { keys, ..setup };
-        let usual_bytes = match random.below(if restless { 2 } else { 4 }) {
-            0 => Some([30, 700, 1900, 3500, 4500, 6000][random.below(6) as usize]),
+        let setup = if keys <= 8 && random.below(2) == 0 { small(setup) } else { setup };
+        let lengths = [30, 700, 1900, 3500, 4500, 6000];
+        let usual_bytes = match random.below(4) {
+            0..=2 if restless => Some([(); 2].map(|()| lengths[random.below(6) as usize])),
+            0 => Some([(); 2].map(|()| lengths[random.below(6) as usize])),
             _ => None,
         };
-        let mut generator = Generator { random, weights, value_bytes_max, usual_bytes, casual, keys };
+        let mut generator = Generator { random, weights, value_bytes_max, usual_bytes, casual, keys, rotted: 0 };
         let mut steps = Vec::new();
         let lives = if restless { 6 + generator.random.below(24) } else { 3 + generator.random.below(8) };
         for _ in 0..lives {
@@ -255,7 +260,7 @@ impl Generator {
         };
         let weights = [30, 3, 4, 2, 1, 2, 16, 1, 1, 1, 0, 1];
         let value_bytes_max = [4_000, 4_000, 150_000][random.below(3) as usize];
-        let mut generator = Generator { random, weights, value_bytes_max, usual_bytes: Some(2_000), casual: 20, keys };
+        let mut generator = Generator { random, weights, value_bytes_max, usual_bytes: Some([2_000; 2]), casual: 20, keys, rotted: 0 };
         let mut steps = Vec::new();
         for _ in 0..2 {
             for _ in 0..300 + generator.random.below(300) {
@@ -270,14 +275,22 @@ impl Generator {
     }
 
     fn life(&mut self, restless: bool, steps: &mut Vec<Step>) {
+        let rotted = self.rotted > 0;
+        self.rotted = self.rotted.saturating_sub(1);
         let turns = match self.random.below(12) {
-            _ if restless => 1 + self.random.below(4),
+            _ if restless || rotted => 1 + self.random.below(4),
             0 => 0,
             // Without a flush, freed places come round again only after many writes.
             1 => 20 + self.random.below(120),
             2 | 3 if self.casual == 100 => 20 + self.random.below(120),
             _ => 1 + self.random.below(12),
         };
+        let casual = self.casual;
+        // Nothing is flushed, and nothing is lost either.
+        let lingers = rotted && self.random.below(2) == 0;
+        if lingers {
+            self.casual = 100;
+        }
         let burst = 1 + self.random.below(6);
         let eager = 1 + self.random.below(6);
         for _ in 0..turns {
@@ -292,20 +305,30 @@ impl Generator {
                 _ => {}
             }
         }
-        match self.random.below(12) {
+        self.casual = casual;
+        let end = self.random.below(12);
+        match end {
             0 => steps.push(Step::Drain { seed: self.seed() }),
             1 => steps.push(Step::Settle { seed: self.seed() }),
             2 | 3 => steps.push(Step::Close { seed: self.seed() }),
             _ => {}
         }
-        steps.push(Step::Crash(self.crash()));
+        let mut crash = self.crash();
+        if matches!(end, 2 | 3) && crash.rot {
+            // What becomes of damage when it is written over and around, and of the lives that see it.
+            self.rotted = 2 + self.random.below(6) as u32;
+        } else if lingers {
+            crash.power = self.random.below(8) == 0;
+        }
+        steps.push(Step::Crash(crash));
     }
 
     fn crash(&mut self) -> Crash {
         let mut inside = [None; 3];
         let depth = [0, 0, 0, 0, 0, 1, 1, 2, 3][self.random.below(9) as usize];
         for stop in inside.iter_mut().take(depth) {
-            *stop = Some(self.random.below(16) as u8);
+            let stops = if self.random.below(4) == 0 { 80 } else { 16 };
+            *stop = Some(self.random.below(stops) as u8);
         }
         Crash { power: self.random.below(8) > 0, inside, seed: self.seed(), rot: self.random.below(2) == 0 }
     }
@@ -352,7 +375,7 @@ impl Generator {
 
     fn len(&mut self) -> u32 {
         if let Some(usual) = self.usual_bytes.filter(|_| self.random.below(4) > 0) {
-            return usual + self.random.below(16) as u32;
+            return usual[self.random.below(2) as usize] + self.random.below(16) as u32;
         }
         let max = [16, 200, self.value_bytes_max][self.random.below(3) as usize];
         self.random.below(u64::from(max) + 1) as u32
@@ -378,7 +401,7 @@ fn setup(random: &mut Random) -> Setup {
         2 | 3 => Regime::Lies,
         _ => Regime::Crashes,
     };
-    // 64 pages is the smallest volume; large ones cost what recovery reads.
+    // Large ones cost what recovery reads.
     let pages = match random.below(64) {
         0 => None,
         1..=3 => Some(300),
@@ -398,13 +421,13 @@ fn setup(random: &mut Random) -> Setup {
     }
     if regime == Regime::Errors {
         chances.read_error = chance(random, 1500);
-        chances.write_error = chance(random, 1000);
+        chances.write_error = chance(random, 1500);
         chances.flush_error = chance(random, 2500);
-        chances.error_forever = chance(random, 500);
+        chances.error_forever = chance(random, 800);
     }
     if regime == Regime::Lies {
         chances.flip = chance(random, 1500);
-        chances.stale = chance(random, 1500);
+        chances.stale = chance(random, 6000);
         chances.misdirected = chance(random, 1000);
         chances.lost = chance(random, 1500);
     }
@@ -418,6 +441,12 @@ fn setup(random: &mut Random) -> Setup {
         keys: [2, 4, 8, 16, 40][random.below(5) as usize],
         chances,
     }
+}
+
+/// On a volume so small that places are soon used again.
+fn small(setup: Setup) -> Setup {
+    let bytes = 24 * PAGE_BYTES as u64;
+    Setup { capacity_bytes: Some(bytes), disk_bytes: bytes + 8 * PAGE_BYTES as u64, ..setup }
 }
 
 #[cfg(test)]

@@ -303,16 +303,26 @@ impl<'e, E: Engine> World<'e, E> {
         Ok(true)
     }
 
-    /// Turns one bit, with a liking for the beginnings of pages and of the volume, where headers lie.
+    /// Turns one bit, with a liking for the superblocks, for the beginnings of pages, where headers lie, and for what is not zero.
     fn rot(&mut self, random: &mut Random) {
         let used: Vec<u64> = (0..)
             .zip(self.machine.disk.bytes().chunks(PAGE_BYTES))
             .filter_map(|(number, page)| page.iter().any(|byte| *byte != 0).then_some(number))
             .collect();
-        let page = if random.below(8) == 0 { random.below(2) } else { used[random.below(used.len() as u64) as usize] };
-        let within = [PAGE_BYTES as u64, 96, 96][random.below(3) as usize];
-        let at = page as usize * PAGE_BYTES + random.below(within) as usize;
-        self.machine.disk.flip(at, 1 << random.below(8));
+        let page = match random.below(8) {
+            0 => random.below(2),
+            1..=5 => self.machine.disk.recent()[random.below(16) as usize],
+            _ => used[random.below(used.len() as u64) as usize],
+        };
+        let first = page as usize * PAGE_BYTES;
+        let page = self.machine.disk.bytes().get(first..first + PAGE_BYTES).unwrap_or_default();
+        let filled: Vec<usize> = (0..page.len()).filter(|at| page[*at] != 0).collect();
+        let at = match random.below(3) {
+            0 => random.below(PAGE_BYTES as u64) as usize,
+            1 => random.below(96) as usize,
+            _ => filled.get(random.below(1 + filled.len() as u64) as usize).copied().unwrap_or_default(),
+        };
+        self.machine.disk.flip(first + at, 1 << random.below(8));
     }
 
     fn reopen(&mut self, random: &mut Random) -> Result<bool, String> {

@@ -66,6 +66,7 @@ impl Slab {
             run_pages: found.run_pages,
             run_tags: found.run_tags,
             expiring: found.expiring,
+            lost_slots: found.lost_slots,
             sweep_from: None,
             sweep_at: Default::default(),
             promises: Vec::new(),
@@ -125,6 +126,13 @@ impl Slab {
                 report.free_pages, report.limbo_pages, report.total_pages
             ));
         }
+        let promised = self.table.iter().filter(|(logical, page)| {
+            page.place == NOWHERE && self.images.get(logical).is_some_and(|image| image.dirty.is_some())
+        });
+        let promised = promised.count() as u64;
+        if self.poisoned.is_none() && promised != u64::from(self.promised_pages) {
+            mistakes.push(format!("{} pages are promised, {promised} wait for one", self.promised_pages));
+        }
         report.mistakes = mistakes;
         report
     }
@@ -145,6 +153,11 @@ impl Slab {
             }
         }
         places.len() as u64
+    }
+
+    fn taken_slots(&self) -> u64 {
+        let pages = self.table.iter().filter(|(_, page)| page.place != NOWHERE);
+        pages.map(|(_, page)| u64::from(page.class.slots() - page.free)).sum()
     }
 
     fn check_index(&self, used: &mut u64, report: &mut CheckReport, mistakes: &mut Vec<String>) {
@@ -177,6 +190,12 @@ impl Slab {
         });
         for (key, copies) in &self.stale {
             copies.iter().for_each(|copy| visit(copy.place, key.encoded()));
+        }
+        let slots: u64 = self.taken_slots();
+        let owned = places.iter().filter(|place| matches!(place, Place::Slot { .. })).count() as u64;
+        if self.is_quiet() && slots != owned + self.lost_slots {
+            let lost = self.lost_slots;
+            mistakes.push(format!("{slots} slots are taken, but {owned} have a key and {lost} are lost to damage"));
         }
         // Runs whose key is lost keep their pages.
         if run_pages > self.run_pages {

@@ -211,7 +211,7 @@ impl Slab {
             if let Some(image) = self.images.get_mut(&logical) {
                 image.writing = Some(Arc::clone(&block));
             }
-            if self.table.get(logical).is_some_and(|page| page.place == NOWHERE) {
+            if self.table.get(logical).is_some_and(|page| page.place == NOWHERE) && !canary!("promised_pages_stay") {
                 self.promised_pages -= 1;
             }
             *level = (*level).max(dirty.level);

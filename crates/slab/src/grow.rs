@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Key, Level, Mono};
+use stratakv_base::{Key, Level, Mono, canary};
 use stratakv_device::{Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Expect};
 
@@ -30,7 +30,7 @@ const SWEEP_EVERY: u64 = 250_000_000;
 /// Pages of a volume when it is created: the first step, or a quarter of a small capacity, so that what is left unused takes no disk.
 pub(crate) fn initial_pages(capacity_bytes: Option<u64>) -> u32 {
     let capacity = capacity_bytes.map_or(u64::MAX, |bytes| bytes / PAGE_BYTES as u64);
-    (capacity / 4).clamp(64, u64::from(STEPS[0])).min(capacity) as u32
+    (capacity / 4).clamp(16, u64::from(STEPS[0])).min(capacity) as u32
 }
 
 /// How far growth is.
@@ -176,6 +176,9 @@ impl Slab {
             Step::Flushing => match result {
                 Ok(()) => {
                     self.zeroes = None;
+                    if canary!("growth_used_before_it_is_recorded") {
+                        self.space.extend(self.growth.to);
+                    }
                     self.write_superblock(0, effects);
                 }
                 // What else this flush should have covered is not known.
@@ -188,7 +191,9 @@ impl Slab {
                 Ok(()) if slot == 0 => self.write_superblock(1, effects),
                 Ok(()) => {
                     self.superblock.usable_bytes = Self::offset(self.growth.to);
-                    self.space.extend(self.growth.to);
+                    if self.space.total() < self.growth.to {
+                        self.space.extend(self.growth.to);
+                    }
                     self.growth.failed_until = None;
                     self.growth.step = Step::Idle;
                     self.growth_ended(effects);

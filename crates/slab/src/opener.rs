@@ -20,7 +20,7 @@ use crate::superblock::{INCARNATIONS_MAX, Refusal, Superblock};
 /// Slices read ahead by recovery.
 const AHEAD: usize = 16;
 /// Smallest volume, in pages.
-const PAGES_MIN: u32 = 64;
+const PAGES_MIN: u32 = 16;
 
 /// Creates or recovers a [`Slab`].
 #[derive(Debug)]

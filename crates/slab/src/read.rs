@@ -177,7 +177,7 @@ impl Slab {
             self.release_limbo(effects);
         }
         if error.is_some() {
-            self.table.shun(logical);
+            self.lost_slots += u64::from(self.table.shun(logical));
         }
         for waiter in waiters {
             self.page_ready(logical, waiter, error.as_ref(), effects);

@@ -33,6 +33,8 @@ pub(crate) struct Found {
     pub(crate) run_pages: u64,
     pub(crate) run_tags: HashMap<u32, u32>,
     pub(crate) expiring: u64,
+    /// Slots that are not free and of no known key: damaged.
+    pub(crate) lost_slots: u64,
     /// The highest version or sequence on the volume.
     pub(crate) last_number: u64,
     /// First pages of torn images and runs, to be zeroed.
@@ -54,6 +56,7 @@ impl Found {
             run_pages: 0,
             run_tags: crate::slab::new_map(),
             expiring: 0,
+            lost_slots: 0,
             last_number: 0,
             torn_places: Vec::new(),
             report: RecoveryReport { clean: true, ..RecoveryReport::default() },
@@ -68,6 +71,8 @@ struct ImageAt {
     place: u32,
     class: SizeClass,
     free: u8,
+    /// Slots that are not free and of no known key.
+    lost: u8,
     /// Damaged slots, or damaged header or trailer.
     bad: u8,
     edges: bool,
@@ -201,7 +206,7 @@ impl Scanner {
             return;
         }
         let class = header.class;
-        let mut free = 0;
+        let (mut free, mut lost) = (0, 0);
         for slot in 0..class.slots() {
             let (key, meta, damaged) = match page::slot(page, slot) {
                 Slot::Free => {
@@ -210,9 +215,15 @@ impl Scanner {
                 }
                 Slot::Live(record) => (Some(record.key), record.meta, false),
                 // What its version was is not known, but it was below this: it may be the newest.
+                Slot::Damaged { key, .. } if canary!("damage_becomes_newer") => {
+                    (key, page::Meta { version: header.sequence, ..page::Meta::default() }, true)
+                }
                 Slot::Damaged { key, below } => (key, page::Meta { version: below, ..page::Meta::default() }, true),
             };
-            let Some(key) = key.filter(|key| Key::from_encoded(key).is_some()) else { continue };
+            let Some(key) = key.filter(|key| Key::from_encoded(key).is_some()) else {
+                lost += 1;
+                continue;
+            };
             let (key_at, key_len) = self.keep_key(key);
             self.candidates.push(Candidate {
                 key_at,
@@ -224,7 +235,7 @@ impl Scanner {
                 damaged,
             });
         }
-        let image = ImageAt { sequence: header.sequence, place, class, free, bad, edges };
+        let image = ImageAt { sequence: header.sequence, place, class, free, lost, bad, edges };
         if sound {
             self.images[logical as usize] = Some(image);
         } else {
@@ -397,6 +408,7 @@ impl Scanner {
             let tag = table::tag(image.sequence);
             digest.page(logical, tag);
             found.report.pages += 1;
+            found.lost_slots += u64::from(image.lost);
             entries.push(PageEntry { place: image.place, tag, class: image.class, free: image.free });
         }
         found.table = PageTable::from_entries(entries);

@@ -147,6 +147,8 @@ pub struct Slab {
     pub(crate) run_pages: u64,
     /// [`table::tag`](crate::table::tag) of the version of each run, by its first page: an older value of the same key at the same place is noticed.
     pub(crate) run_tags: HashMap<u32, u32>,
+    /// Slots that are not free and of no known key: damaged, or in pages that could not be read.
+    pub(crate) lost_slots: u64,
     /// Index entries with an expiry, and where the sweep for expired ones goes on.
     pub(crate) expiring: u64,
     pub(crate) sweep_from: Option<Key>,

@@ -139,12 +139,11 @@ impl PageTable {
         }
     }
 
-    /// The page cannot be read: nothing new goes there.
-    pub(crate) fn shun(&mut self, logical: u32) {
-        if let Some(entry) = self.entries.get_mut(logical as usize) {
-            self.free_slots[entry.class.index()] -= u64::from(entry.free);
-            entry.free = 0;
-        }
+    /// The page cannot be read: nothing new goes there. The number of slots given up.
+    pub(crate) fn shun(&mut self, logical: u32) -> u8 {
+        let Some(entry) = self.entries.get_mut(logical as usize) else { return 0 };
+        self.free_slots[entry.class.index()] -= u64::from(entry.free);
+        std::mem::take(&mut entry.free)
     }
 
     /// Makes `logical` the page that the next items of its class go to.

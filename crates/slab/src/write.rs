@@ -268,7 +268,8 @@ impl Slab {
         newest.exists &= current.is_some() || !needs_record;
         if let Some(unmet) = unmet(work.expect, newest.exists, current.as_ref().map(|(meta, _)| meta.version)) {
             // Decided by a state that may still be lost: ask again when it is durable.
-            return Err(if newest.pending { Wait::Drain.into() } else { Stop::Answer(Reply::Unmet(unmet)) });
+            let pending = newest.pending && !canary!("refused_by_what_may_be_lost");
+            return Err(if pending { Wait::Drain.into() } else { Stop::Answer(Reply::Unmet(unmet)) });
         }
         if let Some((meta, _)) = &current
             && meta.version > work.not_after
@@ -530,6 +531,7 @@ impl Slab {
                 }
                 // A slot that was free when the page was first read does not check now: not used, like any damaged one.
                 self.table.slot_taken(logical);
+                self.lost_slots += 1;
             }
             let mut block = self.take_block(Class::Page, effects).ok_or(Wait::Block)?;
             let logical = match self.recast_page(class) {

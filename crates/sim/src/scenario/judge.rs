@@ -34,7 +34,7 @@ impl<E: Engine> World<'_, E> {
     fn judge(&mut self, asked: &Asked, reply: Reply) -> Result<(), String> {
         match asked {
             Asked::Write { key, number, expected } => self.judge_write(usize::from(*key), *number, *expected, &reply),
-            Asked::Refusal { key } => self.judge_refusal(usize::from(*key), &reply),
+            Asked::Refusal { key, after } => self.judge_refusal(usize::from(*key), *after, &reply),
             Asked::Read { key, from, part } => self.judge_read(usize::from(*key), *from, *part, &reply),
             Asked::Scan { key, reverse, keys_only, from } => {
                 let wall = self.machine.now().wall;
@@ -57,7 +57,7 @@ impl<E: Engine> World<'_, E> {
     /// Whether an error is in order, and what follows from it. `damaged`: what was asked for may be; `pages`: needed by what was asked.
     fn failed(&mut self, error: &Error, damaged: bool, pages: Option<u64>) -> Result<(), String> {
         let excused = match error {
-            Error::Full(_) => self.may_be_full(pages),
+            Error::Full(_) => self.may_be_full(pages, 3),
             // A flush that failed has lost what was written.
             Error::Corrupt(_) => {
                 damaged || self.lies() || self.machine.disk.failed_flushes() != self.failed_flushes || self.poisoned
@@ -73,7 +73,7 @@ impl<E: Engine> World<'_, E> {
     }
 
     /// Whether there may be no space for something of so many pages; `None`: it needs none.
-    fn may_be_full(&self, pages: Option<u64>) -> bool {
+    pub(super) fn may_be_full(&self, pages: Option<u64>, margin: u64) -> bool {
         // What cannot be read or written anew cannot be cleared away, and the disk may have an end of its own.
         if self.is_excused() {
             return true;
@@ -85,7 +85,7 @@ impl<E: Engine> World<'_, E> {
         }
         let histories = self.histories.iter().zip(0..);
         let held: u64 = histories.map(|(history, number)| history.pages_max(key(number).encoded().len())).sum();
-        3 * (held + pages) > capacity_bytes / PAGE_BYTES as u64
+        margin * (held + pages) > capacity_bytes / PAGE_BYTES as u64
     }
 
     fn judge_write(&mut self, key: usize, number: usize, expected: Expected, reply: &Reply) -> Result<(), String> {
@@ -127,9 +127,14 @@ impl<E: Engine> World<'_, E> {
         Ok(())
     }
 
-    fn judge_refusal(&mut self, key: usize, reply: &Reply) -> Result<(), String> {
+    /// `after`: so many writes of the key were handed over before.
+    fn judge_refusal(&mut self, key: usize, after: usize, reply: &Reply) -> Result<(), String> {
         match reply {
             Reply::Unmet(Unmet::Present { version: 0 } | Unmet::Version { found: 0 }) => Err("no version".into()),
+            // A refusal tells of a state: it must not be lost as long as nobody has said that it holds.
+            Reply::Unmet(_) if !self.histories[key].is_answered(after) => {
+                Err(format!("refused by a write without an answer: {}", self.histories[key].describe()))
+            }
             Reply::Unmet(_) => Ok(()),
             // It may look for space before it is refused.
             Reply::Failed(error) => self.failed(error, false, Some(2)),

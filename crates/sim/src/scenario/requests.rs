@@ -16,8 +16,8 @@ use crate::plan::{Condition, Request, What};
 pub(crate) enum Asked {
     /// A write: its number in the history of its key, and what should come back.
     Write { key: u16, number: usize, expected: Expected },
-    /// A write whose condition should not hold.
-    Refusal { key: u16 },
+    /// A write whose condition should not hold after the first writes of the key.
+    Refusal { key: u16, after: usize },
     /// A read; writes up to `from` must be visible. `part` is the range of the value asked for.
     Read { key: u16, from: usize, part: Part },
     /// A page of a scan.
@@ -75,7 +75,7 @@ impl<E: Engine> World<'_, E> {
         let number = usize::from(request.key);
         // A refused write would change what those behind it are expected to do.
         let certain = self.histories[number].is_certain();
-        let refusals = self.setup.capacity_bytes.is_some() || self.errors();
+        let refusals = self.may_refuse(number);
         let simple = matches!(request.what, What::Put { expect: Condition::Any, .. } | What::Delete(Condition::Any));
         let known = self.histories[number].is_known();
         if !request.what.reads() && !simple && ((!certain && refusals) || !known) {
@@ -111,6 +111,12 @@ impl<E: Engine> World<'_, E> {
                 self.hand_over(Operation::Sync, Asked::Sync { durable })
             }
         }
+    }
+
+    /// Whether a write of the key that is under way may be refused for want of space, or fail.
+    fn may_refuse(&self, number: usize) -> bool {
+        let key_bytes = key(number as u16).encoded().len();
+        self.errors() || self.may_be_full(Some(1), 6) || self.histories[number].open_pages(key_bytes) > 1
     }
 
     fn hand_over(&mut self, operation: Operation, asked: Asked) -> Result<(), String> {
@@ -152,7 +158,7 @@ impl<E: Engine> World<'_, E> {
         let after = Some(Held { value: value.clone(), flags, expiry });
         let history = &self.histories[usize::from(request.key)];
         let (certain, known) = (history.is_certain(), history.is_known());
-        let refusals = self.setup.capacity_bytes.is_some() || self.errors();
+        let refusals = self.may_refuse(usize::from(request.key));
         self.write(request, expect, ChangeKind::Put { value, flags, expiry }, after, known && (certain || !refusals))
     }
 
@@ -179,7 +185,8 @@ impl<E: Engine> World<'_, E> {
         let changes = vec![Change { key: key(request.key), expect, kind }];
         let operation = Operation::Write { changes, level: level(request.power_loss), txn: None };
         if !met {
-            return self.hand_over(operation, Asked::Refusal { key: request.key });
+            let after = self.histories[index].writes();
+            return self.hand_over(operation, Asked::Refusal { key: request.key, after });
         }
         let expected = Expected::Done(certain.then_some(existed));
         let number = self.histories[index].hand_over(after, request.power_loss);
@@ -189,7 +196,8 @@ impl<E: Engine> World<'_, E> {
     fn update(&mut self, request: &Request, update: Update, after: State, expected: Expected) -> Result<(), String> {
         let operation = Operation::Update { key: key(request.key), update, level: level(request.power_loss) };
         if after.is_none() {
-            return self.hand_over(operation, Asked::Refusal { key: request.key });
+            let after = self.histories[usize::from(request.key)].writes();
+            return self.hand_over(operation, Asked::Refusal { key: request.key, after });
         }
         let number = self.histories[usize::from(request.key)].hand_over(after, request.power_loss);
         self.hand_over(operation, Asked::Write { key: request.key, number, expected })
