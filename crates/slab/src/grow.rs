@@ -185,7 +185,6 @@ impl Slab {
                     self.zeroes = None;
                     if canary!("growth_used_before_it_is_recorded") {
                         self.space.extend(self.growth.to);
-                    self.packed_extended();
                     }
                     self.write_superblock(0, effects);
                 }
@@ -202,6 +201,7 @@ impl Slab {
                     if self.space.total() < self.growth.to {
                         self.space.extend(self.growth.to);
                     }
+                    self.packed_extended();
                     self.growth.failed_until = None;
                     self.growth.step = Step::Idle;
                     self.growth_ended(effects);

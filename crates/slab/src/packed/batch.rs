@@ -353,7 +353,7 @@ pub(crate) enum Entry<'a> {
     /// A record; if `damaged`, one bit had to be turned back (`mended`), or only its key is sure.
     Record { record: LogRecord<'a>, start: usize, bytes: usize, damaged: bool, mended: bool },
     /// Bytes that are no record.
-    Lost { start: usize },
+    Lost,
 }
 
 /// Visits the records of a batch whose records region is `bytes`, at offset `at` of the volume. True if all check, and they are
@@ -381,7 +381,7 @@ pub(crate) fn records(
             start += len;
             continue;
         }
-        visit(Entry::Lost { start });
+        visit(Entry::Lost);
         // The next record that checks, if any.
         let next = (start + 8..bytes.len()).step_by(8);
         let mut next = next.filter(|next| record(uuid, at + *next as u64, generation, &bytes[*next..]).is_some());
