@@ -260,7 +260,8 @@ impl Generator {
         };
         let weights = [30, 3, 4, 2, 1, 2, 16, 1, 1, 1, 0, 1];
         let value_bytes_max = [4_000, 4_000, 150_000][random.below(3) as usize];
-        let mut generator = Generator { random, weights, value_bytes_max, usual_bytes: Some([2_000; 2]), casual: 20, keys, rotted: 0 };
+        let mut generator =
+            Generator { random, weights, value_bytes_max, usual_bytes: Some([2_000; 2]), casual: 20, keys, rotted: 0 };
         let mut steps = Vec::new();
         for _ in 0..2 {
             for _ in 0..300 + generator.random.below(300) {

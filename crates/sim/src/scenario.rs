@@ -393,7 +393,9 @@ impl<'e, E: Engine> World<'e, E> {
                     () if lies => history.damaged(),
                     () if rots => history.rotted(),
                     () if history.may_be_damaged(from) => history.still_rotted(),
-                    () => return Err(format!("key {key} after a crash, owed {from}: {reply:?}, {}", history.describe())),
+                    () => {
+                        return Err(format!("key {key} after a crash, owed {from}: {reply:?}, {}", history.describe()));
+                    }
                 }
                 return Ok(());
             }
