@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use stratakv::{IoBackend, Level, Options, Store};
+use stratakv::{IoBackend, Level, Options, Placement, Store};
 
 use crate::failure::Failure;
 use crate::progress;
@@ -35,6 +35,26 @@ pub(crate) struct DurabilityArguments {
     /// What an acknowledged write survives
     #[arg(long, value_enum, default_value_t)]
     pub(crate) durability: Durability,
+}
+
+/// `--placement`.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum PlacementArgument {
+    /// KVell's: each record stays in its page
+    #[default]
+    InPlace,
+    /// Batches back to back in a log that is cleaned as it is written
+    Packed,
+}
+
+impl From<PlacementArgument> for Placement {
+    fn from(placement: PlacementArgument) -> Placement {
+        match placement {
+            PlacementArgument::InPlace => Placement::InPlace,
+            PlacementArgument::Packed => Placement::Packed,
+        }
+    }
 }
 
 /// `--io`.

@@ -43,7 +43,7 @@ pub use stratakv_runtime::{Event, Pending};
 pub use check::{CheckReport, check};
 pub use engine::AnyShard;
 pub use error::{Error, ErrorKind};
-pub use options::{IoBackend, OpenProgress, Options};
+pub use options::{IoBackend, OpenProgress, Options, Placement};
 pub use record::Record;
 pub use scan::{Scan, ScanOptions};
 pub use session::Session;

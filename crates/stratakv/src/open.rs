@@ -11,7 +11,7 @@ use stratakv_device::volume::OpenMode;
 use stratakv_device::{Pool, Volume, open_ring};
 use stratakv_engine::Progress;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
-use stratakv_slab::{Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
 
 use crate::directory::{Directory, FORMAT, Manifest, io_error};
 use crate::engine::AnyShard;
@@ -77,7 +77,8 @@ fn new_manifest(options: &Options) -> Result<Manifest, Error> {
         .map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
     let uuid = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let shards = options.shards.unwrap_or(cores.min(64)) as u32;
-    Ok(Manifest { format: FORMAT, engine: "slab".into(), shards, uuid, complete: false })
+    let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
+    Ok(Manifest { format: FORMAT, engine: "slab".into(), shards, uuid, placement, complete: false })
 }
 
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
@@ -142,6 +143,7 @@ fn open_one(
         shards: manifest.shards,
         geometry: volume.geometry().clone(),
         memory_bytes,
+        placement: if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace },
         depth: (options.depth / manifest.shards).max(1),
         capacity_bytes: options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards)),
         volume_bytes: volume.len_bytes().map_err(io_error("measure", &path))?,
