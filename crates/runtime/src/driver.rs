@@ -58,6 +58,8 @@ pub struct Driver<S: Shard + 'static> {
     reactor: Option<usize>,
     /// Going to rest: new I/O is for the reactors.
     leaves_requests: bool,
+    /// The ring failed: what it is given never comes back, so it is given nothing more.
+    failed: bool,
 }
 
 #[derive(Default)]
@@ -84,6 +86,7 @@ impl<S: Shard> Driver<S> {
             ring,
             reactor,
             leaves_requests: false,
+            failed: false,
         }
     }
 
@@ -129,6 +132,7 @@ impl<S: Shard> Driver<S> {
     /// # Errors
     /// The ring failed; drop the driver.
     pub fn turn(&mut self, wait: Wait, events: &mut Vec<Event>) -> io::Result<()> {
+        self.refuse_if_failed()?;
         let before = events.len();
         self.gather(events);
         self.run_shards(events);
@@ -158,8 +162,13 @@ impl<S: Shard> Driver<S> {
 
     /// What is in flight will never come back: the shards that wait for it are given up, whoever's operations it was for.
     fn ring_failed(&mut self) {
+        self.failed = true;
         self.runtime.abandon(self.in_flight.shards());
         self.in_flight = InFlight::default();
+    }
+
+    fn refuse_if_failed(&self) -> io::Result<()> {
+        if self.failed { Err(io::Error::other("the I/O ring failed before; drop its driver")) } else { Ok(()) }
     }
 
     fn has_work(&self) -> bool {
@@ -267,6 +276,7 @@ impl<S: Shard> Driver<S> {
     /// # Errors
     /// The ring failed; drop the driver.
     pub fn rest(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        self.refuse_if_failed()?;
         while self.in_flight.len() > 0 || !self.busy.is_empty() {
             if self.busy.is_empty() {
                 self.submit_now(Wait::For { completions: 1, timeout: None })?;

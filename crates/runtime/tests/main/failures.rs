@@ -166,6 +166,18 @@ fn a_driver_without_a_ring_left_the_operations_of_others_waiting() {
     runtime.close();
 }
 
+/// A driver went on after its ring had failed: answers came, and the next request was given to a ring that never gives it back.
+#[test]
+fn a_driver_went_on_without_its_ring() {
+    let (runtime, _reactor) = turned(roomy(1), u32::MAX);
+    let mut driver = runtime.driver_over(ring(0).0);
+    driver.submit(0, 7, put(1, 11));
+    turn(&mut driver).unwrap_err();
+    driver.submit(0, 8, get(1));
+    turn(&mut driver).unwrap_err();
+    driver.rest(&mut Vec::new()).unwrap_err();
+}
+
 #[test]
 fn drivers_that_end_in_order_break_nothing() {
     let (runtime, mut reactor) = turned(roomy(8), u32::MAX);
