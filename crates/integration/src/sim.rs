@@ -44,6 +44,10 @@ impl Engine for PackedEngine {
         opener(opening, Placement::Packed)
     }
 
+    fn capacity_bytes_min(&self) -> u64 {
+        64 << 12
+    }
+
     fn audit(&self, shard: &Slab) -> Audit {
         audit(shard)
     }
