@@ -30,6 +30,10 @@ pub(crate) struct Cleaner {
     credit: u64,
     /// Bytes users had laid when credit was last given.
     given_at: u64,
+    /// Users' records wait for a segment.
+    pub(crate) blocked: bool,
+    /// Segments cleaned since they could be laid the last time.
+    fruitless: u32,
 }
 
 #[derive(Debug)]
@@ -40,6 +44,8 @@ struct Victim {
     asked: u32,
     arrived: u32,
     failed: bool,
+    /// Something was moved, or waits.
+    fruitful: bool,
     /// The batch being looked at ends here, and its next record begins there; then follows this page.
     at: usize,
     end: usize,
@@ -68,6 +74,19 @@ impl Cleaner {
     /// Whether this is the victim: it is not given back before the pass over it ends.
     pub(crate) fn holds(&self, number: u32) -> bool {
         self.victim.as_ref().is_some_and(|victim| victim.segment == number)
+    }
+
+    /// Users' records were laid, or (`blocked`) wait for a segment.
+    pub(crate) fn note(&mut self, blocked: bool) {
+        self.blocked = blocked;
+        if !blocked {
+            self.fruitless = 0;
+        }
+    }
+
+    /// Whether so much was moved without making room that there is none to be made.
+    pub(crate) fn is_hopeless(&self, segments: u32) -> bool {
+        self.blocked && self.fruitless > 2 * segments + 8
     }
 
     pub(crate) fn abandon(&mut self) {
@@ -133,6 +152,7 @@ impl Slab {
             asked: 0,
             arrived: 0,
             failed: false,
+            fruitful: false,
             at: 0,
             end: 0,
             page: 0,
@@ -196,8 +216,11 @@ impl Slab {
         if let Some(segment) = packed.segments.get_mut(victim.segment) {
             // What waits in it for a write in flight is settled then.
             segment.not_before = sealed;
-            segment.failures = if failed { segment.failures.saturating_add(1) } else { segment.failures };
+            // Nothing in it is named, and still it counts as alive: not again.
+            let useless = !victim.fruitful && segment.live > 0 && segment.moving == 0;
+            segment.failures = segment.failures.saturating_add(u8::from(failed || useless));
         }
+        packed.cleaner.fruitless += u32::from(packed.cleaner.blocked);
         self.give_back_if_dead(victim.segment, group);
     }
 
@@ -208,8 +231,7 @@ impl Slab {
         let laid = packed.counters.user_bytes - packed.cleaner.given_at;
         packed.cleaner.given_at = packed.counters.user_bytes;
         let batch = u64::from(super::lay::BATCH_PAGES) * PAGE_BYTES as u64;
-        if spare <= LOW {
-            // Nothing may be laid but what is moved, or soon.
+        if packed.cleaner.blocked {
             packed.cleaner.credit = batch;
         } else if spare >= high {
             // Only for the sake of tombstones.
@@ -315,12 +337,16 @@ impl Slab {
         let offset = Self::offset(victim.segment * self.packed.as_ref()?.segments.pages) + at as u64;
         let bytes = victim.bytes.get(at..).unwrap_or_default();
         let record = batch::record(&self.config.uuid, offset, victim.generation, bytes).map(|(record, _)| record);
+        let mut fruitful = victim.fruitful;
         let moved = match record {
-            Some(record) => self.judge_and_move(open, (victim.segment, offset), &record, cached, effects),
+            Some(record) => {
+                let from = (victim.segment, offset);
+                self.judge_and_move(open, from, &record, (cached, &mut fruitful), effects)
+            }
             None => Some(0),
         };
         debug_assert!(len > 0);
-        self.packed.as_mut()?.cleaner.victim = Some(victim);
+        self.packed.as_mut()?.cleaner.victim = Some(Victim { fruitful, ..victim });
         moved
     }
 
@@ -329,13 +355,18 @@ impl Slab {
         open: &mut super::lay::Open,
         (segment, offset): (u32, u64),
         record: &LogRecord<'_>,
-        cached: &mut bool,
+        (cached, fruitful): (&mut bool, &mut bool),
         effects: &mut Effects,
     ) -> Option<u64> {
         let from = Spot::new(offset, record.bytes() as u32);
         let what = match self.verdict(segment, from, record) {
-            Verdict::Dead | Verdict::Wait => return Some(0),
+            Verdict::Dead => return Some(0),
+            Verdict::Wait => {
+                *fruitful = true;
+                return Some(0);
+            }
             Verdict::Drop => {
+                *fruitful = true;
                 let packed = self.packed.as_mut()?;
                 let tombstone = matches!(record.kind, RecordKind::Deleted { .. });
                 packed.segments.remove_live(from, tombstone);
@@ -359,6 +390,7 @@ impl Slab {
         if let Some(segment) = packed.segments.get_mut(segment) {
             segment.moving += 1;
         }
+        *fruitful = true;
         packed.counters.moved_bytes += bytes as u64;
         let key = Key::from_encoded(record.key)?;
         open.laid.push(Laid::Moved { key, what, from, to });

@@ -102,6 +102,9 @@ pub(crate) struct Open {
 impl Slab {
     /// Lays what waits into groups, if fewer than two are in flight.
     pub(crate) fn seal_packed(&mut self, effects: &mut Effects) {
+        if self.packed.as_ref().is_some_and(|packed| packed.cleaner.is_hopeless(packed.segments.used())) {
+            self.refuse_queue(effects);
+        }
         while self.groups.in_flight() < GROUPS_MAX {
             let mut laying = Laying::default();
             self.lay_queue(&mut laying, effects);
@@ -119,7 +122,12 @@ impl Slab {
         for _ in 0..BATCHES {
             let Some(packed) = &self.packed else { return };
             let Some(bytes) = packed.queue.front().map(Append::bytes) else { return };
-            let Some(mut open) = self.begin_batch(Stream::Hot, bytes) else { return };
+            let spare = self.spare_segments();
+            let begun = self.begin_batch(Stream::Hot, bytes);
+            if let Some(packed) = &mut self.packed {
+                packed.cleaner.note(begun.is_none() && spare <= RESERVED);
+            }
+            let Some(mut open) = begun else { return };
             while let Some(packed) = &mut self.packed
                 && let Some(bytes) = packed.queue.front().map(Append::bytes)
             {
@@ -246,12 +254,17 @@ impl Slab {
             && self.groups.is_idle()
             && packed.cleaner.is_idle()
             && packed.segments.emptiest(self.groups.applied()).is_none();
-        if !stuck {
-            return;
+        if stuck {
+            self.refuse_queue(effects);
         }
-        self.counters.full_refusals += packed.queue.len() as u64;
+    }
+
+    /// What waits finds no segment.
+    fn refuse_queue(&mut self, effects: &mut Effects) {
         let Some(packed) = &mut self.packed else { return };
+        self.counters.full_refusals += packed.queue.len() as u64;
         packed.queue_bytes = 0;
+        packed.cleaner.note(false);
         for append in std::mem::take(&mut packed.queue) {
             self.refuse(append, effects);
         }

@@ -348,6 +348,9 @@ impl LogScanner {
             let newer = b.version.cmp(&a.version).then(a.damaged.cmp(&b.damaged)).then(sequence(b).cmp(&sequence(a)));
             key_of(a).cmp(key_of(b)).then(newer)
         });
+        if canary!("oldest_record_of_a_log_wins") {
+            candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(a.version.cmp(&b.version)));
+        }
         let mut builder = Builder::new();
         for group in candidates.chunk_by(|a, b| key_of(a) == key_of(b)) {
             let Some(top) = group.first() else { continue };
@@ -360,7 +363,7 @@ impl LogScanner {
                     let own = packed.segments.of(spot(top));
                     let older = |other: &&Candidate| !matches!(other.kind, RecordKind::Deleted { .. });
                     let mut older = group.iter().filter(older);
-                    if older.any(|other| packed.segments.of(spot(other)) != own) {
+                    if older.any(|other| packed.segments.of(spot(other)) != own) && !canary!("tombstones_forgotten_at_recovery") {
                         packed.segments.unbury(spot(top));
                         packed.segments.add_live(spot(top), true);
                     }

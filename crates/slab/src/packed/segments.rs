@@ -197,9 +197,9 @@ impl Segments {
         self.dead_tombstones.remove(&spot.at);
     }
 
-    /// Whether the tombstone at `spot` counts as live.
+    /// Whether the tombstone at `spot` counts as live. One that recovery was not shown by a lying disk never did.
     pub(crate) fn counts(&self, spot: Spot) -> bool {
-        !self.dead_tombstones.contains(&spot.at)
+        !self.dead_tombstones.contains(&spot.at) && self.get(self.of(spot)).tombstones >= spot.bytes()
     }
 
     /// A segment is opened: what lay there is gone.
@@ -247,8 +247,9 @@ impl Segments {
 
     /// The segment that gives most for what it costs, when group `applied` is shown; a fully live one gives nothing.
     pub(crate) fn emptiest(&self, applied: u64) -> Option<u32> {
-        let most = self.bytes() - self.bytes() / 32;
-        let worth = self.iter().filter(|(_, segment)| Self::can_be_cleaned(segment, applied) && segment.live < most);
+        let most = self.payload_bytes();
+        let gives = |segment: &Segment| Self::can_be_cleaned(segment, applied) && u64::from(segment.live) < most;
+        let worth = self.iter().filter(|(_, segment)| gives(segment));
         worth.min_by_key(|(_, segment)| (segment.failures, segment.live)).map(|(number, _)| number)
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use stratakv_base::canary;
 use stratakv_device::{Class, IoFault, Part};
 use stratakv_engine::Effects;
 
@@ -127,7 +128,14 @@ impl Slab {
             packed.segments.set_state(number, State::Preparing);
             packed.segments.reset(number, generation);
             packed.tables.set(number, TableEntry { kind: SegmentKind::Log, generation });
+            if canary!("segment_opened_before_its_table_is_written") {
+                packed.segments.set_state(number, State::Ready);
+                packed.segments.ready.push_back(number);
+            }
             let first = number * packed.segments.pages;
+            if canary!("pages_of_an_earlier_life_stay_cached") {
+                continue;
+            }
             for page in first..first + packed.segments.pages {
                 self.cache.0.remove(u64::from(page));
             }
@@ -223,5 +231,6 @@ impl Slab {
         let mut numbers =
             extent.first / packed.segments.pages..=(extent.first + extent.pages - 1) / packed.segments.pages;
         numbers.all(|number| packed.tables.durable(number).kind == SegmentKind::Runs)
+            || canary!("run_written_where_the_table_has_a_log")
     }
 }
