@@ -45,7 +45,8 @@ mod tests {
     fn a_canary_is_known_by_being_written_down() {
         let source = "fn f() -> bool { canary!(\"one\") || x && !canary!(\"two\") }";
         let packed = File::new("crates/slab/src/packed/b.rs", "canary!(\"three\")");
-        let files = vec![File::new("crates/slab/src/a.rs", source), packed, File::new(EXPLAINED, "canary!(\"example\")")];
+        let files =
+            vec![File::new("crates/slab/src/a.rs", source), packed, File::new(EXPLAINED, "canary!(\"example\")")];
         let names: Vec<String> = canaries(&Tree { files }).into_iter().collect();
         assert_eq!(names, ["one", "packed:three", "two"]);
     }

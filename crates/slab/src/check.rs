@@ -150,7 +150,9 @@ impl Slab {
     fn is_quiet(&self) -> bool {
         self.packed.as_ref().is_none_or(|packed| packed.is_idle())
             && self.images.is_empty()
-            && self.groups.is_idle() && self.run_writes.is_idle() && self.poisoned.is_none()
+            && self.groups.is_idle()
+            && self.run_writes.is_idle()
+            && self.poisoned.is_none()
     }
 
     fn check_table(&self, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {

@@ -41,9 +41,18 @@ pub(crate) struct Kill {
 pub(crate) enum Member {
     /// Placement `packed`.
     Batch(LaidBatch),
-    Page { logical: u32, place: u32, sequence: u64, changes: Vec<Change> },
-    Run { change: Change },
-    Kill { change: Change },
+    Page {
+        logical: u32,
+        place: u32,
+        sequence: u64,
+        changes: Vec<Change>,
+    },
+    Run {
+        change: Change,
+    },
+    Kill {
+        change: Change,
+    },
 }
 
 #[derive(Debug)]
@@ -291,7 +300,10 @@ impl Slab {
             self.groups.want(target);
         }
         let short = self.packed.is_some() && self.space.limbo_pages() > 0 && self.spare_segments() <= LOW;
-        if short || self.space.limbo_pages() >= LIMBO_PAGES || (self.space.limbo_pages() > 0 && !self.space_waiters.is_empty()) {
+        if short
+            || self.space.limbo_pages() >= LIMBO_PAGES
+            || (self.space.limbo_pages() > 0 && !self.space_waiters.is_empty())
+        {
             self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
         }
         let (mut covers, sequence) = self.groups.written();
@@ -401,13 +413,7 @@ impl Slab {
         }
     }
 
-    pub(crate) fn apply_change(
-        &mut self,
-        change: Change,
-        group: u64,
-        drained: &mut Vec<Key>,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn apply_change(&mut self, change: Change, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
         let key = change.key;
         match change.kind {
             Changed::Put => {

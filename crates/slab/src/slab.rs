@@ -395,7 +395,8 @@ impl Shard for Slab {
     }
 
     fn room(&self) -> Room {
-        let (reads, queued) = self.packed.as_ref().map_or((0, 0), |packed| (packed.reads.waiting(), packed.queue_bytes));
+        let (reads, queued) =
+            self.packed.as_ref().map_or((0, 0), |packed| (packed.reads.waiting(), packed.queue_bytes));
         let waiting = self.pending.len() as u32;
         Room {
             reads: 4096u32.saturating_sub((self.reads.waiting() + reads) as u32),

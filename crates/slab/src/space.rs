@@ -215,7 +215,9 @@ impl Space {
             (0u32..)
                 .zip(&self.segments)
                 .filter(|(_, segment)| u32::from(segment.free) >= pages && wanted(segment))
-                .find_map(|(number, _)| self.find_within(number * self.segment_pages, (number + 1) * self.segment_pages, pages))
+                .find_map(|(number, _)| {
+                    self.find_within(number * self.segment_pages, (number + 1) * self.segment_pages, pages)
+                })
         };
         if pages <= self.segment_pages {
             let own = in_one(&|segment| segment.runs);
@@ -272,6 +274,11 @@ impl Space {
     /// Whether something durable was kept in limbo by reads in flight.
     pub(crate) fn has_pinned(&self) -> bool {
         self.pinned > 0
+    }
+
+    /// The oldest group something waits for.
+    pub(crate) fn limbo_begins(&self) -> Option<u64> {
+        self.limbo.iter().map(|(group, _)| *group).min()
     }
 
     /// The newest group something waits for.

@@ -104,7 +104,17 @@ impl Superblock {
         if generation >= GENERATIONS_MAX || incarnation >= INCARNATIONS_MAX {
             return Some(Err(Refusal::Damaged("its counters are beyond what a store can reach")));
         }
-        Some(Ok(Superblock { shard, shards, generation, incarnation, usable_bytes, durable, clean, digest, segment_pages }))
+        Some(Ok(Superblock {
+            shard,
+            shards,
+            generation,
+            incarnation,
+            usable_bytes,
+            durable,
+            clean,
+            digest,
+            segment_pages,
+        }))
     }
 }
 

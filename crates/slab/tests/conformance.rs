@@ -31,7 +31,7 @@ macro_rules! tests {
     ($($module:ident :: $name:ident),* $(,)?) => {
         mod in_place {
             use super::*;
-            $(#[test] fn $name() { 
+            $(#[test] fn $name() {
                 for ending in [Ending::Orderly, Ending::Kill, Ending::PowerCut] {
                     conformance::$module::$name(&mut subject(ending, Placement::InPlace));
                 }

@@ -216,7 +216,14 @@ mod tests {
     use super::*;
 
     fn manifest() -> Manifest {
-        Manifest { format: 1, engine: "slab".into(), shards: 2, uuid: "0123456789abcdef".repeat(2), placement: None, complete: true }
+        Manifest {
+            format: 1,
+            engine: "slab".into(),
+            shards: 2,
+            uuid: "0123456789abcdef".repeat(2),
+            placement: None,
+            complete: true,
+        }
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Slab {
             Moving::Large(first) => packed.pointers.get(&first) == Some(&from),
             Moving::Value => self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == from_bits),
         };
-        if !still && !canary!("move_shown_over_a_newer_write") {
+        if !still && !canary!("moved_while_a_write_is_under_way") {
             // It was replaced meanwhile: the original is dead already, now the copy is.
             let number = packed.segments.remove_live(to, false);
             self.give_back_if_dead(number, group);
@@ -135,7 +135,8 @@ impl Slab {
         packed.queue_bytes = 0;
         packed.tables.abandon();
         packed.cleaner.abandon();
-        let mut changes: Vec<Change> = std::mem::take(&mut packed.queue).into_iter().map(|append| append.change).collect();
+        let mut changes: Vec<Change> =
+            std::mem::take(&mut packed.queue).into_iter().map(|append| append.change).collect();
         changes.extend(packed.large.abandon());
         for ack in changes.into_iter().filter_map(|change| change.ack) {
             self.answer(ack.origin, refused(), effects);

@@ -316,12 +316,7 @@ fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
 }
 
 /// The record at offset `at` of the volume, if it checks; with the offset of its value in `bytes`.
-pub(crate) fn record<'a>(
-    uuid: &[u8; 16],
-    at: u64,
-    generation: u64,
-    bytes: &'a [u8],
-) -> Option<(LogRecord<'a>, usize)> {
+pub(crate) fn record<'a>(uuid: &[u8; 16], at: u64, generation: u64, bytes: &'a [u8]) -> Option<(LogRecord<'a>, usize)> {
     let parsed = parse(bytes)?;
     let stored = Reader::new(bytes).u32().ok()?;
     let crc = crc32c(seed(uuid, at, generation), bytes.get(4..parsed.end)?);

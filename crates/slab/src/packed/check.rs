@@ -42,14 +42,19 @@ impl Slab {
         report.runs = runs.len() as u64;
         if packed.pointers.len() != runs.len() || run_pages != self.run_pages {
             let known = packed.pointers.len();
-            mistakes.push(format!("{} runs of {run_pages} pages, {known} records of runs, {} pages counted", runs.len(), self.run_pages));
+            mistakes.push(format!(
+                "{} runs of {run_pages} pages, {known} records of runs, {} pages counted",
+                runs.len(),
+                self.run_pages
+            ));
         }
         let mut pages = u64::from(2 * packed.tables.groups.len() as u32) + run_pages;
         for (number, segment) in packed.segments.iter() {
             let named = live.remove(&number).unwrap_or_default() + u64::from(segment.tombstones);
             let quiet = segment.in_flight == 0 && segment.moving == 0 && packed.is_idle();
             if quiet && named != u64::from(segment.live) {
-                mistakes.push(format!("segment {number} has {} live bytes, {named} are named: {segment:?}", segment.live));
+                mistakes
+                    .push(format!("segment {number} has {} live bytes, {named} are named: {segment:?}", segment.live));
             }
             if segment.state == State::Free {
                 continue;

@@ -232,7 +232,11 @@ impl LogScanner {
         for index in 0..self.batches.len() {
             let (sequence, whole, page) = {
                 let batch = &self.batches[index];
-                (batch.at.header.sequence, batch.sound && batch.at.both, batch.segment * self.segment_pages + batch.at.page)
+                (
+                    batch.at.header.sequence,
+                    batch.sound && batch.at.both,
+                    batch.segment * self.segment_pages + batch.at.page,
+                )
             };
             if sequence > durable {
                 above.push(index);
@@ -363,7 +367,9 @@ impl LogScanner {
                     let own = packed.segments.of(spot(top));
                     let older = |other: &&Candidate| !matches!(other.kind, RecordKind::Deleted { .. });
                     let mut older = group.iter().filter(older);
-                    if older.any(|other| packed.segments.of(spot(other)) != own) && !canary!("tombstones_forgotten_at_recovery") {
+                    if older.any(|other| packed.segments.of(spot(other)) != own)
+                        && !canary!("tombstones_forgotten_at_recovery")
+                    {
                         packed.segments.unbury(spot(top));
                         packed.segments.add_live(spot(top), true);
                     }

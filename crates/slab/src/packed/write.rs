@@ -115,12 +115,7 @@ impl Slab {
         self.start_run(work, meta, value.clone(), reply, effects)
     }
 
-    pub(crate) fn packed_delete(
-        &mut self,
-        work: &Work,
-        newest: &Newest,
-        effects: &mut Effects,
-    ) -> Result<(), Stop> {
+    pub(crate) fn packed_delete(&mut self, work: &Work, newest: &Newest, effects: &mut Effects) -> Result<(), Stop> {
         if matches!(newest.place, Some(Place::Run { .. })) && newest.pending {
             return Err(Wait::Drain.into());
         }
