@@ -124,6 +124,10 @@ impl Slab {
 
     /// Chooses a victim when it is time, and reads it.
     pub(crate) fn pump_cleaner(&mut self, effects: &mut Effects) {
+        if self.packed.is_some() && self.space.limbo_begins().is_some_and(|group| group <= self.groups.durable()) {
+            // Given back when everything was durable already: no completion will see to it.
+            self.release_limbo(effects);
+        }
         let spare = self.spare_segments();
         let urgent = spare < self.spare_high();
         let Some(packed) = &self.packed else { return };
