@@ -32,7 +32,9 @@ fn what_happens_is_told_in_order() {
     store.close().expect("closed");
     drop(store);
     let told = told.lock().expect("no panic");
-    let names: Vec<String> =
+    let mut names: Vec<String> =
         told.iter().map(|event| format!("{event:?}").split([' ', '{']).next().unwrap_or_default().to_owned()).collect();
+    // It may grow in more than one step.
+    names.dedup();
     assert_eq!(names, ["Opened", "Grew", "Full", "Room", "Closed"], "{told:?}");
 }
