@@ -89,10 +89,7 @@ impl Slab {
         }
         let mut copied = Vec::with_capacity(spot.bytes() as usize);
         for page in first..first + pages {
-            let block = match self.cache.0.get(u64::from(page)) {
-                Some(block) => block,
-                None => return None,
-            };
+            let block = self.cache.0.get(u64::from(page))?;
             let from = if page == first { spot.start() } else { 0 };
             copied.extend_from_slice(block.get(from..)?);
         }
