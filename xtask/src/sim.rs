@@ -25,12 +25,15 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     succeed("sim", command.arg("--").args(arguments))
 }
 
-/// Names in `canary!("…")` in the product's sources.
+/// Names in `canary!("…")` in the product's sources; those of placement `packed` say so.
 fn canaries(tree: &Tree) -> BTreeSet<String> {
     let product = |path: &str| path.starts_with("crates/") && path.contains("/src/") && path != EXPLAINED;
     let sources = tree.files.iter().filter(|file| product(&file.path));
-    let names = sources.flat_map(|file| file.text.split("canary!(\"").skip(1));
-    names.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
+    let names = sources.flat_map(|file| {
+        let placement = if file.path.contains("/packed/") { "packed:" } else { "" };
+        file.text.split("canary!(\"").skip(1).map(move |rest| (placement, rest))
+    });
+    names.filter_map(|(placement, rest)| Some(format!("{placement}{}", rest.split('"').next()?))).collect()
 }
 
 #[cfg(test)]
@@ -41,8 +44,10 @@ mod tests {
     #[test]
     fn a_canary_is_known_by_being_written_down() {
         let source = "fn f() -> bool { canary!(\"one\") || x && !canary!(\"two\") }";
-        let files = vec![File::new("crates/slab/src/a.rs", source), File::new(EXPLAINED, "canary!(\"example\")")];
+        let packed = File::new("crates/slab/src/packed/b.rs", "canary!(\"three\")");
+        let files =
+            vec![File::new("crates/slab/src/a.rs", source), packed, File::new(EXPLAINED, "canary!(\"example\")")];
         let names: Vec<String> = canaries(&Tree { files }).into_iter().collect();
-        assert_eq!(names, ["one", "two"]);
+        assert_eq!(names, ["one", "packed:three", "two"]);
     }
 }

@@ -18,7 +18,7 @@ use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
 use crate::failure::{Exit, Failure};
-use crate::opening::{DurabilityArguments, Io};
+use crate::opening::{DurabilityArguments, Io, PlacementArgument};
 use crate::progress;
 
 const EXAMPLES: &str = "\
@@ -68,6 +68,12 @@ struct Subject {
     /// Shards of a new store
     #[arg(long)]
     shards: Option<usize>,
+    /// Where small records of a new store go
+    #[arg(long, value_enum, default_value_t)]
+    placement: PlacementArgument,
+    /// Most bytes a new store may take on disk
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    capacity: Option<u64>,
     /// Requests in flight on the device
     #[arg(long, default_value_t = 64)]
     depth: u32,
@@ -238,6 +244,8 @@ impl Stand {
             .create(!subject.no_load)
             .memory_bytes(subject.memory)
             .depth(subject.depth)
+            .placement(subject.placement.into())
+            .capacity_bytes(subject.capacity.unwrap_or(0))
             .io(subject.io.into())
             .level(subject.durability.durability.into())
             .progress(progress::watch("recovering"));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use stratakv::{Collection, IoBackend, Level, Options, Store};
+use stratakv::{Collection, IoBackend, Level, Options, Placement, Store};
 
 use crate::failure::{Exit, Failure};
 use crate::progress;
@@ -76,6 +76,26 @@ impl CollectionArguments {
 
     pub(crate) fn name(&self) -> Option<&str> {
         self.collection.as_deref()
+    }
+}
+
+/// `--placement`.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum PlacementArgument {
+    /// KVell's: each record stays in its page
+    #[default]
+    InPlace,
+    /// Batches back to back in a log that is cleaned as it is written
+    Packed,
+}
+
+impl From<PlacementArgument> for Placement {
+    fn from(placement: PlacementArgument) -> Placement {
+        match placement {
+            PlacementArgument::InPlace => Placement::InPlace,
+            PlacementArgument::Packed => Placement::Packed,
+        }
     }
 }
 

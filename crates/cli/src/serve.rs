@@ -17,7 +17,7 @@ use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
 use crate::failure::{Exit, Failure};
-use crate::opening::{DurabilityArguments, OpenArguments};
+use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument};
 
 /// Serve a store to memcache clients; it is created if there is none
 #[derive(Args)]
@@ -43,6 +43,9 @@ pub(crate) struct Arguments {
     /// Shards; fixed when the store is created [default: one for each core]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
+    /// Where small records go; fixed when the store is created
+    #[arg(long, value_enum, default_value_t)]
+    placement: PlacementArgument,
     /// Longest value a client may store, up to 64M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
     item_bytes_max: u64,
@@ -86,6 +89,7 @@ impl Arguments {
 
     fn open(&self) -> Result<Store, Failure> {
         let mut options = self.open.options().create(true).depth(self.depth).level(self.durability.durability.into());
+        options = options.placement(self.placement.into());
         if let Some(shards) = self.shards {
             options = options.shards(shards);
         }

@@ -13,37 +13,67 @@ use stratakv_sim::scenario::Statistics;
 #[cfg(feature = "canaries")]
 use stratakv_sim::search::shrink;
 use stratakv_sim::search::{Failure, run_seed};
-use stratakv_slab::{Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
 
 /// Engine `slab`.
 #[derive(Clone, Copy, Debug)]
 pub struct SlabEngine;
+
+/// Engine `slab` with placement `packed`.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedEngine;
 
 impl Engine for SlabEngine {
     type Opener = SlabOpener;
     type Shard = Slab;
 
     fn opener(&self, opening: &Opening) -> SlabOpener {
-        let config = SlabConfig {
-            uuid: *b"simulated store!",
-            shard: 0,
-            shards: 1,
-            geometry: Geometry { volatile_cache: opening.volatile_cache, ..Geometry::unknown() },
-            memory_bytes: opening.memory_bytes,
-            depth: opening.depth,
-            capacity_bytes: opening.capacity_bytes,
-            volume_bytes: opening.volume_bytes,
-            read_only: opening.read_only,
-            verify: true,
-        };
-        if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
+        opener(opening, Placement::InPlace)
     }
 
     fn audit(&self, shard: &Slab) -> Audit {
-        let check = shard.check();
-        let damage = shard.recovery().corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
-        Audit { damage: damage.collect(), mistakes: check.mistakes, repaired: shard.recovery().superblock_repaired }
+        audit(shard)
     }
+}
+
+impl Engine for PackedEngine {
+    type Opener = SlabOpener;
+    type Shard = Slab;
+
+    fn opener(&self, opening: &Opening) -> SlabOpener {
+        opener(opening, Placement::Packed)
+    }
+
+    fn capacity_bytes_min(&self) -> u64 {
+        64 << 12
+    }
+
+    fn audit(&self, shard: &Slab) -> Audit {
+        audit(shard)
+    }
+}
+
+fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
+    let config = SlabConfig {
+        uuid: *b"simulated store!",
+        shard: 0,
+        shards: 1,
+        geometry: Geometry { volatile_cache: opening.volatile_cache, ..Geometry::unknown() },
+        memory_bytes: opening.memory_bytes,
+        placement,
+        depth: opening.depth,
+        capacity_bytes: opening.capacity_bytes,
+        volume_bytes: opening.volume_bytes,
+        read_only: opening.read_only,
+        verify: true,
+    };
+    if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
+}
+
+fn audit(shard: &Slab) -> Audit {
+    let check = shard.check();
+    let damage = shard.recovery().corrupt.iter().chain(&check.corrupt).map(ToString::to_string);
+    Audit { damage: damage.collect(), mistakes: check.mistakes, repaired: shard.recovery().superblock_repaired }
 }
 
 /// Turns every `step`th bit of a small store, in two threads.

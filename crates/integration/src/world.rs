@@ -17,7 +17,7 @@ use stratakv_device::{Geometry, Pool, Ring};
 use stratakv_runtime::{Clock, ManualClock, Member, OpenFailure, Runtime, open_shard_by};
 use stratakv_sim::disk::{Chances, Disk, DiskOptions};
 use stratakv_sim::ring::World;
-use stratakv_slab::{Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
 
 /// What runs came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +90,7 @@ struct Setup {
     capacity_bytes: u64,
     volatile_cache: bool,
     depth: u32,
+    placement: Placement,
     reactors: usize,
     chances: Chances,
 }
@@ -102,6 +103,7 @@ impl Setup {
             volatile_cache: random.below(6) > 0,
             depth: [1, 2, 8, 32][random.below(4) as usize],
             reactors: 1 + random.below(2) as usize,
+            placement: if random.below(3) == 0 { Placement::Packed } else { Placement::InPlace },
             chances: Chances { delay: [0, 0, 800, 6000][random.below(4) as usize], ..Chances::default() },
         }
     }
@@ -203,6 +205,7 @@ impl Host {
             shards: self.setup.shards,
             geometry: Geometry { volatile_cache: self.setup.volatile_cache, ..Geometry::unknown() },
             memory_bytes: MEMORY_BYTES,
+            placement: self.setup.placement,
             depth: self.setup.depth,
             capacity_bytes: Some(self.setup.capacity_bytes),
             volume_bytes: self.world.with_disk(&name(shard), |disk| disk.len_bytes()),

@@ -48,6 +48,11 @@ pub trait Engine {
     /// An opener.
     fn opener(&self, opening: &Opening) -> Self::Opener;
 
+    /// Bytes of the smallest volume it can work with.
+    fn capacity_bytes_min(&self) -> u64 {
+        0
+    }
+
     /// What was damaged, and whether the books balance. Asked after each recovery, and at rest.
     fn audit(&self, shard: &Self::Shard) -> Audit;
 }

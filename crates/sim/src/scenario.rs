@@ -116,6 +116,11 @@ pub fn run<E: Engine>(engine: &E, plan: &Plan) -> Result<Statistics, String> {
 
 impl<'e, E: Engine> World<'e, E> {
     fn new(engine: &'e E, setup: &Setup) -> World<'e, E> {
+        let mut setup = *setup;
+        if let Some(bytes) = setup.capacity_bytes.as_mut().filter(|bytes| **bytes < engine.capacity_bytes_min()) {
+            setup.disk_bytes += engine.capacity_bytes_min() - *bytes;
+            *bytes = engine.capacity_bytes_min();
+        }
         let options = DiskOptions { capacity_bytes: setup.disk_bytes, volatile_cache: setup.volatile_cache };
         let opening = Opening {
             create: true,
@@ -128,7 +133,7 @@ impl<'e, E: Engine> World<'e, E> {
         };
         World {
             machine: Machine::new(engine, Disk::new(options), opening),
-            setup: *setup,
+            setup,
             histories: vec![History::default(); usize::from(setup.keys)],
             asked: Vec::new(),
             counter: 0,

@@ -48,6 +48,7 @@ impl Slab {
             report: found.report,
             index: found.index,
             table: found.table,
+            packed: found.packed,
             space: found.space,
             cache: DebugCache(PageCache::new()),
             io: IoTable::new(),
@@ -89,6 +90,9 @@ impl Slab {
 
     /// The digest of the durable state.
     pub(crate) fn digest(&self) -> u64 {
+        if let Some(packed) = &self.packed {
+            return crate::packed::recovery::packed_digest(packed, &self.index);
+        }
         let mut digest = Digest::default();
         self.table.iter().filter(|(_, page)| page.place != NOWHERE).for_each(|(logical, page)| {
             digest.page(logical, page.tag);
@@ -122,8 +126,14 @@ impl Slab {
         if self.space.count_free() != self.space.free_pages() {
             mistakes.push(format!("{} pages are marked free, {} counted", self.space.count_free(), report.free_pages));
         }
-        let mut used = self.check_table(&mut report, &mut mistakes);
-        self.check_index(&mut used, &mut report, &mut mistakes);
+        let used = match &self.packed {
+            Some(packed) => self.check_packed(packed, &mut report, &mut mistakes),
+            None => {
+                let mut used = self.check_table(&mut report, &mut mistakes);
+                self.check_index(&mut used, &mut report, &mut mistakes);
+                used
+            }
+        };
         let sum = u64::from(FIRST_PAGE) + used + report.free_pages + report.limbo_pages;
         let in_flight = self.images.values().filter(|image| image.writing.is_some()).count();
         if self.is_quiet() && sum != report.total_pages {
@@ -144,7 +154,11 @@ impl Slab {
     }
 
     fn is_quiet(&self) -> bool {
-        self.images.is_empty() && self.groups.is_idle() && self.run_writes.is_idle() && self.poisoned.is_none()
+        self.packed.as_ref().is_none_or(|packed| packed.is_idle())
+            && self.images.is_empty()
+            && self.groups.is_idle()
+            && self.run_writes.is_idle()
+            && self.poisoned.is_none()
     }
 
     fn check_table(&self, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {
@@ -181,6 +195,7 @@ impl Slab {
                         mistakes.push(format!("pages of the run at {first} are marked free"));
                     }
                 }
+                Place::Record(_) => mistakes.push(format!("{} lies in a log", key.escape_ascii())),
                 Place::Slot { logical, slot } => {
                     let page =
                         self.table.get(logical).filter(|page| page.place != NOWHERE && slot < page.class.slots());

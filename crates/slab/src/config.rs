@@ -3,6 +3,16 @@
 use stratakv_base::Corruption;
 use stratakv_device::Geometry;
 
+/// Where small records go. Fixed when a volume is created, and kept in its superblocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// KVell's: an item stays in its page; a changed page goes to a free one.
+    #[default]
+    InPlace,
+    /// Batches back to back, in a log of segments that is cleaned a little with each batch.
+    Packed,
+}
+
 /// How to create or open one shard's volume.
 #[derive(Clone, Debug)]
 pub struct SlabConfig {
@@ -16,6 +26,8 @@ pub struct SlabConfig {
     pub geometry: Geometry,
     /// Index, page table and cache of this shard together, in bytes.
     pub memory_bytes: u64,
+    /// For a new volume; an existing one says itself.
+    pub placement: Placement,
     /// Most page reads in flight, and most page writes of one durability group; 32 is a good value.
     pub depth: u32,
     /// The volume grows to this many bytes at most.

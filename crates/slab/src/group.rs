@@ -9,6 +9,8 @@ use stratakv_device::{Block, IoFault, Part};
 use stratakv_engine::{Effects, Error, Reply, ShardEvent};
 use stratakv_index::Entry;
 
+use crate::packed::clean::LOW;
+use crate::packed::lay::LaidBatch;
 use crate::page::{self, PageHeader};
 use crate::place::Place;
 use crate::run_write::ReadyRun;
@@ -18,7 +20,7 @@ use crate::table::NOWHERE;
 use crate::write::{Change, Changed};
 
 /// Most groups in flight.
-const GROUPS_MAX: usize = 2;
+pub(crate) const GROUPS_MAX: usize = 2;
 /// Most pages in one group.
 const PAGES_MAX: usize = 256;
 /// Most pages in one write.
@@ -36,10 +38,21 @@ pub(crate) struct Kill {
 
 /// What a group makes durable.
 #[derive(Debug)]
-enum Member {
-    Page { logical: u32, place: u32, sequence: u64, changes: Vec<Change> },
-    Run { change: Change },
-    Kill { change: Change },
+pub(crate) enum Member {
+    /// Placement `packed`.
+    Batch(LaidBatch),
+    Page {
+        logical: u32,
+        place: u32,
+        sequence: u64,
+        changes: Vec<Change>,
+    },
+    Run {
+        change: Change,
+    },
+    Kill {
+        change: Change,
+    },
 }
 
 #[derive(Debug)]
@@ -95,6 +108,12 @@ impl Groups {
     }
     pub(crate) fn applied(&self) -> u64 {
         self.applied
+    }
+    pub(crate) fn sealed(&self) -> u64 {
+        self.sealed
+    }
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
     }
     /// Asks for a flush that makes `group` durable.
     pub(crate) fn want(&mut self, group: u64) {
@@ -154,6 +173,9 @@ impl Slab {
 
     /// Seals what is dirty into a group, if fewer than two are in flight.
     pub(crate) fn seal(&mut self, effects: &mut Effects) {
+        if self.packed.is_some() {
+            return self.seal_packed(effects);
+        }
         while self.groups.in_flight.len() < GROUPS_MAX && self.groups.has_work() {
             let mut batch = Batch::default();
             let mut members = Vec::new();
@@ -165,29 +187,40 @@ impl Slab {
                 self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
                 return;
             }
-            self.groups.sealed += 1;
-            self.counters.groups += 1;
-            let number = self.groups.sealed;
-            let volatile = self.config.geometry.volatile_cache;
-            let needs_flush = volatile && level == Level::PowerLoss && !canary!("no_flush");
-            // Write-through covers its own write only: not the slices of a run that were written before, nor groups that were
-            // acknowledged without a flush, on which this one may rely.
-            let through =
-                needs_flush && batch.writes.len() == 1 && !batch.has_body && self.groups.all_durable_when_applied();
-            self.groups.in_flight.push_back(Group {
-                number,
-                last_sequence: self.counter,
-                writes_left: batch.writes.len() as u32,
-                needs_flush: needs_flush && !through,
-                writes_through: through || !volatile,
-                members,
-            });
-            for (place, parts) in batch.writes {
-                self.counters.page_writes += 1;
-                self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
-                let io = self.io.start(Purpose::Group { number });
-                effects.write(io, Self::offset(place), parts, through);
-            }
+            self.launch(batch.writes, members, level, batch.has_body, effects);
+        }
+    }
+
+    /// Submits the writes of a group. `has_body`: it relies on slices of a run that were written before.
+    pub(crate) fn launch(
+        &mut self,
+        writes: Vec<(u32, Vec<Part>)>,
+        members: Vec<Member>,
+        level: Level,
+        has_body: bool,
+        effects: &mut Effects,
+    ) {
+        self.groups.sealed += 1;
+        self.counters.groups += 1;
+        let number = self.groups.sealed;
+        let volatile = self.config.geometry.volatile_cache;
+        let needs_flush = volatile && level == Level::PowerLoss && !canary!("no_flush");
+        // Write-through covers its own write only: not the slices of a run that were written before, nor groups that were
+        // acknowledged without a flush, on which this one may rely.
+        let through = needs_flush && writes.len() == 1 && !has_body && self.groups.all_durable_when_applied();
+        self.groups.in_flight.push_back(Group {
+            number,
+            last_sequence: self.counter,
+            writes_left: writes.len() as u32,
+            needs_flush: needs_flush && !through,
+            writes_through: through || !volatile,
+            members,
+        });
+        for (place, parts) in writes {
+            self.counters.page_writes += 1;
+            self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+            let io = self.io.start(Purpose::Group { number });
+            effects.write(io, Self::offset(place), parts, through);
         }
     }
 
@@ -266,7 +299,9 @@ impl Slab {
         if let Some(target) = self.promises.iter().map(|promise| promise.group).max() {
             self.groups.want(target);
         }
-        if self.space.limbo_pages() >= LIMBO_PAGES || (self.space.limbo_pages() > 0 && self.waits_for_space()) {
+        let short = self.packed.is_some() && self.space.limbo_pages() > 0 && self.spare_segments() <= LOW;
+        let waited_for = self.space.limbo_pages() > 0 && self.waits_for_space();
+        if short || waited_for || self.space.limbo_pages() >= LIMBO_PAGES {
             self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
         }
         let (mut covers, sequence) = self.groups.written();
@@ -276,7 +311,8 @@ impl Slab {
         let waiting = self.groups.in_flight.iter().take_while(|group| group.writes_left == 0);
         let needed = waiting.into_iter().any(|group| group.needs_flush && group.number > self.groups.flushed);
         let wanted = self.groups.wanted > self.groups.durable && covers > self.groups.durable;
-        if needed || wanted {
+        if needed || wanted || self.runs_want_flush() {
+            self.runs_flushing();
             self.groups.flushing = Some((covers, sequence));
             self.counters.flushes += 1;
             let io = self.io.start(Purpose::Flush { covers });
@@ -294,6 +330,7 @@ impl Slab {
             return;
         }
         self.groups.flushed = self.groups.flushed.max(covers);
+        self.runs_flushed();
         self.apply_groups(effects);
         if covers > self.groups.durable {
             self.groups.durable = covers;
@@ -336,6 +373,7 @@ impl Slab {
         let copies = self.stale.len();
         for member in group.members {
             match member {
+                Member::Batch(batch) => self.apply_batch(batch, group.number, &mut drained, effects),
                 Member::Page { logical, place, sequence, changes } => {
                     self.page_durable(logical, place, sequence, group.number);
                     for change in changes {
@@ -373,7 +411,7 @@ impl Slab {
         }
     }
 
-    fn apply_change(&mut self, change: Change, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
+    pub(crate) fn apply_change(&mut self, change: Change, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
         let key = change.key;
         match change.kind {
             Changed::Put => {
@@ -386,7 +424,10 @@ impl Slab {
                         if canary!("stale_index_after_class_change") {
                             self.index.0.insert(key.encoded(), old);
                         }
-                        self.add_stale(&key, Place::from_bits(old.place), group);
+                        match self.packed {
+                            Some(_) => self.forget_place(Place::from_bits(old.place), group),
+                            None => self.add_stale(&key, Place::from_bits(old.place), group),
+                        }
                     }
                 }
                 if let Place::Run { pages, .. } = change.place {
@@ -397,6 +438,9 @@ impl Slab {
             Changed::Delete => {
                 if let Some(old) = self.index.0.remove(key.encoded()) {
                     self.expiring -= u64::from(old.expiry != 0);
+                    if self.packed.is_some() {
+                        self.forget_place(Place::from_bits(old.place), group);
+                    }
                 }
                 self.run_cleared(change.place, group);
             }
@@ -434,10 +478,11 @@ impl Slab {
 
     /// Frees what waited for durability; whoever waits for space tries again.
     pub(crate) fn release_limbo(&mut self, effects: &mut Effects) {
-        let (reads, runs) = (&self.reads, &self.run_reads);
+        let (reads, runs, log) = (&self.reads, &self.run_reads, self.packed.as_ref().map(|packed| &packed.reads));
         let before = self.space.free_pages();
         self.space.release_durable(self.groups.durable, |extent| {
-            (reads.pins(extent) || runs.pins(extent)) && !canary!("reuse_a_page_with_a_read_in_flight")
+            (reads.pins(extent) || runs.pins(extent) || log.is_some_and(|log| log.pins(extent)))
+                && !canary!("reuse_a_page_with_a_read_in_flight")
         });
         if self.space.free_pages() != before {
             self.wake_space_waiters(effects);
@@ -457,6 +502,7 @@ impl Slab {
         for group in std::mem::take(&mut self.groups.in_flight) {
             for member in group.members {
                 match member {
+                    Member::Batch(batch) => unknown.extend(Self::unknown_changes(batch)),
                     Member::Page { changes, .. } => unknown.extend(changes),
                     Member::Run { change } | Member::Kill { change } => unknown.push(change),
                 }
@@ -477,6 +523,7 @@ impl Slab {
                 self.answer(ack.origin, reply, effects);
             }
         }
+        self.abandon_packed(effects, &refused);
         let waiting: Vec<_> = self.pending.drain().flat_map(|(_, pending)| pending.queue).collect();
         for work in waiting {
             self.answer(work.origin, refused(), effects);

@@ -28,9 +28,10 @@ const SWEEP_DELETES: usize = 64;
 const SWEEP_EVERY: u64 = 250_000_000;
 
 /// Pages of a volume when it is created: the first step, or a quarter of a small capacity, so that what is left unused takes no disk.
-pub(crate) fn initial_pages(capacity_bytes: Option<u64>) -> u32 {
+/// A log (`segment_pages` is not 0) gets a few segments to turn round in.
+pub(crate) fn initial_pages(capacity_bytes: Option<u64>, segment_pages: u32) -> u32 {
     let capacity = capacity_bytes.map_or(u64::MAX, |bytes| bytes / PAGE_BYTES as u64);
-    (capacity / 4).clamp(16, u64::from(STEPS[0])).min(capacity) as u32
+    (capacity / 4).clamp(16, u64::from(STEPS[0])).max(16 * u64::from(segment_pages)).min(capacity) as u32
 }
 
 /// How far growth is.
@@ -59,6 +60,11 @@ pub(crate) struct Growth {
 }
 
 impl Slab {
+    /// Whether growth is under way.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.growth.step != Step::Idle
+    }
+
     /// Pages that new items leave free, so that deletes and rewrites always find one.
     pub(crate) fn reserve_pages(&self) -> u32 {
         (self.space.total() / 16).min(64)
@@ -125,7 +131,8 @@ impl Slab {
         let total = self.space.total();
         let low = (total / 8).clamp(MIB_PAGES / 2, 32 * MIB_PAGES);
         // A closing shard grows only for writes it has accepted.
-        let ahead = self.space.free_pages() < low && self.closing == Closing::Open;
+        let short = if self.packed.is_some() { self.packed_wants_growth() } else { self.space.free_pages() < low };
+        let ahead = short && self.closing == Closing::Open;
         if self.growth.step != Step::Idle || !(ahead || self.growth.wanted > 0) {
             return;
         }
@@ -215,6 +222,7 @@ impl Slab {
                     if self.space.total() < self.growth.to {
                         self.space.extend(self.growth.to);
                     }
+                    self.packed_extended();
                     self.growth.failed_until = None;
                     self.events.push(ShardEvent::Grew { usable_bytes: self.superblock.usable_bytes });
                     self.growth.step = Step::Idle;

@@ -3,6 +3,7 @@
 //! Source: Lepers, Balmau, Gupta, Zwaenepoel, "KVell: the Design and Implementation of a Fast Persistent Key-Value Store",
 //! SOSP 2019. Items are updated in place (section 5.3), except that a modified page is written to a free physical page, so that no
 //! atomic page writes are needed. The volume's format and the argument for crash safety are in docs/format-slab.md.
+//! With placement `packed` small records go to a log of segments instead: docs/format-packed.md and the module of that name.
 //!
 //! [`SlabOpener`] creates or recovers a [`Slab`]; both are state machines driven through `stratakv_engine`'s traits.
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ mod group;
 mod grow;
 mod io;
 pub mod opener;
+mod packed;
 mod page;
 mod place;
 mod range;
@@ -35,6 +37,6 @@ mod table;
 mod update;
 mod write;
 
-pub use config::{CheckReport, RecoveryReport, SlabConfig};
+pub use config::{CheckReport, Placement, RecoveryReport, SlabConfig};
 pub use opener::SlabOpener;
 pub use slab::Slab;

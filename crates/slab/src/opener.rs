@@ -8,14 +8,15 @@ use stratakv_base::{Corruption, Place, canary};
 use stratakv_device::{Block, Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
 
-use crate::config::SlabConfig;
+use crate::config::{Placement, SlabConfig};
 use crate::grow::{initial_pages, zero_parts};
 use crate::io::IoTable;
-use crate::page::FORMAT;
+use crate::packed::recovery::LogScanner;
+use crate::packed::{self, Packed};
 use crate::recovery::{Found, Scanner};
 use crate::slab::Slab;
-use crate::space::SEGMENT_PAGES;
-use crate::superblock::{INCARNATIONS_MAX, Refusal, Superblock};
+use crate::space::{SEGMENT_PAGES, Space};
+use crate::superblock::{INCARNATIONS_MAX, PACKED_FORMAT, Refusal, Superblock};
 
 /// Slices read ahead by recovery.
 const AHEAD: usize = 16;
@@ -34,8 +35,17 @@ pub enum SlabOpener {
 impl SlabOpener {
     /// Lays out a new, empty volume: 4 MiB of zeros and two superblocks, flushed.
     pub fn create(config: SlabConfig) -> SlabOpener {
-        let superblock =
-            Superblock { shard: config.shard, shards: config.shards, incarnation: 1, ..Superblock::default() };
+        let segment_pages = match config.placement {
+            Placement::InPlace => 0,
+            Placement::Packed => packed::segment_pages(config.capacity_bytes),
+        };
+        let superblock = Superblock {
+            shard: config.shard,
+            shards: config.shards,
+            incarnation: 1,
+            segment_pages,
+            ..Superblock::default()
+        };
         let last = LastWrites::new(superblock, Vec::new());
         SlabOpener::Create(Box::new(Creation {
             config,
@@ -175,7 +185,7 @@ pub struct Creation {
 
 impl Creation {
     fn start(&mut self, effects: &mut Effects) {
-        self.to = initial_pages(self.config.capacity_bytes);
+        self.to = initial_pages(self.config.capacity_bytes, self.last.superblock.segment_pages);
         self.last.superblock.usable_bytes = Slab::offset(self.to);
         if self.to < PAGES_MIN {
             let bytes = Slab::offset(PAGES_MIN);
@@ -220,7 +230,18 @@ impl Creation {
         match self.error {
             Some(error) => Err(error),
             None if !self.last.done => Err(Error::Unknown("the volume is not complete")),
-            None => Ok(Slab::build(self.config, self.last.superblock, Found::empty(self.to))),
+            None => {
+                let superblock = self.last.superblock;
+                let mut found = Found::empty(self.to);
+                if superblock.segment_pages > 0 {
+                    found.space = Space::with_segments(superblock.segment_pages);
+                    found.space.extend(self.to);
+                    found.packed = Some(Box::new(Packed::new(superblock.segment_pages)));
+                }
+                let mut slab = Slab::build(self.config, superblock, found);
+                slab.packed_extended();
+                Ok(slab)
+            }
         }
     }
 }
@@ -229,6 +250,29 @@ fn write_fault(outcome: &Outcome) -> Option<IoFault> {
     match outcome {
         Outcome::Read(_, result) | Outcome::Write(result) | Outcome::Flush(result) | Outcome::Discard(result) => {
             result.err()
+        }
+    }
+}
+
+/// What judges the pages, by placement.
+#[derive(Debug)]
+enum AnyScanner {
+    InPlace(Box<Scanner>),
+    Packed(Box<LogScanner>),
+}
+
+impl AnyScanner {
+    fn page(&mut self, number: u32, page: &mut [u8]) {
+        match self {
+            AnyScanner::InPlace(scanner) => scanner.page(number, page),
+            AnyScanner::Packed(scanner) => scanner.page(number, page),
+        }
+    }
+
+    fn unreadable(&mut self, page: u32) {
+        match self {
+            AnyScanner::InPlace(scanner) => scanner.unreadable(page),
+            AnyScanner::Packed(scanner) => scanner.unreadable(page),
         }
     }
 }
@@ -248,7 +292,7 @@ pub struct Recovery {
     superblocks: Vec<(u32, Result<Superblock, Refusal>)>,
     superblock: Option<Superblock>,
     repaired: bool,
-    scanner: Option<Scanner>,
+    scanner: Option<AnyScanner>,
     found: Option<Found>,
     /// The next slice to read, and to look at.
     next: u64,
@@ -332,7 +376,7 @@ impl Recovery {
                 Ok(found) if best.is_none_or(|best| found.generation > best.generation) => best = Some(*found),
                 Ok(_) => {}
                 Err(Refusal::Newer(found)) => {
-                    return Err(Error::NewerFormat { found: *found, known: u32::from(FORMAT) });
+                    return Err(Error::NewerFormat { found: *found, known: PACKED_FORMAT });
                 }
                 Err(Refusal::Foreign(why)) => {
                     return Err(Error::WrongVolume(format!(
@@ -372,7 +416,11 @@ impl Recovery {
 
     fn start_scan(&mut self, superblock: Superblock) {
         let pages = (superblock.usable_bytes / PAGE_BYTES as u64) as u32;
-        self.scanner = Some(Scanner::new(self.config.uuid, self.config.shard, pages, superblock.durable));
+        let (uuid, shard, durable) = (self.config.uuid, self.config.shard, superblock.durable);
+        self.scanner = Some(match superblock.segment_pages {
+            0 => AnyScanner::InPlace(Box::new(Scanner::new(uuid, shard, pages, durable))),
+            segment => AnyScanner::Packed(Box::new(LogScanner::new(uuid, shard, pages, segment, durable))),
+        });
         self.superblock = Some(superblock);
     }
 
@@ -418,7 +466,15 @@ impl Recovery {
 
     fn scanned(&mut self, mut superblock: Superblock) {
         let Some(scanner) = self.scanner.take() else { return };
-        let mut found = scanner.finish(superblock.clean.then_some(superblock.digest));
+        let digest = superblock.clean.then_some(superblock.digest);
+        let mut found = match scanner {
+            AnyScanner::InPlace(scanner) => scanner.finish(digest),
+            AnyScanner::Packed(scanner) => {
+                let (found, repaired) = scanner.finish(digest);
+                self.repaired |= repaired;
+                found
+            }
+        };
         found.report.clean = superblock.clean;
         found.report.superblock_repaired = self.repaired;
         found.report.read_bytes = self.read_bytes;

@@ -17,7 +17,7 @@ use crate::space::Extent;
 use crate::table;
 
 /// Values from this length on are shared with the cache instead of copied.
-const SHARED_BYTES: usize = 1024;
+pub(crate) const SHARED_BYTES: usize = 1024;
 
 /// Who waits for a page.
 #[derive(Debug)]
@@ -79,6 +79,18 @@ impl Slab {
             return effects.reply(token, Reply::Record(None));
         };
         match Place::from_bits(entry.place) {
+            Place::Record(spot) => match self.cached_record(spot, &key, part) {
+                Some(record) => {
+                    self.counters.cache_hits += u64::from(first);
+                    let reply =
+                        record.map_or_else(|damage| Reply::Failed(damage.into()), |record| alive(record, effects));
+                    effects.reply(token, reply);
+                }
+                None => {
+                    self.counters.cache_misses += u64::from(first);
+                    self.request_record(spot, Waiter::Get { token, key, part }, effects);
+                }
+            },
             Place::Run { first, pages } => {
                 self.read_run(RunPurpose::Get(token), key, (first, pages), part, effects);
             }

@@ -20,13 +20,14 @@ use crate::space::{Extent, Space};
 use crate::table::{self, NOWHERE, PageEntry, PageTable};
 
 /// Damage reported in full; the rest is counted in the log.
-const REPORTED_MAX: usize = 1000;
+pub(crate) const REPORTED_MAX: usize = 1000;
 
 /// What recovery hands to the shard.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) index: DebugTree,
     pub(crate) table: PageTable,
+    pub(crate) packed: Option<Box<crate::packed::Packed>>,
     pub(crate) space: Space,
     pub(crate) stale: HashMap<Key, Copies>,
     pub(crate) stale_queue: VecDeque<(Key, Place)>,
@@ -50,6 +51,7 @@ impl Found {
         Found {
             index: DebugTree(Tree::new()),
             table: PageTable::default(),
+            packed: None,
             space,
             stale: crate::slab::new_map(),
             stale_queue: VecDeque::new(),
@@ -420,6 +422,7 @@ impl Scanner {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.retain(|candidate| match candidate.place {
             Place::Run { .. } => true,
+            Place::Record(_) => false,
             Place::Slot { logical, .. } => {
                 images[logical as usize].is_some_and(|image| image.sequence == candidate.image)
             }

@@ -209,6 +209,9 @@ impl Slab {
     /// The first write of `key` needs its record, which lies in a run.
     pub(crate) fn load_run(&mut self, key: Key, whole: bool, effects: &mut Effects) {
         let place = self.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place));
+        if let Some(Place::Record(spot)) = place {
+            return self.request_record(spot, crate::read::Waiter::Write(key), effects);
+        }
         let Some(Place::Run { first, pages }) = place else { return self.block_waiters.push(key) };
         let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
         self.read_run(RunPurpose::Load, key, (first, pages), part, effects);

@@ -66,6 +66,14 @@ impl RunWrites {
 }
 
 impl ReadyRun {
+    pub(crate) fn meta(&self) -> Meta {
+        self.meta
+    }
+
+    pub(crate) fn value_bytes(&self) -> u32 {
+        self.shape.value_len as u32
+    }
+
     /// Whether slices were written ahead of the head.
     pub(crate) fn has_body(&self) -> bool {
         self.shape.slices > self.shape.head_slices()
@@ -146,6 +154,7 @@ impl Slab {
             shape,
             value,
         };
+        self.claim_for_runs(Extent { first, pages: run.shape.pages() });
         self.run_writes.bytes += run.value.len() as u64;
         self.run_writes.next += 1;
         self.run_writes.active.insert(self.run_writes.next, run);
@@ -157,7 +166,9 @@ impl Slab {
         let numbers: Vec<u64> = self.run_writes.active.keys().copied().collect();
         for number in numbers {
             let Some(mut run) = self.run_writes.active.remove(&number) else { continue };
-            while run.fault.is_none()
+            let allowed = self.runs_may_lie_at(Extent { first: run.first, pages: run.shape.pages() });
+            while allowed
+                && run.fault.is_none()
                 && run.next < run.shape.slices
                 && self.run_writes.in_flight < self.config.depth.max(1) as usize
             {
@@ -176,7 +187,7 @@ impl Slab {
             }
             match (run.fault, run.in_flight) {
                 (Some(fault), 0) => self.run_failed(run, fault, effects),
-                (None, 0) if run.next == run.shape.slices => self.run_body_done(number, run, effects),
+                (None, 0) if allowed && run.next == run.shape.slices => self.run_body_done(number, run, effects),
                 _ => {
                     self.run_writes.active.insert(number, run);
                 }
@@ -195,7 +206,7 @@ impl Slab {
             blocks.push(block);
         }
         self.run_writes.bytes -= run.value.len() as u64;
-        self.groups.add_run(ReadyRun {
+        let ready = ReadyRun {
             first: run.first,
             change: run.change,
             level: run.level,
@@ -203,7 +214,11 @@ impl Slab {
             meta: run.meta,
             crcs: run.crcs,
             blocks,
-        });
+        };
+        match self.packed {
+            Some(_) => self.write_run_head(ready, effects),
+            None => self.groups.add_run(ready),
+        }
     }
 
     /// The head was not written, so nothing has changed: the pages are free again.

@@ -266,6 +266,17 @@ impl Slab {
         };
         *state = State::Reading(PAGE_BYTES);
         match Place::from_bits(entry.place) {
+            Place::Record(spot) => match self.cached_record(spot, key, RecordPart::Whole) {
+                Some(record) => {
+                    self.counters.cache_hits += 1;
+                    *state = State::Read(record?);
+                }
+                None => {
+                    *state = State::Reading(spot.bytes() as usize);
+                    self.counters.cache_misses += 1;
+                    self.request_record(spot, Waiter::Scan { scan, item }, effects);
+                }
+            },
             Place::Run { first, pages } => {
                 *state = State::Reading(pages as usize * PAGE_BYTES);
                 runs.push((item, key.clone(), first, pages));
@@ -282,6 +293,11 @@ impl Slab {
             },
         }
         Ok(())
+    }
+
+    /// The key of an item that is being read.
+    pub(crate) fn scan_key(&self, number: u64, item: usize) -> Option<Key> {
+        self.scans.active.get(&number)?.items.get(item).map(|(key, _)| key.clone())
     }
 
     /// The page of an item is in the cache.

@@ -22,6 +22,7 @@ use crate::config::{RecoveryReport, SlabConfig};
 use crate::group::Groups;
 use crate::grow::Growth;
 use crate::io::IoTable;
+use crate::packed::{self, Packed};
 use crate::place::Place;
 use crate::range::Ranges;
 use crate::read::Reads;
@@ -48,6 +49,8 @@ pub(crate) enum Purpose {
     Group { number: u64 },
     /// A flush that covers the groups up to this one.
     Flush { covers: u64 },
+    /// Placement `packed`.
+    Packed(packed::Purpose),
     /// A step of growth.
     Grow,
     /// A step of closing.
@@ -125,6 +128,8 @@ pub struct Slab {
     /// The durable state.
     pub(crate) index: DebugTree,
     pub(crate) table: PageTable,
+    /// With placement `packed`: the log, instead of pages of slots.
+    pub(crate) packed: Option<Box<Packed>>,
     pub(crate) space: Space,
     pub(crate) cache: DebugCache,
     /// The last version or sequence given out.
@@ -240,7 +245,8 @@ impl Slab {
 
     /// Bytes the index and the tables take.
     pub(crate) fn index_bytes(&self) -> u64 {
-        (self.index.0.footprint_bytes() + self.table.footprint_bytes() + self.run_tags.capacity() * 9) as u64
+        let log = self.packed.as_ref().map_or(0, |packed| packed.footprint_bytes());
+        (self.index.0.footprint_bytes() + self.table.footprint_bytes() + self.run_tags.capacity() * 9 + log) as u64
     }
 
     /// Bytes the index may take: what the cap leaves beside a minimal cache.
@@ -315,6 +321,7 @@ impl Slab {
     fn is_idle(&self) -> bool {
         self.pending.is_empty()
             && self.images.is_empty()
+            && self.packed.as_ref().is_none_or(|packed| packed.is_idle())
             && self.groups.is_idle()
             && self.reads.is_idle()
             && self.run_reads.is_idle()
@@ -398,11 +405,13 @@ impl Shard for Slab {
     }
 
     fn room(&self) -> Room {
+        let (reads, queued) =
+            self.packed.as_ref().map_or((0, 0), |packed| (packed.reads.waiting(), packed.queue_bytes));
         let waiting = self.pending.len() as u32;
         Room {
-            reads: 4096u32.saturating_sub(self.reads.waiting() as u32),
+            reads: 4096u32.saturating_sub((self.reads.waiting() + reads) as u32),
             writes: 4096u32.saturating_sub(waiting),
-            write_bytes: self.run_writes.room_bytes(),
+            write_bytes: self.run_writes.room_bytes().saturating_sub(queued),
         }
     }
 
@@ -457,6 +466,7 @@ impl Shard for Slab {
             (Purpose::RunBody { run }, Outcome::Write(result)) => self.run_body_written(run, result, effects),
             (Purpose::Group { number }, Outcome::Write(result)) => self.group_written(number, result, effects),
             (Purpose::Flush { covers }, Outcome::Flush(result)) => self.flushed(covers, result, effects),
+            (Purpose::Packed(purpose), outcome) => self.packed_done(purpose, outcome, effects),
             (Purpose::Grow, Outcome::Write(result) | Outcome::Flush(result)) => self.grow_done(result, effects),
             (Purpose::Close, outcome) => self.close_done(&outcome, effects),
             (purpose, outcome) => {
@@ -489,6 +499,7 @@ impl Shard for Slab {
             }
         }
         self.pump_reads(effects);
+        self.pump_record_reads(effects);
         self.pump_run_reads(effects);
         self.pump_scans(effects);
         self.step_backup(effects);
@@ -498,6 +509,8 @@ impl Shard for Slab {
             self.pump_stale(effects);
             self.pump_run_writes(effects);
             self.grow(effects);
+            self.pump_cleaner(effects);
+            self.pump_tables(effects);
             self.seal(effects);
             self.pump_flush(effects);
         }
@@ -508,6 +521,7 @@ impl Shard for Slab {
         effects.events.append(&mut self.events);
         self.close_step(effects);
         let starved = self.reads.is_starved(self.io.len())
+            || self.packed.as_ref().is_some_and(|packed| packed.reads.is_starved(self.io.len()))
             || !self.block_waiters.is_empty()
             || self.io.len() == 0
                 && (!self.run_reads.is_idle()
@@ -566,6 +580,9 @@ impl Shard for Slab {
         add("batches", self.batches.done());
         add("batches_under_way", self.batches.under_way());
         add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
+        if let Some(packed) = &self.packed {
+            Self::packed_statistics(packed, counters.write_bytes, out);
+        }
     }
 }
 

@@ -24,8 +24,11 @@ impl Extent {
 }
 
 /// Free space of a volume.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Space {
+    segment_pages: u32,
+    /// Segments of which every page is free.
+    whole: u32,
     total: u32,
     /// A set bit is a free page.
     free: Vec<u64>,
@@ -47,7 +50,49 @@ struct Segment {
     runs: bool,
 }
 
+impl Default for Space {
+    fn default() -> Self {
+        Space::with_segments(SEGMENT_PAGES)
+    }
+}
+
 impl Space {
+    /// No space yet, to be divided into segments of so many pages.
+    pub(crate) fn with_segments(segment_pages: u32) -> Space {
+        Space {
+            segment_pages,
+            whole: 0,
+            total: 0,
+            free: Vec::new(),
+            free_pages: 0,
+            segments: Vec::new(),
+            cursor: 0,
+            limbo: VecDeque::new(),
+            limbo_pages: 0,
+            pinned: 0,
+        }
+    }
+
+    /// Segments of which every page is free.
+    pub(crate) fn whole_segments(&self) -> u32 {
+        self.whole
+    }
+
+    /// Takes the next segment of which every page is free; its number.
+    pub(crate) fn take_segment(&mut self) -> Option<u32> {
+        let count = self.segments.len() as u32;
+        let at = (0..count).map(|step| (self.cursor + step) % count);
+        let number = at.into_iter().find(|number| self.is_whole(*number)).filter(|_| self.whole > 0)?;
+        self.cursor = number + 1;
+        let first = number * self.segment_pages;
+        (first..first + self.segment_pages).for_each(|page| self.set_used(page));
+        Some(number)
+    }
+
+    fn is_whole(&self, number: u32) -> bool {
+        self.segments.get(number as usize).is_some_and(|segment| u32::from(segment.free) == self.segment_pages)
+    }
+
     /// Pages in all, with the superblocks.
     pub(crate) fn total(&self) -> u32 {
         self.total
@@ -67,7 +112,7 @@ impl Space {
     pub(crate) fn extend(&mut self, total: u32) {
         let from = self.total.max(FIRST_PAGE);
         self.free.resize((total as usize).div_ceil(64), 0);
-        self.segments.resize((total as usize).div_ceil(SEGMENT_PAGES as usize), Segment::default());
+        self.segments.resize((total as usize).div_ceil(self.segment_pages as usize), Segment::default());
         self.total = total.max(self.total);
         (from..total).for_each(|page| self.set_free(page));
     }
@@ -80,10 +125,11 @@ impl Space {
     fn set_free(&mut self, page: u32) {
         debug_assert!(!self.is_free(page) && page >= FIRST_PAGE && page < self.total, "page {page} freed twice");
         self.free[page as usize / 64] |= 1 << (page % 64);
-        let segment = &mut self.segments[(page / SEGMENT_PAGES) as usize];
+        let segment = &mut self.segments[(page / self.segment_pages) as usize];
         segment.free += 1;
-        if u32::from(segment.free) == SEGMENT_PAGES {
+        if u32::from(segment.free) == self.segment_pages {
             segment.runs = false;
+            self.whole += 1;
         }
         self.free_pages += 1;
     }
@@ -91,7 +137,9 @@ impl Space {
     fn set_used(&mut self, page: u32) {
         debug_assert!(self.is_free(page), "page {page} taken twice");
         self.free[page as usize / 64] &= !(1 << (page % 64));
-        self.segments[(page / SEGMENT_PAGES) as usize].free -= 1;
+        let segment = &mut self.segments[(page / self.segment_pages) as usize];
+        self.whole -= u32::from(u32::from(segment.free) == self.segment_pages);
+        segment.free -= 1;
         self.free_pages -= 1;
     }
 
@@ -103,7 +151,7 @@ impl Space {
         }
         for page in pages {
             self.set_used(page);
-            self.segments[(page / SEGMENT_PAGES) as usize].runs |= run;
+            self.segments[(page / self.segment_pages) as usize].runs |= run;
         }
         true
     }
@@ -121,15 +169,15 @@ impl Space {
 
     fn find_page(&self, in_run_segments: bool) -> Option<u32> {
         let count = self.segments.len() as u32;
-        let start = (self.cursor / SEGMENT_PAGES).min(count.saturating_sub(1));
+        let start = (self.cursor / self.segment_pages).min(count.saturating_sub(1));
         for step in 0..=count {
             let number = (start + step) % count;
             let segment = &self.segments[number as usize];
             if segment.free == 0 || segment.runs != in_run_segments {
                 continue;
             }
-            let from = if step == 0 { self.cursor } else { number * SEGMENT_PAGES };
-            if let Some(page) = self.next_free(from, (number + 1) * SEGMENT_PAGES) {
+            let from = if step == 0 { self.cursor } else { number * self.segment_pages };
+            if let Some(page) = self.next_free(from, (number + 1) * self.segment_pages) {
                 return Some(page);
             }
         }
@@ -157,7 +205,7 @@ impl Space {
         let first = self.find_run(pages)?;
         for page in first..first + pages {
             self.set_used(page);
-            self.segments[(page / SEGMENT_PAGES) as usize].runs = true;
+            self.segments[(page / self.segment_pages) as usize].runs = true;
         }
         Some(first)
     }
@@ -167,11 +215,13 @@ impl Space {
             (0u32..)
                 .zip(&self.segments)
                 .filter(|(_, segment)| u32::from(segment.free) >= pages && wanted(segment))
-                .find_map(|(number, _)| self.find_within(number * SEGMENT_PAGES, (number + 1) * SEGMENT_PAGES, pages))
+                .find_map(|(number, _)| {
+                    self.find_within(number * self.segment_pages, (number + 1) * self.segment_pages, pages)
+                })
         };
-        if pages <= SEGMENT_PAGES {
+        if pages <= self.segment_pages {
             let own = in_one(&|segment| segment.runs);
-            let whole = || in_one(&|segment| u32::from(segment.free) >= SEGMENT_PAGES - FIRST_PAGE);
+            let whole = || in_one(&|segment| u32::from(segment.free) >= self.segment_pages - FIRST_PAGE);
             if let Some(first) = own.or_else(whole) {
                 return Some(first);
             }

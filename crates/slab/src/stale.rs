@@ -101,6 +101,7 @@ impl Slab {
                 Err(_) => self.clear_later(key, place),
             },
             Place::Run { .. } => self.read_head(key.clone(), place, effects),
+            Place::Record(_) => {}
         }
     }
 

@@ -8,6 +8,8 @@ use crate::page::FORMAT;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"STRSLAB\0");
 const CRC_AT: usize = 88;
+/// Format of volumes with placement `packed`.
+pub(crate) const PACKED_FORMAT: u32 = 2;
 /// Openings for writing that versions and sequences have room for.
 pub(crate) const INCARNATIONS_MAX: u64 = 1 << 24;
 /// Superblock writes; no store gets there.
@@ -30,6 +32,8 @@ pub(crate) struct Superblock {
     pub(crate) clean: bool,
     /// Sum over all pages and runs at a clean close; 0 otherwise.
     pub(crate) digest: u64,
+    /// Pages of a segment with placement `packed`; 0 for `in_place`.
+    pub(crate) segment_pages: u32,
 }
 
 /// Why bytes are no superblock of this store.
@@ -50,13 +54,14 @@ impl Superblock {
         let mut writer = Writer::new(page);
         writer
             .u64(MAGIC)
-            .u32(u32::from(FORMAT))
+            .u32(if self.segment_pages == 0 { u32::from(FORMAT) } else { PACKED_FORMAT })
             .u32(self.shard)
             .bytes(uuid)
             .u32(self.shards)
             .u32(u32::from(self.clean));
         writer.u64(self.generation).u64(self.incarnation).u64(self.usable_bytes).u64(self.durable).u64(self.digest);
         debug_assert_eq!(writer.at(), 80);
+        writer.u32(self.segment_pages);
         let crc = crc32c(seed(uuid, 0, 0), &page[..CRC_AT]);
         Writer::new(&mut page[CRC_AT..]).u32(crc);
     }
@@ -77,11 +82,12 @@ impl Superblock {
         let (shards, clean) = (reader.u32().ok()?, reader.u32().ok()? == 1);
         let (generation, incarnation) = (reader.u64().ok()?, reader.u64().ok()?);
         let (usable_bytes, durable, digest) = (reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?);
+        let segment_pages = if format == PACKED_FORMAT { reader.u32().ok()? } else { 0 };
         let crc = Reader::new(page.get(CRC_AT..)?).u32().ok()?;
         if crc != crc32c(seed(&found, 0, 0), page.get(..CRC_AT)?) {
             return Some(Err(Refusal::Damaged("its checksum does not match")));
         }
-        if format > u32::from(FORMAT) {
+        if format > PACKED_FORMAT {
             return Some(Err(Refusal::Newer(format)));
         }
         if found != *uuid {
@@ -92,10 +98,23 @@ impl Superblock {
                 "its size is no multiple of 4096 bytes, or has no room for superblocks",
             )));
         }
+        if format == PACKED_FORMAT && !(segment_pages.is_power_of_two() && (4..=256).contains(&segment_pages)) {
+            return Some(Err(Refusal::Damaged("its segments have an impossible length")));
+        }
         if generation >= GENERATIONS_MAX || incarnation >= INCARNATIONS_MAX {
             return Some(Err(Refusal::Damaged("its counters are beyond what a store can reach")));
         }
-        Some(Ok(Superblock { shard, shards, generation, incarnation, usable_bytes, durable, clean, digest }))
+        Some(Ok(Superblock {
+            shard,
+            shards,
+            generation,
+            incarnation,
+            usable_bytes,
+            durable,
+            clean,
+            digest,
+            segment_pages,
+        }))
     }
 }
 
@@ -113,6 +132,7 @@ mod tests {
             durable: 77,
             clean: true,
             digest: 5,
+            segment_pages: 0,
         };
         let mut page = vec![0; PAGE_BYTES];
         superblock.encode(&[7; 16], &mut page);

@@ -145,6 +145,10 @@ pub(crate) struct Dirty {
 /// Writes of one key that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
+    /// Of them, those in batches that are being written (placement `packed`).
+    pub(crate) laid: u32,
+    /// The newest record, if it waits to be laid or shown (placement `packed`).
+    pub(crate) newest: Option<(Meta, Bytes)>,
     /// Changes in images that are not yet durable.
     pub(crate) outstanding: u32,
     /// The newest state, if `outstanding`.
@@ -198,11 +202,11 @@ impl From<Error> for Stop {
 
 /// The newest state of a key.
 #[derive(Clone, Copy, Debug)]
-struct Newest {
-    place: Option<Place>,
+pub(crate) struct Newest {
+    pub(crate) place: Option<Place>,
     /// Exists and has not expired.
-    exists: bool,
-    pending: bool,
+    pub(crate) exists: bool,
+    pub(crate) pending: bool,
 }
 
 impl Slab {
@@ -418,8 +422,12 @@ impl Slab {
         newest: &Newest,
         effects: &mut Effects,
     ) -> Result<(Meta, Bytes), Stop> {
-        let whole = matches!(work.kind, Kind::Update(_) | Kind::Load) || self.backup_wants(&work.key);
+        if self.packed.is_some() {
+            return self.packed_current(work, place, newest);
+        }
+        let whole = self.wants_whole(work);
         match place {
+            Place::Record(_) => Err(Wait::Drain.into()),
             Place::Run { .. } if newest.pending => Err(Wait::Drain.into()),
             Place::Run { .. } => match &work.loaded {
                 Some(loaded) if work.loaded_whole || !whole => Ok(loaded.clone()),
@@ -443,6 +451,11 @@ impl Slab {
                 }
             }
         }
+    }
+
+    /// Whether a write needs the value too, not only what is known of it.
+    pub(crate) fn wants_whole(&self, work: &Work) -> bool {
+        matches!(work.kind, Kind::Update(_) | Kind::Load) || self.backup_wants(&work.key)
     }
 
     /// The newest image of a page, if it is in memory.
@@ -495,6 +508,9 @@ impl Slab {
         reply: &dyn Fn(u64) -> Reply,
         effects: &mut Effects,
     ) -> Result<(), Stop> {
+        if self.packed.is_some() {
+            return self.packed_put(work, newest, meta, value, reply, effects);
+        }
         let key_len = work.key.encoded().len();
         let Some(class) = SizeClass::for_record(page::record_bytes(&meta, key_len, value.len())) else {
             if newest.pending {
@@ -555,6 +571,9 @@ impl Slab {
         if reclaims && newest.exists {
             return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         }
+        if self.packed.is_some() {
+            return self.packed_delete(work, newest, effects);
+        }
         // An older copy left behind would come back to life at the next recovery: it goes first.
         let durable = self.index.0.get(work.key.encoded()).map(|entry| Place::from_bits(entry.place));
         if newest.pending && durable.is_some_and(|durable| durable != place) {
@@ -573,6 +592,7 @@ impl Slab {
                 self.changed(work, place, 0, Changed::Delete, reply);
                 Ok(())
             }
+            Place::Record(_) => Err(Wait::Drain.into()),
             Place::Run { .. } if newest.pending => Err(Wait::Drain.into()),
             Place::Run { .. } => {
                 let Some(block) = work.head.take() else { return Err(Wait::Head.into()) };

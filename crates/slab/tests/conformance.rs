@@ -2,17 +2,18 @@
 
 use stratakv_device::Geometry;
 use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
-use stratakv_slab::{SlabConfig, SlabOpener};
+use stratakv_slab::{Placement, SlabConfig, SlabOpener};
 
 const MEMORY: u64 = 160 << 20;
 
-fn opener(opening: Opening) -> SlabOpener {
+fn opener(opening: Opening, placement: Placement) -> SlabOpener {
     let config = SlabConfig {
         uuid: [9; 16],
         shard: 0,
         shards: 1,
         geometry: Geometry::unknown(),
         memory_bytes: MEMORY,
+        placement,
         depth: 32,
         capacity_bytes: Some(opening.capacity_bytes),
         volume_bytes: opening.len_bytes,
@@ -22,20 +23,31 @@ fn opener(opening: Opening) -> SlabOpener {
     if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }
 }
 
-fn subject(ending: Ending) -> impl conformance::Subject {
-    ShardSubject::new(512 << 20, MEMORY as usize, ending, 1, opener)
+fn subject(ending: Ending, placement: Placement) -> impl conformance::Subject {
+    ShardSubject::new(512 << 20, MEMORY as usize, ending, 1, move |opening| opener(opening, placement))
 }
 
 macro_rules! tests {
     ($($module:ident :: $name:ident),* $(,)?) => {
-        $(
-            #[test]
-            fn $name() {
+        mod in_place {
+            use super::*;
+            $(#[test] fn $name() {
                 for ending in [Ending::Orderly, Ending::Kill, Ending::PowerCut] {
-                    conformance::$module::$name(&mut subject(ending));
+                    conformance::$module::$name(&mut subject(ending, Placement::InPlace));
                 }
-            }
-        )*
+            })*
+        }
+        mod packed {
+            use super::*;
+            $(
+                #[test]
+                fn $name() {
+                    for ending in [Ending::Orderly, Ending::Kill, Ending::PowerCut] {
+                        conformance::$module::$name(&mut subject(ending, Placement::Packed));
+                    }
+                }
+            )*
+        }
     };
 }
 stratakv_engine::conformance_cases!(tests);

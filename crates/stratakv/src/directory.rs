@@ -23,6 +23,9 @@ pub(crate) struct Manifest {
     pub(crate) engine: String,
     pub(crate) shards: u32,
     pub(crate) uuid: String,
+    /// `packed`, or nothing for `in_place`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) placement: Option<String>,
     /// False until every volume is durable: a store that is not complete holds nothing yet and may be made anew.
     pub(crate) complete: bool,
     /// Directories beside the one with this file, as they were named at creation; shard *n* lies in directory *n* modulo their number, this one
@@ -195,6 +198,10 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
             manifest.directories.len()
         )));
     }
+    if let Some(placement) = manifest.placement.as_deref().filter(|placement| *placement != "packed") {
+        let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
+        return Err(Refusal::Damaged(format!("placement `{placement}` {why}")));
+    }
     if manifest.uuid_bytes().is_none() {
         return Err(Refusal::Damaged("`uuid` is not 32 hexadecimal digits".into()));
     }
@@ -255,6 +262,7 @@ mod tests {
             engine: "slab".into(),
             shards: 2,
             uuid: "0123456789abcdef".repeat(2),
+            placement: None,
             complete: true,
             directories: Vec::new(),
         }

@@ -60,7 +60,7 @@ pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};
 pub use engine::AnyShard;
 pub use error::{Error, ErrorKind};
 pub use events::StoreEvent;
-pub use options::{IoBackend, OpenProgress, Options};
+pub use options::{IoBackend, OpenProgress, Options, Placement};
 pub use record::Record;
 pub use scan::{Scan, ScanOptions};
 pub use session::Session;

@@ -11,7 +11,7 @@ use stratakv_device::volume::OpenMode;
 use stratakv_device::{Pool, Volume, open_ring};
 use stratakv_engine::Progress;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
-use stratakv_slab::{Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
 
 use crate::directory::{Directory, FORMAT, FORMAT_OF_ONE, Manifest, io_error, volume_name};
 use crate::engine::AnyShard;
@@ -103,7 +103,8 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     let directories = further.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
     let directories = directories.map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
     let format = if directories.is_empty() { FORMAT_OF_ONE } else { FORMAT };
-    Ok(Manifest { format, engine: "slab".into(), shards, uuid, complete: false, directories })
+    let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
+    Ok(Manifest { format, engine: "slab".into(), shards, uuid, placement, complete: false, directories })
 }
 
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
@@ -169,6 +170,7 @@ fn open_one(
         shards: manifest.shards,
         geometry: volume.geometry().clone(),
         memory_bytes,
+        placement: if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace },
         depth: (options.depth * directory.parts.len() as u32 / manifest.shards).max(1),
         capacity_bytes: options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards)),
         volume_bytes: volume.len_bytes().map_err(io_error("measure", &path))?,

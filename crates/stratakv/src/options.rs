@@ -6,6 +6,7 @@ use std::sync::Arc;
 use stratakv_base::Level;
 use stratakv_base::limits::SHARDS_MAX;
 pub use stratakv_device::ring::RingKind as IoBackend;
+pub use stratakv_slab::Placement;
 
 use crate::error::Error;
 use crate::events::{StoreEvent, Watcher};
@@ -33,6 +34,7 @@ pub struct Options {
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) memory_bytes: u64,
     pub(crate) io: IoBackend,
+    pub(crate) placement: Placement,
     pub(crate) depth: u32,
     pub(crate) reactors: Option<usize>,
     pub(crate) progress: Option<Watch>,
@@ -53,6 +55,7 @@ impl Default for Options {
             capacity_bytes: None,
             memory_bytes: 1 << 30,
             io: IoBackend::Auto,
+            placement: Placement::InPlace,
             depth: 64,
             reactors: None,
             progress: None,
@@ -101,6 +104,13 @@ impl Options {
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Options {
         self.shards = Some(shards);
+        self
+    }
+
+    /// Where small records go; fixed at creation. Default: in their places. Ignored when the store exists.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Options {
+        self.placement = placement;
         self
     }
 

@@ -4,8 +4,9 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use stratakv_integration::sim::{Search, SlabEngine, search, turn_bits};
+use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search, turn_bits};
 use stratakv_integration::world::{self, RunSeed, by_name};
+use stratakv_sim::machine::Engine;
 use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
 
@@ -16,6 +17,7 @@ usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]
        sim --world store|server --seeds N [--from SEED]   the same for a whole store, or a server with its clients
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
        sim [--engine slab] --flips N                      turn every Nth bit of a small store (1: all)
+       --placement in_place|packed                        of engine slab; a canary `packed:NAME` sings in packed
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
@@ -28,6 +30,8 @@ struct Arguments {
     canaries: Vec<String>,
     /// Not one shard, but a whole store or server.
     world: Option<RunSeed>,
+    /// Placement `packed`.
+    packed: bool,
     /// Turn every so manieth bit.
     flips: Option<usize>,
     /// For one canary.
@@ -53,6 +57,7 @@ fn arguments() -> Result<Arguments, String> {
         trace: false,
         canaries: Vec::new(),
         world: None,
+        packed: false,
         flips: None,
         cpu_seconds: 10.0,
     };
@@ -74,6 +79,8 @@ fn arguments() -> Result<Arguments, String> {
                 );
             }
             "--engine" if value == "slab" => {}
+            "--placement" if value == "in_place" || value == "packed" => arguments.packed = value == "packed",
+            "--placement" => return Err(format!("there is no placement `{value}`; known: in_place, packed")),
             "--engine" => return Err(format!("there is no engine `{value}`; known: slab")),
             "--seeds" => (arguments.search.seeds, bounded) = (number()?, true),
             "--minutes" => (arguments.search.time, bounded) = (Duration::from_secs(60 * number()?), true),
@@ -94,20 +101,24 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 fn run(arguments: Arguments) -> Result<(), String> {
+    if arguments.packed { run_engine(&PackedEngine, arguments) } else { run_engine(&SlabEngine, arguments) }
+}
+
+fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), String> {
     if let Some(seed) = arguments.seed {
-        return match run_seed(&SlabEngine, seed) {
+        return match run_seed(engine, seed) {
             Ok(statistics) => {
                 print(&statistics);
                 Ok(())
             }
-            Err(failure) => Err(explain(&failure, arguments.trace)),
+            Err(failure) => Err(explain(engine, &failure, &arguments)),
         };
     }
     if let Some(world) = arguments.world {
         return run_world(world, &arguments);
     }
     if let Some(step) = arguments.flips {
-        let flips = turn_bits(&SlabEngine, step)?;
+        let flips = turn_bits(engine, step)?;
         println!(
             "{} bits turned at rest and {} in service: opening told of {}, a read of {}, {} did no harm; wrong data 0",
             flips.at_rest, flips.in_service, flips.told_at_opening, flips.told_by_a_read, flips.harmless
@@ -118,14 +129,14 @@ fn run(arguments: Arguments) -> Result<(), String> {
         return listen_to(&arguments.canaries, arguments.search.from, arguments.cpu_seconds, arguments.trace);
     }
     let started = Instant::now();
-    let (statistics, failure) = search(&SlabEngine, &arguments.search, &|sums, next| {
+    let (statistics, failure) = search(engine, &arguments.search, &|sums, next| {
         let seconds = started.elapsed().as_secs();
         eprintln!("{seconds} s: up to seed {next}, {} power cuts, {} kills", sums.power_cuts, sums.kills);
     });
     print(&statistics);
     println!("{:.1} s", started.elapsed().as_secs_f64());
     match failure {
-        Some(failure) => Err(explain(&failure, arguments.trace)),
+        Some(failure) => Err(explain(engine, &failure, &arguments)),
         None => {
             println!("nothing lost");
             Ok(())
@@ -173,7 +184,11 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
         }
     }
     for name in of_shards {
-        match sim::listen(&SlabEngine, name, from, cpu_seconds_max, script) {
+        let found = match name.strip_prefix("packed:") {
+            Some(name) => sim::listen(&PackedEngine, name, from, cpu_seconds_max, script),
+            None => sim::listen(&SlabEngine, name, from, cpu_seconds_max, script),
+        };
+        match found {
             Some(found) => {
                 caught += 1;
                 let why: String = found.failure.why.replace('\n', " ").chars().take(150).collect();
@@ -217,21 +232,22 @@ fn print(sums: &Statistics) {
     );
 }
 
-fn explain(failure: &Failure, trace: bool) -> String {
-    let smallest = shrink(&SlabEngine, failure, 3000);
-    if trace {
+fn explain<E: Engine>(engine: &E, failure: &Failure, arguments: &Arguments) -> String {
+    let smallest = shrink(engine, failure, 3000);
+    if arguments.trace {
         let subscriber = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::TRACE);
         subscriber.without_time().with_writer(std::io::stderr).init();
         // Told again, in its short form.
-        let _ = run_plan(&SlabEngine, &smallest.plan);
+        let _ = run_plan(engine, &smallest.plan);
     }
     format!(
-        "seed {} failed: {}\ncut down from {} steps to {}:\n{}\nagain: cargo xtask sim --engine slab --seed {}",
+        "seed {} failed: {}\ncut down from {} steps to {}:\n{}\nagain: cargo xtask sim --engine slab --placement {} --seed {}",
         failure.seed,
         failure.why,
         failure.plan.steps.len(),
         smallest.plan.steps.len(),
         smallest.script(),
+        if arguments.packed { "packed" } else { "in_place" },
         failure.seed
     )
 }

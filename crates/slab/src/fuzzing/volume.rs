@@ -87,6 +87,7 @@ fn config(volume_bytes: u64, mode: u8) -> SlabConfig {
         shards: 1,
         geometry: Geometry { volatile_cache: mode & 4 != 0, ..Geometry::unknown() },
         memory_bytes: MEMORY_BYTES,
+        placement: crate::Placement::InPlace,
         depth: 8,
         capacity_bytes: (mode & 8 != 0).then_some(VOLUME_BYTES as u64),
         volume_bytes,

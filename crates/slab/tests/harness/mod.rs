@@ -6,7 +6,7 @@ use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, Geometry, IoFault, Pool};
 use stratakv_engine::{Budget, Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
-use stratakv_slab::{Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
 
 pub const UUID: [u8; 16] = *b"slab crash tests";
 
@@ -193,6 +193,7 @@ pub fn config(disk: &Disk, memory_bytes: u64, capacity_bytes: Option<u64>) -> Sl
         shards: 1,
         geometry: Geometry { volatile_cache: !disk.writes_through, ..Geometry::unknown() },
         memory_bytes,
+        placement: Placement::InPlace,
         depth: 8,
         capacity_bytes,
         volume_bytes: disk.current.len() as u64,
@@ -238,10 +239,21 @@ pub struct Machine {
 
 impl Machine {
     pub fn create(seed: u64, limit_bytes: u64, memory_bytes: u64, capacity_bytes: Option<u64>) -> Machine {
+        Machine::create_as(Placement::InPlace, seed, limit_bytes, memory_bytes, capacity_bytes)
+    }
+
+    pub fn create_as(
+        placement: Placement,
+        seed: u64,
+        limit_bytes: u64,
+        memory_bytes: u64,
+        capacity_bytes: Option<u64>,
+    ) -> Machine {
         let mut disk = Disk::new(limit_bytes);
         let mut random = Random::new(seed);
         let mut effects = Effects::new(Pool::new(memory_bytes as usize));
-        let opener = SlabOpener::create(config(&disk, memory_bytes, capacity_bytes));
+        let config = SlabConfig { placement, ..config(&disk, memory_bytes, capacity_bytes) };
+        let opener = SlabOpener::create(config);
         let slab = open(opener, &mut disk, &mut effects, &mut random, None).unwrap().unwrap();
         let now = Now { mono: Mono(1), wall: Wall(1000) };
         Machine { disk, slab, effects, random, now, next: 0, replies: HashMap::new() }

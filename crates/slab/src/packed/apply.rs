@@ -1,0 +1,153 @@
+//! What becomes of a batch once it is durable at its level, and of places that nothing names any more.
+
+use stratakv_base::{Key, canary};
+use stratakv_engine::{Effects, Outcome, Reply};
+use stratakv_index::Entry;
+
+use super::Purpose;
+use super::lay::{Laid, LaidBatch, Moving};
+use super::spot::Spot;
+use crate::place::Place;
+use crate::slab::Slab;
+use crate::space::Extent;
+use crate::write::{Change, Changed};
+
+impl Slab {
+    /// A request of this placement is done.
+    pub(crate) fn packed_done(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
+        match (purpose, outcome) {
+            (Purpose::Record { first, pages }, Outcome::Read(block, result)) => {
+                self.record_read((first, pages), block, result, effects);
+            }
+            (Purpose::Victim { slice }, Outcome::Read(block, result)) => {
+                self.victim_read(slice, &block, result);
+            }
+            (Purpose::Table { group }, Outcome::Write(result)) => self.table_written(group, result, effects),
+            (Purpose::RunHead { number }, Outcome::Write(result)) => self.run_head_written(number, result, effects),
+            (purpose, outcome) => {
+                debug_assert!(false, "{outcome:?} for {purpose:?}");
+            }
+        }
+    }
+
+    /// Shows a batch of group `group`.
+    pub(crate) fn apply_batch(&mut self, batch: LaidBatch, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
+        for laid in batch.laid {
+            match laid {
+                Laid::Change { change, spot } => self.apply_laid(change, spot, group, drained, effects),
+                Laid::Moved { key, what, from, to } => self.apply_moved(&key, what, (from, to), group),
+            }
+        }
+        if let Some(packed) = &mut self.packed
+            && let Some(segment) = packed.segments.get_mut(batch.segment)
+        {
+            segment.in_flight -= 1;
+        }
+        self.give_back_if_dead(batch.segment, group);
+        if batch.cached {
+            for (page, block) in batch.pages {
+                self.cache.0.insert(u64::from(page), block);
+            }
+        }
+    }
+
+    fn apply_laid(
+        &mut self,
+        mut change: Change,
+        spot: Spot,
+        group: u64,
+        drained: &mut Vec<Key>,
+        effects: &mut Effects,
+    ) {
+        if let Some(pending) = self.pending.get_mut(&change.key) {
+            pending.laid -= 1;
+        }
+        let Some(packed) = &mut self.packed else { return };
+        match change.place {
+            Place::Run { first, .. } if change.kind == Changed::Put => {
+                packed.pointers.insert(first, spot);
+            }
+            _ => change.place = Place::Record(spot),
+        }
+        self.apply_change(change, group, drained, effects);
+    }
+
+    fn apply_moved(&mut self, key: &Key, what: Moving, (from, to): (Spot, Spot), group: u64) {
+        let Some(packed) = &mut self.packed else { return };
+        if let Some(segment) = packed.segments.get_mut(packed.segments.of(from)) {
+            segment.moving -= 1;
+        }
+        let from_bits = Place::Record(from).to_bits();
+        let still = match what {
+            Moving::Tombstone => true,
+            Moving::Large(first) => packed.pointers.get(&first) == Some(&from),
+            Moving::Value => self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == from_bits),
+        };
+        if !still && !canary!("move_shown_over_a_newer_write") {
+            // It was replaced meanwhile: the original is dead already, now the copy is.
+            let number = packed.segments.remove_live(to, false);
+            self.give_back_if_dead(number, group);
+            return self.give_back_if_dead(self.segment_of(from), group);
+        }
+        let number = packed.segments.remove_live(from, what == Moving::Tombstone);
+        match what {
+            Moving::Tombstone => {}
+            Moving::Large(first) => {
+                packed.pointers.insert(first, to);
+            }
+            Moving::Value => {
+                let expiry = self.index.0.get(key.encoded()).map_or(0, |entry| entry.expiry);
+                self.index.0.insert(key.encoded(), Entry { place: Place::Record(to).to_bits(), expiry });
+            }
+        }
+        self.give_back_if_dead(number, group);
+    }
+
+    fn segment_of(&self, spot: Spot) -> u32 {
+        self.packed.as_ref().map_or(0, |packed| packed.segments.of(spot))
+    }
+
+    /// Nothing names this place any more since `group`.
+    pub(crate) fn forget_place(&mut self, place: Place, group: u64) {
+        let Some(packed) = &mut self.packed else { return };
+        match place {
+            Place::Record(spot) => {
+                let number = packed.segments.remove_live(spot, false);
+                self.give_back_if_dead(number, group);
+            }
+            Place::Run { first, pages } => {
+                let pointer = packed.pointers.remove(&first);
+                if let Some(spot) = pointer {
+                    let number = packed.segments.remove_live(spot, false);
+                    self.give_back_if_dead(number, group);
+                }
+                self.run_pages -= u64::from(pages);
+                self.run_tags.remove(&first);
+                self.space.release_after(group, Extent { first, pages });
+            }
+            Place::Slot { .. } => {}
+        }
+    }
+
+    /// A write or flush failed: nothing of this is written any more.
+    pub(crate) fn abandon_packed(&mut self, effects: &mut Effects, refused: &dyn Fn() -> Reply) {
+        let Some(packed) = &mut self.packed else { return };
+        packed.queue_bytes = 0;
+        packed.tables.abandon();
+        packed.cleaner.abandon();
+        let mut changes: Vec<Change> =
+            std::mem::take(&mut packed.queue).into_iter().map(|append| append.change).collect();
+        changes.extend(packed.large.abandon());
+        for ack in changes.into_iter().filter_map(|change| change.ack) {
+            self.answer(ack.origin, refused(), effects);
+        }
+    }
+
+    /// The changes of a batch that failed: whether they are on the medium is not known.
+    pub(crate) fn unknown_changes(batch: LaidBatch) -> impl Iterator<Item = Change> {
+        batch.laid.into_iter().filter_map(|laid| match laid {
+            Laid::Change { change, .. } => Some(change),
+            Laid::Moved { .. } => None,
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! Checking that everything in a log adds up, and what is told of it.
+
+use std::ops::{Bound, ControlFlow};
+
+use foldhash::{HashMap, HashSet};
+use stratakv_engine::Statistic;
+
+use super::Packed;
+use super::segments::State;
+use crate::config::CheckReport;
+use crate::place::Place;
+use crate::slab::Slab;
+
+impl Slab {
+    /// Compares index, pointers and segments: every place is of one key, lies in a segment in use, and live bytes are their sum.
+    /// The pages in use.
+    pub(crate) fn check_packed(&self, packed: &Packed, report: &mut CheckReport, mistakes: &mut Vec<String>) -> u64 {
+        let mut live: HashMap<u32, u64> = HashMap::default();
+        let mut places = HashSet::default();
+        let (mut runs, mut run_pages) = (HashSet::default(), 0);
+        self.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
+            let place = Place::from_bits(entry.place);
+            let spot = match place {
+                Place::Record(spot) => Some(spot),
+                Place::Run { first, pages } => {
+                    runs.insert(first);
+                    run_pages += u64::from(pages);
+                    if (first..first + pages).any(|page| self.space.is_free(page)) {
+                        mistakes.push(format!("pages of the run at {first} are marked free"));
+                    }
+                    packed.pointers.get(&first).copied()
+                }
+                Place::Slot { .. } => None,
+            };
+            let Some(spot) = spot.filter(|spot| places.insert(*spot)) else {
+                mistakes.push(format!("{} lies nowhere, or with another key: {place:?}", key.escape_ascii()));
+                return ControlFlow::Continue(());
+            };
+            *live.entry(packed.segments.of(spot)).or_default() += u64::from(spot.bytes());
+            ControlFlow::Continue(())
+        });
+        report.runs = runs.len() as u64;
+        if packed.pointers.len() != runs.len() || run_pages != self.run_pages {
+            let known = packed.pointers.len();
+            mistakes.push(format!(
+                "{} runs of {run_pages} pages, {known} records of runs, {} pages counted",
+                runs.len(),
+                self.run_pages
+            ));
+        }
+        let mut pages = u64::from(2 * packed.tables.groups.len() as u32) + run_pages;
+        for (number, segment) in packed.segments.iter() {
+            let named = live.remove(&number).unwrap_or_default() + u64::from(segment.tombstones);
+            let quiet = segment.in_flight == 0 && segment.moving == 0 && packed.is_idle();
+            if quiet && named != u64::from(segment.live) {
+                mistakes
+                    .push(format!("segment {number} has {} live bytes, {named} are named: {segment:?}", segment.live));
+            }
+            if segment.state == State::Free {
+                continue;
+            }
+            pages += u64::from(packed.segments.pages);
+            report.pages += u64::from(segment.end);
+            let first = number * packed.segments.pages;
+            if (first..first + packed.segments.pages).any(|page| self.space.is_free(page)) {
+                mistakes.push(format!("pages of segment {number} are marked free: {segment:?}"));
+            }
+        }
+        pages
+    }
+
+    pub(crate) fn packed_statistics(packed: &Packed, write_bytes: u64, out: &mut Vec<Statistic>) {
+        let (segments, counters) = (&packed.segments, &packed.counters);
+        let mut add = |name, value| out.push(Statistic { name, value });
+        add("segments_used", u64::from(segments.used()));
+        add("segment_bytes", u64::from(segments.bytes()));
+        add("live_bytes", segments.live_bytes());
+        add("tombstone_bytes", segments.tombstone_bytes());
+        add("batches", counters.batches);
+        add("user_bytes", counters.user_bytes);
+        add("cleaned_bytes", counters.moved_bytes);
+        add("cleaner_read_bytes", counters.cleaner_read_bytes);
+        add("segments_cleaned", counters.segments_freed);
+        add("tombstones_dropped", counters.tombstones_dropped);
+        add("write_amplification_percent", write_bytes * 100 / counters.user_bytes.max(1));
+    }
+}

@@ -1,0 +1,436 @@
+//! The cleaner: reads the emptiest segment once, and lets each group copy some of its live records to the cold stream.
+//!
+//! A bounded amount for each group, in proportion to what users wrote: docs/format-packed.md has the arithmetic.
+
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Key, canary};
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::Effects;
+
+use super::batch::{self, LogRecord, RecordKind, Stream};
+use super::lay::{Laid, Laying, Moving};
+use super::spot::Spot;
+use super::walk::next_batch;
+use crate::place::Place;
+use crate::slab::{self, Slab};
+use crate::write::Pending;
+
+/// Slices of a victim read at once.
+const AHEAD: u32 = 4;
+/// Bytes of a victim looked at in one group.
+const LOOKED_AT: usize = 256 << 10;
+/// Spare segments at which cleaning is urgent.
+pub(crate) const LOW: u32 = 4;
+
+/// The segment being cleaned, and what may be spent on it.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaner {
+    victim: Option<Victim>,
+    /// Bytes that may be moved.
+    credit: u64,
+    /// Bytes users had laid when credit was last given.
+    given_at: u64,
+    /// Users' records wait for a segment.
+    pub(crate) blocked: bool,
+    /// Segments cleaned since they could be laid the last time.
+    fruitless: u32,
+}
+
+#[derive(Debug)]
+struct Victim {
+    segment: u32,
+    generation: u64,
+    bytes: Vec<u8>,
+    asked: u32,
+    arrived: u32,
+    failed: bool,
+    /// Something was moved, or waits.
+    fruitful: bool,
+    /// The batch being looked at ends here, and its next record begins there; then follows this page.
+    at: usize,
+    end: usize,
+    page: u32,
+}
+
+impl Victim {
+    fn slices(&self) -> u32 {
+        self.bytes.len().div_ceil(SLICE_BYTES) as u32
+    }
+
+    fn is_read(&self) -> bool {
+        self.arrived == self.slices()
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.asked - self.arrived
+    }
+}
+
+impl Cleaner {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.victim.is_none()
+    }
+
+    /// Whether this is the victim: it is not given back before the pass over it ends.
+    pub(crate) fn holds(&self, number: u32) -> bool {
+        self.victim.as_ref().is_some_and(|victim| victim.segment == number)
+    }
+
+    /// Users' records were laid, or (`blocked`) wait for a segment.
+    pub(crate) fn note(&mut self, blocked: bool) {
+        self.blocked = blocked;
+        if !blocked {
+            self.fruitless = 0;
+        }
+    }
+
+    /// Whether so much was moved without making room that there is none to be made.
+    pub(crate) fn is_hopeless(&self, segments: u32) -> bool {
+        self.blocked && self.fruitless > 2 * segments + 8
+    }
+
+    pub(crate) fn abandon(&mut self) {
+        self.victim = None;
+    }
+
+    pub(crate) fn footprint_bytes(&self) -> usize {
+        self.victim.as_ref().map_or(0, |victim| victim.bytes.len())
+    }
+}
+
+/// What is to be done with a record of the victim.
+enum Verdict {
+    Dead,
+    Live(Moving),
+    /// It will be dead when a write in flight is done.
+    Wait,
+    /// A tombstone that nothing needs.
+    Drop,
+}
+
+impl Slab {
+    /// Above this many spare segments nothing is moved.
+    fn spare_high(&self) -> u32 {
+        let Some(packed) = &self.packed else { return 0 };
+        let all = self.space.whole_segments() + packed.segments.used();
+        (all / 64 + 6).min((all / 2).max(LOW + 1))
+    }
+
+    fn tombstones_are_many(&self) -> bool {
+        let Some(packed) = &self.packed else { return false };
+        let log = u64::from(packed.segments.used()) * u64::from(packed.segments.bytes());
+        packed.segments.tombstone_bytes() > log / 64
+    }
+
+    /// Chooses a victim when it is time, and reads it.
+    pub(crate) fn pump_cleaner(&mut self, effects: &mut Effects) {
+        let spare = self.spare_segments();
+        let urgent = spare < self.spare_high();
+        let Some(packed) = &self.packed else { return };
+        if let Some(victim) = &packed.cleaner.victim {
+            let segment = packed.segments.get(victim.segment);
+            if victim.in_flight() == 0 && (segment.live, segment.moving) == (0, 0) {
+                self.end_victim(false, 0);
+            }
+            return self.read_victim(effects);
+        }
+        // A closing shard moves only what stands in the way of its last writes.
+        let needed = self.closing == slab::Closing::Open || !packed.queue.is_empty();
+        let many = !urgent && self.tombstones_are_many();
+        if !needed || !(urgent || many) || (spare > LOW && self.growth_comes_first()) {
+            return;
+        }
+        let applied = self.groups.applied();
+        let Some(packed) = &mut self.packed else { return };
+        let choice = if many { packed.segments.oldest(applied) } else { packed.segments.emptiest(applied) };
+        let Some(number) = choice else { return };
+        let segment = packed.segments.get(number);
+        packed.cleaner.victim = Some(Victim {
+            segment: number,
+            generation: segment.generation,
+            bytes: vec![0; segment.end as usize * PAGE_BYTES],
+            asked: 0,
+            arrived: 0,
+            failed: false,
+            fruitful: false,
+            at: 0,
+            end: 0,
+            page: 0,
+        });
+        self.read_victim(effects);
+    }
+
+    /// Whether the volume grows instead.
+    fn growth_comes_first(&self) -> bool {
+        self.packed_wants_growth() && self.is_growing()
+    }
+
+    fn read_victim(&mut self, effects: &mut Effects) {
+        loop {
+            let Some(packed) = &self.packed else { return };
+            let Some(victim) = &packed.cleaner.victim else { return };
+            if victim.failed || victim.asked == victim.slices() || victim.in_flight() >= AHEAD {
+                return;
+            }
+            let (slice, offset) = (victim.asked, Self::offset(victim.segment * packed.segments.pages));
+            let len = (victim.bytes.len() - slice as usize * SLICE_BYTES).min(SLICE_BYTES);
+            let Some(block) = self.take_block(Class::Slice, effects) else {
+                if self.io.len() == 0 {
+                    effects.wake_at(stratakv_base::Mono(effects.now().mono.0 + 1_000_000));
+                }
+                return;
+            };
+            let io = self.io.start(slab::Purpose::Packed(super::Purpose::Victim { slice }));
+            effects.read(io, offset + u64::from(slice) * SLICE_BYTES as u64, block, len as u32);
+            self.counters.read_bytes += len as u64;
+            let Some(packed) = &mut self.packed else { return };
+            packed.counters.cleaner_read_bytes += len as u64;
+            if let Some(victim) = &mut packed.cleaner.victim {
+                victim.asked += 1;
+            }
+        }
+    }
+
+    /// A slice of the victim has been read.
+    pub(crate) fn victim_read(&mut self, slice: u32, block: &Block, result: Result<(), IoFault>) {
+        let Some(packed) = &mut self.packed else { return };
+        // After a failure the victim is given up with reads in flight: nothing is cleaned any more then.
+        let Some(victim) = &mut packed.cleaner.victim else { return };
+        victim.arrived += 1;
+        victim.failed |= result.is_err();
+        let from = slice as usize * SLICE_BYTES;
+        let len = victim.bytes.len().saturating_sub(from).min(SLICE_BYTES);
+        if let (Some(to), Some(bytes)) = (victim.bytes.get_mut(from..from + len), block.get(..len)) {
+            to.copy_from_slice(bytes);
+        }
+        if victim.failed && victim.in_flight() == 0 {
+            self.end_victim(true, self.groups.sealed());
+        }
+    }
+
+    /// The pass over a victim is over; groups up to `sealed` may decide what is left in it.
+    fn end_victim(&mut self, failed: bool, sealed: u64) {
+        let group = self.groups.applied();
+        let Some(packed) = &mut self.packed else { return };
+        let Some(victim) = packed.cleaner.victim.take() else { return };
+        if let Some(segment) = packed.segments.get_mut(victim.segment) {
+            // What waits in it for a write in flight is settled then.
+            segment.not_before = sealed;
+            // Nothing in it is named, and still it counts as alive: not again.
+            let useless = !victim.fruitful && segment.live > 0 && segment.moving == 0;
+            segment.failures = segment.failures.saturating_add(u8::from(failed || useless));
+        }
+        packed.cleaner.fruitless += u32::from(packed.cleaner.blocked);
+        self.give_back_if_dead(victim.segment, group);
+    }
+
+    /// Adds to what may be moved, as users lay records.
+    fn give_credit(&mut self) -> u64 {
+        let (spare, high) = (self.spare_segments(), self.spare_high());
+        let Some(packed) = &mut self.packed else { return 0 };
+        let laid = packed.counters.user_bytes - packed.cleaner.given_at;
+        packed.cleaner.given_at = packed.counters.user_bytes;
+        let batch = u64::from(super::lay::BATCH_PAGES) * PAGE_BYTES as u64;
+        if packed.cleaner.blocked {
+            packed.cleaner.credit = batch;
+        } else if spare >= high {
+            // Only for the sake of tombstones.
+            packed.cleaner.credit = (packed.cleaner.credit + laid).min(batch);
+        } else if let Some(victim) = &packed.cleaner.victim {
+            let all = u64::from(packed.segments.bytes());
+            let live = u64::from(packed.segments.get(victim.segment).live).min(all - all / 64);
+            let (gap, range) = (u64::from(high.saturating_sub(spare)), u64::from(high.saturating_sub(LOW).max(1)));
+            let earned = laid * live / (all - live) * 2 * gap / range;
+            packed.cleaner.credit = (packed.cleaner.credit + earned).min(4 * batch);
+        }
+        packed.cleaner.credit
+    }
+
+    /// Copies some live records of the victim into the group.
+    pub(crate) fn clean(&mut self, laying: &mut Laying, effects: &mut Effects) {
+        let credit = self.give_credit();
+        let Some(packed) = &self.packed else { return };
+        let least = u64::from(packed.segments.bytes() / 4).min(SLICE_BYTES as u64);
+        if credit < least || packed.cleaner.victim.as_ref().is_none_or(|victim| !victim.is_read() || victim.failed) {
+            return;
+        }
+        let first = match self.next_of_victim() {
+            Ok(Some((_, len))) => len,
+            Ok(None) => return self.end_victim(false, self.groups.sealed() + u64::from(!laying.is_empty())),
+            Err(()) => return self.end_victim(true, 0),
+        };
+        let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
+        let (mut left, mut looked_at, mut cached) = (credit, 0, false);
+        // The pass ends, and has failed.
+        let mut over = None;
+        while left > 0 && looked_at < LOOKED_AT {
+            match self.next_of_victim() {
+                Ok(Some((at, len))) => {
+                    let Some(moved) = self.move_record(&mut open, (at, len), &mut cached, effects) else { break };
+                    left = left.saturating_sub(moved);
+                    looked_at += len;
+                    self.advance_victim(len);
+                }
+                Ok(None) => {
+                    over = Some(false);
+                    break;
+                }
+                Err(()) => {
+                    over = Some(true);
+                    break;
+                }
+            }
+        }
+        let Some(packed) = &mut self.packed else { return };
+        packed.cleaner.credit = left;
+        if looked_at >= LOOKED_AT {
+            effects.more();
+        }
+        if open.layer.is_empty() {
+            packed.cleaner.credit = credit;
+        } else {
+            self.seal_batch(open, cached, laying);
+        }
+        if let Some(failed) = over {
+            self.end_victim(failed, self.groups.sealed() + u64::from(!laying.is_empty()));
+        }
+        self.pump_cleaner(effects);
+    }
+
+    fn advance_victim(&mut self, len: usize) {
+        if let Some(victim) = self.packed.as_mut().and_then(|packed| packed.cleaner.victim.as_mut()) {
+            victim.at += len;
+        }
+    }
+
+    /// Where the next record of the victim lies in its bytes, and how long it is. Err: it does not check.
+    fn next_of_victim(&mut self) -> Result<Option<(usize, usize)>, ()> {
+        let uuid = self.config.uuid;
+        let packed = self.packed.as_mut().ok_or(())?;
+        let pages = packed.segments.pages;
+        let victim = packed.cleaner.victim.as_mut().ok_or(())?;
+        let first = victim.segment * pages;
+        while victim.at >= victim.end {
+            if victim.page as usize * PAGE_BYTES >= victim.bytes.len() {
+                return Ok(None);
+            }
+            let next = next_batch(&uuid, first, victim.generation, &victim.bytes, victim.page);
+            let batch = next.filter(|batch| batch.page == victim.page).ok_or(())?;
+            (victim.at, victim.end) = (batch.records().start, batch.records().end);
+            victim.page += batch.header.pages;
+        }
+        let at = Self::offset(first) + victim.at as u64;
+        let bytes = victim.bytes.get(victim.at..victim.end).ok_or(())?;
+        let (record, _) = batch::record(&uuid, at, victim.generation, bytes).ok_or(())?;
+        Ok(Some((victim.at, record.bytes())))
+    }
+
+    /// Copies a record of the victim if it is alive; the bytes laid. `None`: there is no room in the batch.
+    fn move_record(
+        &mut self,
+        open: &mut super::lay::Open,
+        (at, len): (usize, usize),
+        cached: &mut bool,
+        effects: &mut Effects,
+    ) -> Option<u64> {
+        let victim = self.packed.as_mut()?.cleaner.victim.take()?;
+        let offset = Self::offset(victim.segment * self.packed.as_ref()?.segments.pages) + at as u64;
+        let bytes = victim.bytes.get(at..).unwrap_or_default();
+        let record = batch::record(&self.config.uuid, offset, victim.generation, bytes).map(|(record, _)| record);
+        let mut fruitful = victim.fruitful;
+        let moved = match record {
+            Some(record) => {
+                let from = (victim.segment, offset);
+                self.judge_and_move(open, from, &record, (cached, &mut fruitful), effects)
+            }
+            None => Some(0),
+        };
+        debug_assert!(len > 0);
+        self.packed.as_mut()?.cleaner.victim = Some(Victim { fruitful, ..victim });
+        moved
+    }
+
+    fn judge_and_move(
+        &mut self,
+        open: &mut super::lay::Open,
+        (segment, offset): (u32, u64),
+        record: &LogRecord<'_>,
+        (cached, fruitful): (&mut bool, &mut bool),
+        effects: &mut Effects,
+    ) -> Option<u64> {
+        let from = Spot::new(offset, record.bytes() as u32);
+        let what = match self.verdict(segment, from, record) {
+            Verdict::Dead => return Some(0),
+            Verdict::Wait => {
+                *fruitful = true;
+                return Some(0);
+            }
+            Verdict::Drop => {
+                *fruitful = true;
+                let packed = self.packed.as_mut()?;
+                let tombstone = matches!(record.kind, RecordKind::Deleted { .. });
+                packed.segments.remove_live(from, tombstone);
+                packed.segments.bury(from);
+                packed.counters.tombstones_dropped += 1;
+                return Some(0);
+            }
+            Verdict::Live(what) => what,
+        };
+        let bytes = record.bytes();
+        if !self.make_room(open, bytes, effects) {
+            return None;
+        }
+        let to = Spot::new(open.layer.lay(record), bytes as u32);
+        *cached |= self.cache.0.peek(from.at / PAGE_BYTES as u64).is_some();
+        let packed = self.packed.as_mut()?;
+        packed.segments.add_live(to, what == Moving::Tombstone);
+        if what == Moving::Tombstone {
+            packed.segments.bury(from);
+        }
+        if let Some(segment) = packed.segments.get_mut(segment) {
+            segment.moving += 1;
+        }
+        *fruitful = true;
+        packed.counters.moved_bytes += bytes as u64;
+        let key = Key::from_encoded(record.key)?;
+        open.laid.push(Laid::Moved { key, what, from, to });
+        Some(bytes as u64)
+    }
+
+    fn verdict(&self, segment: u32, from: Spot, record: &LogRecord<'_>) -> Verdict {
+        let (Some(packed), Some(key)) = (&self.packed, Key::from_encoded(record.key)) else { return Verdict::Dead };
+        let entry = self.index.0.get(record.key);
+        match record.kind {
+            RecordKind::Deleted { .. } if !packed.segments.counts(from) => Verdict::Dead,
+            RecordKind::Deleted { laid } => {
+                let needed = entry.is_none() && packed.segments.oldest_but(segment) < laid;
+                if needed && !canary!("tombstone_dropped_too_early") {
+                    Verdict::Live(Moving::Tombstone)
+                } else {
+                    Verdict::Drop
+                }
+            }
+            RecordKind::Value => {
+                let named = entry.is_some_and(|entry| entry.place == Place::Record(from).to_bits());
+                if named && canary!("cleaner_drops_a_live_record") && from.at.is_multiple_of(7) {
+                    return Verdict::Drop;
+                }
+                self.unless_pending(&key, named, Moving::Value)
+            }
+            RecordKind::Large { run, .. } => {
+                let named = packed.pointers.get(&run.first) == Some(&from);
+                self.unless_pending(&key, named, Moving::Large(run.first))
+            }
+        }
+    }
+
+    /// A copy laid after a tombstone of its key could outlive it.
+    fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
+        let laid = self.pending.get(key).is_some_and(|pending: &Pending| pending.laid > 0);
+        match named {
+            true if laid && !canary!("moved_while_a_write_is_under_way") => Verdict::Wait,
+            true => Verdict::Live(what),
+            false => Verdict::Dead,
+        }
+    }
+}

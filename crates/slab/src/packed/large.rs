@@ -1,0 +1,103 @@
+//! Large values: a run is written whole and flushed, then its record is laid. Nothing moves or cleans runs.
+
+use std::collections::BTreeMap;
+
+use stratakv_base::{Level, canary};
+use stratakv_device::IoFault;
+use stratakv_engine::Effects;
+
+use super::batch::record_bytes;
+use crate::page::Meta;
+use crate::run_write::ReadyRun;
+use crate::slab::{self, Slab};
+use crate::write::Change;
+
+/// A run on its way to be durable.
+#[derive(Debug)]
+struct LargeValue {
+    change: Change,
+    meta: Meta,
+    value_bytes: u32,
+    level: Level,
+}
+
+/// Runs of which all but the head is written, and further.
+#[derive(Debug, Default)]
+pub(crate) struct LargeValues {
+    heads: BTreeMap<u64, LargeValue>,
+    next: u64,
+    /// Written, and in need of a flush.
+    written: Vec<LargeValue>,
+    /// The flush in flight covers these.
+    flushing: Vec<LargeValue>,
+}
+
+impl LargeValues {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.heads.is_empty() && self.written.is_empty() && self.flushing.is_empty()
+    }
+
+    /// Bytes of the records that will be laid.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        let all = self.heads.values().chain(&self.written).chain(&self.flushing);
+        all.map(|large| record_bytes(&large.meta, large.change.key.encoded().len(), 12) as u64).sum()
+    }
+
+    pub(crate) fn abandon(&mut self) -> Vec<Change> {
+        let heads = std::mem::take(&mut self.heads).into_values();
+        let rest = std::mem::take(&mut self.written).into_iter().chain(std::mem::take(&mut self.flushing));
+        heads.chain(rest).map(|large| large.change).collect()
+    }
+}
+
+impl Slab {
+    /// All but the head of a run is written: now the head.
+    pub(crate) fn write_run_head(&mut self, run: ReadyRun, effects: &mut Effects) {
+        let (meta, value_bytes, level, first) = (run.meta(), run.value_bytes(), run.level, run.first);
+        let sequences = (self.next_number(), self.groups.durable_sequence());
+        let (parts, change) = run.seal(&self.config.uuid, sequences);
+        let Some(packed) = &mut self.packed else { return };
+        packed.large.next += 1;
+        let number = packed.large.next;
+        packed.large.heads.insert(number, LargeValue { change, meta, value_bytes, level });
+        self.counters.page_writes += 1;
+        self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+        let io = self.io.start(slab::Purpose::Packed(super::Purpose::RunHead { number }));
+        effects.write(io, Self::offset(first), parts, false);
+    }
+
+    /// The head of a run is written.
+    pub(crate) fn run_head_written(&mut self, number: u64, result: Result<(), IoFault>, effects: &mut Effects) {
+        if let Err(fault) = result {
+            return self.poison(fault, "the head of a large value could not be written", effects);
+        }
+        let volatile = self.config.geometry.volatile_cache;
+        let Some(packed) = &mut self.packed else { return };
+        let Some(large) = packed.large.heads.remove(&number) else { return };
+        if volatile && !canary!("record_laid_before_its_run_is_durable") {
+            packed.large.written.push(large);
+            return self.pump_flush(effects);
+        }
+        self.append_large(large.change, large.meta, large.value_bytes, large.level);
+    }
+
+    /// Whether a flush would help a run.
+    pub(crate) fn runs_want_flush(&self) -> bool {
+        self.packed.as_ref().is_some_and(|packed| !packed.large.written.is_empty())
+    }
+
+    /// A flush is submitted: it covers what is written now.
+    pub(crate) fn runs_flushing(&mut self) {
+        if let Some(packed) = &mut self.packed {
+            packed.large.flushing = std::mem::take(&mut packed.large.written);
+        }
+    }
+
+    /// That flush is done.
+    pub(crate) fn runs_flushed(&mut self) {
+        let Some(packed) = &mut self.packed else { return };
+        for large in std::mem::take(&mut packed.large.flushing) {
+            self.append_large(large.change, large.meta, large.value_bytes, large.level);
+        }
+    }
+}

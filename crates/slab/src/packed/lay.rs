@@ -1,0 +1,305 @@
+//! Laying records: what waits becomes batches in the open segments, and a durability group.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Key, Level, canary};
+use stratakv_device::{Block, Class, Part};
+use stratakv_engine::{Effects, Error, Reply};
+
+use super::batch::{Layer, LogRecord, RecordKind, Stream};
+use super::segments::State;
+use super::spot::Spot;
+use crate::group::{GROUPS_MAX, Member};
+use crate::page::Meta;
+use crate::slab::Slab;
+use crate::write::Change;
+
+/// Most pages of a batch.
+pub(crate) const BATCH_PAGES: u32 = 64;
+/// Most batches of users' records in a group.
+const BATCHES: usize = 4;
+/// Segments that users' records leave to those that are moved.
+const RESERVED: u32 = 2;
+
+/// A record that waits to be laid.
+#[derive(Debug)]
+pub(crate) struct Append {
+    pub(crate) kind: RecordKind,
+    pub(crate) meta: Meta,
+    pub(crate) value: Bytes,
+    pub(crate) change: Change,
+    pub(crate) level: Level,
+}
+
+impl Append {
+    pub(crate) fn record(&self) -> LogRecord<'_> {
+        LogRecord { kind: self.kind, meta: self.meta, key: self.change.key.encoded(), value: &self.value }
+    }
+
+    /// Bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.record().bytes()
+    }
+}
+
+/// A record in a batch that is being written.
+#[derive(Debug)]
+pub(crate) enum Laid {
+    /// A user's write.
+    Change { change: Change, spot: Spot },
+    /// A copy of a live record.
+    Moved { key: Key, what: Moving, from: Spot, to: Spot },
+}
+
+/// What is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moving {
+    Value,
+    Tombstone,
+    /// The record of the run with this first page.
+    Large(u32),
+}
+
+/// A batch that is being written.
+#[derive(Debug)]
+pub(crate) struct LaidBatch {
+    pub(crate) segment: u32,
+    pub(crate) laid: Vec<Laid>,
+    /// Its pages, and whether each is worth caching.
+    pub(crate) pages: Vec<(u32, Arc<Block>)>,
+    pub(crate) cached: bool,
+}
+
+/// A group under construction.
+#[derive(Debug, Default)]
+pub(crate) struct Laying {
+    writes: Vec<(u32, Vec<Part>)>,
+    members: Vec<Member>,
+    level: Option<Level>,
+}
+
+impl Laying {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+}
+
+/// A batch under construction.
+pub(crate) struct Open {
+    stream: Stream,
+    segment: u32,
+    /// Its first page on the volume.
+    first: u32,
+    /// Most pages it may take.
+    pages_max: u32,
+    pub(crate) layer: Layer,
+    pub(crate) sequence: u64,
+    pub(crate) laid: Vec<Laid>,
+}
+
+impl Slab {
+    /// Lays what waits into groups, if fewer than two are in flight.
+    pub(crate) fn seal_packed(&mut self, effects: &mut Effects) {
+        if self.packed.as_ref().is_some_and(|packed| packed.cleaner.is_hopeless(packed.segments.used())) {
+            self.refuse_unlaid(effects);
+        }
+        while self.groups.in_flight() < GROUPS_MAX {
+            let mut laying = Laying::default();
+            self.lay_queue(&mut laying, effects);
+            self.clean(&mut laying, effects);
+            if laying.members.is_empty() {
+                return self.when_nothing_is_laid(effects);
+            }
+            let level = laying.level.unwrap_or(Level::ProcessCrash);
+            self.launch(laying.writes, laying.members, level, false, effects);
+        }
+    }
+
+    /// Lays users' records.
+    fn lay_queue(&mut self, laying: &mut Laying, effects: &mut Effects) {
+        for _ in 0..BATCHES {
+            let Some(packed) = &self.packed else { return };
+            let Some(bytes) = packed.queue.front().map(Append::bytes) else { return };
+            let spare = self.spare_segments();
+            let begun = self.open_batch(Stream::Hot, bytes);
+            if let Some(packed) = &mut self.packed {
+                packed.cleaner.note(begun.is_none() && spare <= RESERVED);
+            }
+            let Some(mut open) = begun else { return };
+            while let Some(packed) = &mut self.packed
+                && let Some(bytes) = packed.queue.front().map(Append::bytes)
+            {
+                if !self.make_room(&mut open, bytes, effects) {
+                    break;
+                }
+                let Some(packed) = &mut self.packed else { return };
+                let Some(append) = packed.queue.pop_front() else { break };
+                packed.queue_bytes -= bytes as u64;
+                laying.level = laying.level.max(Some(append.level));
+                self.lay_append(&mut open, append);
+            }
+            if open.layer.is_empty() {
+                // No block to be had.
+                return;
+            }
+            self.seal_batch(open, true, laying);
+        }
+    }
+
+    fn lay_append(&mut self, open: &mut Open, append: Append) {
+        let mut record = append.record();
+        if let RecordKind::Deleted { laid } = &mut record.kind {
+            *laid = open.sequence;
+        }
+        let (bytes, tombstone) = (record.bytes(), matches!(record.kind, RecordKind::Deleted { .. }));
+        let spot = Spot::new(open.layer.lay(&record), bytes as u32);
+        let Some(packed) = &mut self.packed else { return };
+        packed.segments.add_live(spot, tombstone);
+        packed.counters.user_bytes += bytes as u64;
+        if let Some(pending) = self.pending.get_mut(&append.change.key) {
+            pending.laid += 1;
+        }
+        open.laid.push(Laid::Change { change: append.change, spot });
+    }
+
+    /// A batch in the open segment of a stream that has room for a first record of `bytes`, or in a new segment.
+    pub(crate) fn open_batch(&mut self, stream: Stream, bytes: usize) -> Option<Open> {
+        let uuid = self.config.uuid;
+        let spare = self.spare_segments();
+        let packed = self.packed.as_mut()?;
+        let needed = Layer::new(uuid, 0, 0).pages_with(bytes);
+        let room = |(_, end): &(u32, u32)| end + needed <= packed.segments.pages;
+        let (segment, end) = match packed.segments.open(stream).filter(room) {
+            Some(open) => open,
+            None => {
+                let reserved = if stream == Stream::Hot { RESERVED } else { 0 };
+                if spare <= reserved || packed.segments.ready.is_empty() {
+                    return None;
+                }
+                let closed = packed.segments.close(stream);
+                let next = packed.segments.ready.pop_front()?;
+                packed.segments.set_open(stream, next);
+                if let Some(closed) = closed {
+                    self.give_back_if_dead(closed, self.groups.applied());
+                }
+                (next, 0)
+            }
+        };
+        let packed = self.packed.as_mut()?;
+        let generation = packed.segments.get(segment).generation;
+        let (first, pages_max) = (segment * packed.segments.pages + end, packed.segments.pages - end);
+        let sequence = self.next_number();
+        Some(Open {
+            stream,
+            segment,
+            first,
+            pages_max: pages_max.min(BATCH_PAGES.max(needed)),
+            layer: Layer::new(uuid, first, generation),
+            sequence,
+            laid: Vec::new(),
+        })
+    }
+
+    /// Makes room for a record of `bytes` in a batch; false if the batch or the pool is full.
+    pub(crate) fn make_room(&mut self, open: &mut Open, bytes: usize, effects: &mut Effects) -> bool {
+        let pages = open.layer.pages_with(bytes);
+        if pages > open.pages_max {
+            return false;
+        }
+        while open.layer.blocks() < pages {
+            let Some(block) = self.take_block(Class::Page, effects) else { return false };
+            open.layer.add(block);
+        }
+        true
+    }
+
+    /// Completes a batch: it joins the group.
+    pub(crate) fn seal_batch(&mut self, open: Open, cached: bool, laying: &mut Laying) {
+        let durable = self.groups.durable_sequence();
+        let Some(packed) = &mut self.packed else { return };
+        let previous = std::mem::replace(&mut packed.last_sequence, open.sequence);
+        let durable = if canary!("packed_durable_mark_too_high") { open.sequence } else { durable };
+        let blocks = open.layer.seal(open.stream, open.sequence, previous, durable);
+        let pages: Vec<(u32, Arc<Block>)> = (open.first..).zip(blocks.into_iter().map(Arc::new)).collect();
+        packed.counters.batches += 1;
+        if let Some(segment) = packed.segments.get_mut(open.segment) {
+            segment.end += pages.len() as u32;
+            segment.in_flight += 1;
+        }
+        let parts = pages.iter().map(|(_, block)| Part::whole(Arc::clone(block))).collect();
+        laying.writes.push((open.first, parts));
+        laying.members.push(Member::Batch(LaidBatch { segment: open.segment, laid: open.laid, pages, cached }));
+    }
+
+    /// Segments that can be opened, or will be soon.
+    pub(crate) fn spare_segments(&self) -> u32 {
+        let Some(packed) = &self.packed else { return 0 };
+        packed.segments.ready.len() as u32 + packed.segments.preparing + self.space.whole_segments()
+    }
+
+    /// Records wait, but there is no segment for them: a flush may release one, or the cleaner. If neither can, they are refused.
+    fn when_nothing_is_laid(&mut self, effects: &mut Effects) {
+        let Some(packed) = &self.packed else { return };
+        if packed.queue.is_empty() {
+            return;
+        }
+        if self.space.limbo_pages() > 0 {
+            self.groups.want(self.space.limbo_waits_for().unwrap_or_default());
+        }
+        let stuck = self.spare_segments() <= RESERVED
+            && packed.tables.is_idle()
+            && self.space.limbo_pages() == 0
+            && self.groups.is_idle()
+            && packed.cleaner.is_idle()
+            && packed.segments.emptiest(self.groups.applied()).is_none();
+        if stuck {
+            self.refuse_unlaid(effects);
+        }
+    }
+
+    /// What waits finds no segment.
+    fn refuse_unlaid(&mut self, effects: &mut Effects) {
+        let Some(packed) = &mut self.packed else { return };
+        self.counters.full_refusals += packed.queue.len() as u64;
+        packed.queue_bytes = 0;
+        packed.cleaner.note(false);
+        for append in std::mem::take(&mut packed.queue) {
+            self.refuse_laid(append, effects);
+        }
+    }
+
+    fn refuse_laid(&mut self, append: Append, effects: &mut Effects) {
+        let key = append.change.key;
+        if let crate::place::Place::Run { first, pages } = append.change.place {
+            self.run_tags.remove(&first);
+            self.space.release(crate::space::Extent { first, pages });
+        }
+        if let Some(pending) = self.pending.get_mut(&key) {
+            pending.outstanding -= 1;
+        }
+        if let Some(ack) = append.change.ack {
+            let error = Error::Full("what is alive cannot be moved together");
+            self.answer(ack.origin, Reply::Failed(error), effects);
+        }
+        self.wake(&key, effects);
+    }
+
+    /// Gives a segment back if nothing in it is alive: it may be opened again once `group` is durable.
+    pub(crate) fn give_back_if_dead(&mut self, number: u32, group: u64) {
+        let Some(packed) = &mut self.packed else { return };
+        if !packed.segments.is_dead(number) || packed.cleaner.holds(number) {
+            return;
+        }
+        packed.segments.set_state(number, State::Free);
+        packed.counters.segments_freed += 1;
+        let extent = crate::space::Extent { first: number * packed.segments.pages, pages: packed.segments.pages };
+        if canary!("segment_reused_before_its_successors_are_durable") {
+            return self.space.release(extent);
+        }
+        self.space.release_after(group, extent);
+    }
+}
+
+const _: () = assert!(BATCH_PAGES as usize * PAGE_BYTES <= 1 << 20);

@@ -1,0 +1,439 @@
+//! Recovery's judgement of a log: which batches hold, and which record of each key. No I/O.
+//!
+//! docs/format-packed.md argues why that is right.
+
+use std::ops::{Bound, ControlFlow};
+
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Corruption, Key, canary};
+use stratakv_index::{Builder, Entry as IndexEntry};
+
+use super::Packed;
+use super::batch::{Entry, RecordKind, Stream, records};
+use super::segments::State;
+use super::spot::{self, Spot};
+use super::table::{GROUP_SEGMENTS, SegmentKind, Table};
+use super::tables::{TableGroup, table_page};
+use super::walk::{BatchAt, latest_generation, next_batch};
+use crate::check::Digest;
+use crate::place::Place;
+use crate::recovery::{Found, REPORTED_MAX};
+use crate::slab::DebugTree;
+use crate::space::{Extent, FIRST_PAGE, Space};
+use crate::table;
+
+/// A batch as found.
+#[derive(Debug)]
+struct FoundBatch {
+    segment: u32,
+    at: BatchAt,
+    /// Every record checks, and they are those of the header.
+    sound: bool,
+    holds: bool,
+}
+
+/// A record as found.
+#[derive(Debug)]
+struct Candidate {
+    key_at: usize,
+    key_len: u32,
+    batch: u32,
+    expiry: u32,
+    version: u64,
+    kind: RecordKind,
+    at: u64,
+    bytes: u32,
+    damaged: bool,
+}
+
+/// A copy of a table.
+#[derive(Debug)]
+enum Copy {
+    Good(Table),
+    Blank,
+    Bad,
+}
+
+/// Takes the pages of a volume in order.
+#[derive(Debug)]
+pub(crate) struct LogScanner {
+    uuid: [u8; 16],
+    shard: u32,
+    pages: u32,
+    segment_pages: u32,
+    durable: u64,
+    last_number: u64,
+    first_copy: Option<Copy>,
+    groups: Vec<(Table, u32, bool)>,
+    /// The table of this group is lost.
+    lost: bool,
+    segment: Vec<u8>,
+    batches: Vec<FoundBatch>,
+    keys: Vec<u8>,
+    candidates: Vec<Candidate>,
+    corrupt: Vec<Corruption>,
+    /// Pages where no batch is in front of one, with the sequence of that one.
+    gaps: Vec<(u32, u64)>,
+    repaired: bool,
+}
+
+impl LogScanner {
+    pub(crate) fn new(uuid: [u8; 16], shard: u32, pages: u32, segment_pages: u32, durable: u64) -> LogScanner {
+        LogScanner {
+            uuid,
+            shard,
+            pages,
+            segment_pages,
+            durable,
+            last_number: 0,
+            first_copy: None,
+            groups: Vec::new(),
+            lost: false,
+            segment: Vec::new(),
+            batches: Vec::new(),
+            keys: Vec::new(),
+            candidates: Vec::new(),
+            corrupt: Vec::new(),
+            gaps: Vec::new(),
+            repaired: false,
+        }
+    }
+
+    /// Looks at the next page.
+    pub(crate) fn page(&mut self, number: u32, page: &[u8]) {
+        if number >= self.pages {
+            return;
+        }
+        let within = number % (GROUP_SEGMENTS * self.segment_pages);
+        if within == FIRST_PAGE || within == FIRST_PAGE + 1 {
+            self.table_copy(number, within - FIRST_PAGE, page);
+        }
+        if within < self.segment_pages {
+            return;
+        }
+        self.segment.extend_from_slice(page);
+        if (number + 1).is_multiple_of(self.segment_pages) {
+            let mut bytes = std::mem::take(&mut self.segment);
+            self.segment(number / self.segment_pages, &mut bytes);
+            bytes.clear();
+            self.segment = bytes;
+        }
+    }
+
+    /// A slice cannot be read; zeros are given for it.
+    pub(crate) fn unreadable(&mut self, page: u32) {
+        self.damage(page, "slice", "64 KiB that can be read".into(), "a device error".into());
+    }
+
+    fn damage(&mut self, page: u32, what: &'static str, expected: String, found: String) {
+        let place = stratakv_base::Place { shard: self.shard, offset_bytes: u64::from(page) * PAGE_BYTES as u64 };
+        if self.corrupt.len() < REPORTED_MAX {
+            self.corrupt.push(Corruption { place, what, expected, found });
+        }
+    }
+
+    fn table_copy(&mut self, number: u32, copy: u32, page: &[u8]) {
+        let found = match Table::decode(&self.uuid, number, page) {
+            Some(table) => Copy::Good(table),
+            None if page.iter().all(|byte| *byte == 0) => Copy::Blank,
+            None => Copy::Bad,
+        };
+        if copy == 0 {
+            self.first_copy = Some(found);
+            return;
+        }
+        let first = self.first_copy.take().unwrap_or(Copy::Bad);
+        self.lost = false;
+        self.repaired |= matches!((&first, &found), (Copy::Good(_), Copy::Bad) | (Copy::Bad, Copy::Good(_)));
+        let chosen = match (first, found) {
+            (Copy::Good(first), Copy::Good(second)) if first == second => (first, 0, true),
+            (Copy::Good(first), Copy::Good(second)) if first.counter > second.counter => (first, 0, false),
+            (_, Copy::Good(second)) => (second, 1, false),
+            (Copy::Good(first), _) => (first, 0, false),
+            (Copy::Blank, Copy::Blank) => (Table::blank(), 0, true),
+            // The very first write of a table was torn.
+            (Copy::Blank, Copy::Bad) => (Table::blank(), 0, false),
+            (Copy::Bad, Copy::Blank) => (Table::blank(), 1, false),
+            (Copy::Bad, Copy::Bad) => {
+                self.lost = true;
+                let expected = "a copy that checks (segments are judged by what they hold)".into();
+                self.damage(number - 1, "both copies of a segment table", expected, "neither does".into());
+                (Table::blank(), 0, false)
+            }
+        };
+        self.durable = self.durable.max(chosen.0.durable);
+        let latest = chosen.0.entries.iter().map(|entry| entry.generation).max();
+        self.last_number = self.last_number.max(latest.unwrap_or_default());
+        self.groups.push(chosen);
+    }
+
+    fn generation_of(&mut self, number: u32, bytes: &[u8]) -> Option<u64> {
+        let first = number * self.segment_pages;
+        let (group, entry) = ((number / GROUP_SEGMENTS) as usize, (number % GROUP_SEGMENTS) as usize);
+        if self.lost {
+            let generation = latest_generation(&self.uuid, first, bytes)?;
+            if let Some(entry) = self.groups.get_mut(group).and_then(|(table, ..)| table.entries.get_mut(entry)) {
+                (entry.kind, entry.generation) = (SegmentKind::Log, generation);
+            }
+            return Some(generation);
+        }
+        let entry = self.groups.get(group)?.0.entries.get(entry)?;
+        (entry.kind == SegmentKind::Log).then_some(entry.generation)
+    }
+
+    /// Finds the batches of a segment and their records.
+    fn segment(&mut self, number: u32, bytes: &mut [u8]) {
+        let Some(generation) = self.generation_of(number, bytes) else { return };
+        let uuid = self.uuid;
+        let first = number * self.segment_pages;
+        let mut page = 0;
+        while let Some(batch) = next_batch(&uuid, first, generation, bytes, page) {
+            let header = batch.header;
+            self.durable = self.durable.max(header.durable);
+            self.last_number = self.last_number.max(header.sequence).max(header.version_max);
+            if batch.page != page {
+                // Whether that is damage is known when the durable mark is.
+                self.gaps.push((first + page, header.sequence));
+            }
+            let index = self.batches.len() as u32;
+            let at = (u64::from(first) * PAGE_BYTES as u64) + batch.records().start as u64;
+            let Some(region) = bytes.get_mut(batch.records()) else { return };
+            let (keys, candidates) = (&mut self.keys, &mut self.candidates);
+            let sound = records(&uuid, at, generation, header.records_crc, region, |entry| {
+                let Entry::Record { record, start, bytes, damaged, mended } = entry else { return };
+                if Key::from_encoded(record.key).is_none() || bytes > spot::RECORD_BYTES_MAX as usize {
+                    return;
+                }
+                let key_at = keys.len();
+                keys.extend_from_slice(record.key);
+                candidates.push(Candidate {
+                    key_at,
+                    key_len: record.key.len() as u32,
+                    batch: index,
+                    expiry: record.meta.expiry,
+                    // Of a damaged one, no more than its batch had.
+                    version: record.meta.version.min(header.version_max),
+                    // A large one that is not sure of its run is read as what it is: damaged.
+                    kind: if damaged && !mended { RecordKind::Value } else { record.kind },
+                    at: at + start as u64,
+                    bytes: bytes as u32,
+                    damaged,
+                });
+            });
+            self.batches.push(FoundBatch { segment: number, at: batch, sound, holds: false });
+            page = batch.page + header.pages;
+        }
+    }
+
+    /// Decides which batches hold; pages of void ones are returned, to be zeroed.
+    fn cut(&mut self) -> Vec<u32> {
+        let durable = self.durable;
+        let mut above: Vec<usize> = Vec::new();
+        for index in 0..self.batches.len() {
+            let (sequence, whole, page) = {
+                let batch = &self.batches[index];
+                (
+                    batch.at.header.sequence,
+                    batch.sound && batch.at.both,
+                    batch.segment * self.segment_pages + batch.at.page,
+                )
+            };
+            if sequence > durable {
+                above.push(index);
+                continue;
+            }
+            self.batches[index].holds = true;
+            if !whole {
+                let expected = format!("the batch of sequence {sequence:x}, whole");
+                self.damage(page, "batch", expected, "headers or records that do not check".into());
+            }
+        }
+        for (page, next) in std::mem::take(&mut self.gaps) {
+            if next <= durable {
+                self.damage(page, "batch", format!("one before that of sequence {next:x}"), "none".into());
+            }
+        }
+        above.sort_by_key(|index| self.batches[*index].at.header.sequence);
+        let mut last = durable;
+        let mut torn = Vec::new();
+        let mut void = false;
+        for index in above {
+            let batch = &mut self.batches[index];
+            let header = batch.at.header;
+            let follows = header.previous == last || (last == durable && header.previous <= durable);
+            void |= !follows && !canary!("batches_after_a_torn_one_hold");
+            void |= !(batch.sound && batch.at.both) && !canary!("torn_batch_holds");
+            batch.holds = !void;
+            last = header.sequence;
+            if void {
+                let first = batch.segment * self.segment_pages + batch.at.page;
+                torn.extend([first, first + header.pages - 1]);
+            }
+        }
+        torn.dedup();
+        torn
+    }
+
+    /// All pages were given: decides.
+    pub(crate) fn finish(mut self, digest: Option<u64>) -> (Found, bool) {
+        let torn_places = self.cut();
+        let mut found = Found::empty(self.pages);
+        found.space = Space::with_segments(self.segment_pages);
+        found.space.extend(self.pages);
+        found.last_number = self.last_number;
+        found.report.clean = false;
+        found.report.torn = self.batches.iter().filter(|batch| !batch.holds).count() as u64;
+        found.torn_places = if canary!("void_batches_stay") { Vec::new() } else { torn_places };
+        let mut packed = Packed::new(self.segment_pages);
+        self.place_segments(&mut packed, &mut found.space);
+        self.place_records(&mut packed, &mut found);
+        self.free_the_rest(&mut packed, &mut found.space);
+        packed.last_sequence = self.last_number;
+        if digest.is_some_and(|digest| digest != packed_digest(&packed, &found.index)) {
+            let found = "another set: some are lost or outdated".into();
+            self.damage(0, "volume", "the batches of the last orderly close".into(), found);
+        }
+        found.report.corrupt = self.corrupt;
+        found.report.records = found.index.0.len() as u64;
+        found.report.pages = packed.segments.iter().map(|(_, segment)| u64::from(segment.end)).sum();
+        found.packed = Some(Box::new(packed));
+        (found, self.repaired)
+    }
+
+    /// Segments as the tables have them, with the batches that hold.
+    fn place_segments(&mut self, packed: &mut Packed, space: &mut Space) {
+        packed.segments.extend(self.pages);
+        for (group, (table, good, both)) in (0u32..).zip(std::mem::take(&mut self.groups)) {
+            space.occupy(Extent { first: table_page(group, self.segment_pages), pages: 2 }, true);
+            for (entry, found) in (0u32..).zip(&table.entries) {
+                let number = group * GROUP_SEGMENTS + entry;
+                let whole = (number + 1).checked_mul(self.segment_pages).is_some_and(|end| end <= self.pages);
+                if found.kind != SegmentKind::Log || !whole {
+                    continue;
+                }
+                packed.segments.set_on_medium(number, None, Some(found.generation));
+                packed.segments.set_state(number, State::Sealed);
+                packed.segments.reset(number, found.generation);
+                space.occupy(self.extent(number), false);
+            }
+            packed.tables.groups.push(TableGroup::found(table, good, both));
+        }
+        let mut last: [Option<(u64, u32)>; 2] = [None; 2];
+        for batch in self.batches.iter().filter(|batch| batch.holds) {
+            let header = batch.at.header;
+            if let Some(segment) = packed.segments.get_mut(batch.segment) {
+                segment.end = segment.end.max(batch.at.page + header.pages);
+            }
+            let last = &mut last[header.stream as usize];
+            *last = (*last).max(Some((header.sequence, batch.segment)));
+        }
+        for (stream, last) in [Stream::Hot, Stream::Cold].into_iter().zip(last) {
+            if let Some((_, number)) = last
+                && packed.segments.get(number).end < self.segment_pages
+                && packed.segments.get(number).state == State::Sealed
+            {
+                packed.segments.set_open(stream, number);
+            }
+        }
+    }
+
+    fn extent(&self, number: u32) -> Extent {
+        Extent { first: number * self.segment_pages, pages: self.segment_pages }
+    }
+
+    /// The record of each key that holds.
+    fn place_records(&mut self, packed: &mut Packed, found: &mut Found) {
+        let (keys, batches) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.batches));
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.retain(|candidate| batches[candidate.batch as usize].holds);
+        let key_of = |candidate: &Candidate| &keys[candidate.key_at..][..candidate.key_len as usize];
+        let sequence = |candidate: &Candidate| batches[candidate.batch as usize].at.header.sequence;
+        candidates.sort_unstable_by(|a, b| {
+            let newer = b.version.cmp(&a.version).then(a.damaged.cmp(&b.damaged)).then(sequence(b).cmp(&sequence(a)));
+            key_of(a).cmp(key_of(b)).then(newer)
+        });
+        if canary!("oldest_record_of_a_log_wins") {
+            candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(a.version.cmp(&b.version)));
+        }
+        let mut builder = Builder::new();
+        for group in candidates.chunk_by(|a, b| key_of(a) == key_of(b)) {
+            let Some(top) = group.first() else { continue };
+            let spot = |candidate: &Candidate| Spot::new(candidate.at, candidate.bytes);
+            for other in group.iter().filter(|other| matches!(other.kind, RecordKind::Deleted { .. })) {
+                packed.segments.bury(spot(other));
+            }
+            match top.kind {
+                RecordKind::Deleted { .. } => {
+                    let own = packed.segments.of(spot(top));
+                    let older = |other: &&Candidate| !matches!(other.kind, RecordKind::Deleted { .. });
+                    let mut older = group.iter().filter(older);
+                    if older.any(|other| packed.segments.of(spot(other)) != own)
+                        && !canary!("tombstones_forgotten_at_recovery")
+                    {
+                        packed.segments.unbury(spot(top));
+                        packed.segments.add_live(spot(top), true);
+                    }
+                }
+                RecordKind::Value => {
+                    packed.segments.add_live(spot(top), false);
+                    found.expiring += u64::from(top.expiry != 0);
+                    let place = Place::Record(spot(top)).to_bits();
+                    builder.push(key_of(top), IndexEntry { place, expiry: top.expiry });
+                }
+                RecordKind::Large { run, .. } => {
+                    let end = run.first.checked_add(run.pages);
+                    let fits = run.pages < crate::run::PAGES_MAX && end.is_some_and(|end| end <= self.pages);
+                    if !fits || !found.space.occupy(run, true) {
+                        let expected = "pages of its own for each large value".into();
+                        self.damage(run.first, "large value", expected, format!("{} pages in use", run.pages));
+                        continue;
+                    }
+                    packed.segments.add_live(spot(top), false);
+                    packed.pointers.insert(run.first, spot(top));
+                    found.run_pages += u64::from(run.pages);
+                    found.run_tags.insert(run.first, table::tag(top.version));
+                    found.report.runs += 1;
+                    found.expiring += u64::from(top.expiry != 0);
+                    let place = Place::Run { first: run.first, pages: run.pages }.to_bits();
+                    builder.push(key_of(top), IndexEntry { place, expiry: top.expiry });
+                }
+            }
+        }
+        found.index = DebugTree(builder.finish());
+    }
+
+    /// Segments without live records are free; those without any are ready.
+    fn free_the_rest(&self, packed: &mut Packed, space: &mut Space) {
+        let numbers: Vec<u32> = packed.segments.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            let segment = packed.segments.get(number);
+            if segment.state != State::Sealed || segment.live > 0 {
+                continue;
+            }
+            if segment.end == 0 {
+                packed.segments.set_state(number, State::Ready);
+                packed.segments.ready.push_back(number);
+            } else {
+                packed.segments.set_state(number, State::Free);
+                space.release(self.extent(number));
+            }
+        }
+    }
+}
+
+/// A sum over the batches and runs of the durable state.
+pub(crate) fn packed_digest(packed: &Packed, index: &DebugTree) -> u64 {
+    let mut digest = Digest::default();
+    for (number, segment) in packed.segments.iter().filter(|(_, segment)| segment.end > 0) {
+        if packed.tables.durable(number).kind == SegmentKind::Log {
+            digest.page(number, table::tag(segment.generation) ^ segment.end);
+        }
+    }
+    index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |_, entry| {
+        if let Place::Run { first, .. } = Place::from_bits(entry.place) {
+            digest.run(first);
+        }
+        ControlFlow::Continue(())
+    });
+    digest.sum()
+}

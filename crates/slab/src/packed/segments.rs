@@ -1,0 +1,264 @@
+//! Segments in memory: which are open, how much of each is alive, and which one to clean.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use stratakv_base::limits::PAGE_BYTES;
+
+use super::batch::Stream;
+use super::inline_bytes;
+use super::spot::Spot;
+
+/// A segment that could not be cleaned so often is left alone.
+const FAILURES_MAX: u8 = 4;
+
+/// What becomes of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No log: free, waiting to be, or used by runs.
+    #[default]
+    Free,
+    /// Its new generation is being written.
+    Preparing,
+    /// Empty.
+    Ready,
+    Open,
+    Sealed,
+}
+
+/// One segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Segment {
+    pub(crate) state: State,
+    pub(crate) generation: u64,
+    /// Bytes of records that are alive or being written.
+    pub(crate) live: u32,
+    /// Of them, tombstones.
+    pub(crate) tombstones: u32,
+    /// Pages in use.
+    pub(crate) end: u32,
+    /// Batches being written.
+    pub(crate) in_flight: u32,
+    /// Records being moved away.
+    pub(crate) moving: u32,
+    /// Times it could not be cleaned.
+    pub(crate) failures: u8,
+    /// Not cleaned again before this group is shown.
+    pub(crate) not_before: u64,
+}
+
+/// The segments of a volume.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    pub(crate) pages: u32,
+    all: Vec<Segment>,
+    pub(crate) ready: VecDeque<u32>,
+    pub(crate) preparing: u32,
+    open: [Option<u32>; 2],
+    /// Segments that are not [`State::Free`].
+    used: u32,
+    live: u64,
+    tombstones: u64,
+    /// Tombstones that do not count as live: moved or dropped, and still lying there. By offset.
+    dead_tombstones: BTreeSet<u64>,
+    /// By generation, the segments that are logs on the medium, given back or not.
+    pub(crate) on_medium: BTreeSet<(u64, u32)>,
+}
+
+impl Segments {
+    pub(crate) fn new(pages: u32) -> Segments {
+        Segments {
+            pages,
+            all: Vec::new(),
+            ready: VecDeque::new(),
+            preparing: 0,
+            open: [None; 2],
+            used: 0,
+            live: 0,
+            tombstones: 0,
+            dead_tombstones: BTreeSet::new(),
+            on_medium: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn extend(&mut self, total_pages: u32) {
+        let count = (total_pages / self.pages) as usize;
+        self.all.resize(count.max(self.all.len()), Segment::default());
+    }
+
+    pub(crate) fn footprint_bytes(&self) -> usize {
+        self.all.capacity() * size_of::<Segment>() + (self.on_medium.len() + self.dead_tombstones.len()) * 24
+    }
+
+    pub(crate) fn of(&self, spot: Spot) -> u32 {
+        (spot.at / (u64::from(self.pages) * PAGE_BYTES as u64)) as u32
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Segment {
+        self.all.get(number as usize).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Segment> {
+        self.all.get_mut(number as usize)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        (0u32..).zip(&self.all)
+    }
+
+    /// Generation of the segment that holds a spot.
+    pub(crate) fn generation(&self, spot: Spot) -> u64 {
+        self.get(self.of(spot)).generation
+    }
+
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live
+    }
+
+    pub(crate) fn tombstone_bytes(&self) -> u64 {
+        self.tombstones
+    }
+
+    /// Bytes of a segment.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.pages * PAGE_BYTES as u32
+    }
+
+    /// Bytes of records that a segment takes in any case.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        let bytes = self.bytes() as usize;
+        (bytes - bytes / 64 - inline_bytes(self.pages)) as u64
+    }
+
+    pub(crate) fn set_state(&mut self, number: u32, state: State) {
+        let Some(segment) = self.all.get_mut(number as usize) else { return };
+        self.used += u32::from(state != State::Free);
+        self.used -= u32::from(segment.state != State::Free);
+        self.preparing += u32::from(state == State::Preparing);
+        self.preparing -= u32::from(segment.state == State::Preparing);
+        segment.state = state;
+    }
+
+    /// The open segment of a stream, and its next page.
+    pub(crate) fn open(&self, stream: Stream) -> Option<(u32, u32)> {
+        let number = self.open[stream as usize]?;
+        Some((number, self.get(number).end))
+    }
+
+    /// Makes `number` the open segment of a stream.
+    pub(crate) fn set_open(&mut self, stream: Stream, number: u32) {
+        self.open[stream as usize] = Some(number);
+        self.set_state(number, State::Open);
+    }
+
+    /// Closes the open segment of a stream; its number.
+    pub(crate) fn close(&mut self, stream: Stream) -> Option<u32> {
+        let number = self.open[stream as usize].take()?;
+        self.set_state(number, State::Sealed);
+        Some(number)
+    }
+
+    /// A record of `spot` is laid.
+    pub(crate) fn add_live(&mut self, spot: Spot, tombstone: bool) {
+        let number = self.of(spot);
+        let Some(segment) = self.all.get_mut(number as usize) else { return };
+        segment.live += spot.bytes();
+        self.live += u64::from(spot.bytes());
+        if tombstone {
+            segment.tombstones += spot.bytes();
+            self.tombstones += u64::from(spot.bytes());
+        }
+    }
+
+    /// A record is dead; its segment.
+    pub(crate) fn remove_live(&mut self, spot: Spot, tombstone: bool) -> u32 {
+        let number = self.of(spot);
+        let Some(segment) = self.all.get_mut(number as usize) else { return number };
+        debug_assert!(segment.live >= spot.bytes(), "{spot:?} dies twice in {segment:?}");
+        segment.live -= spot.bytes();
+        self.live -= u64::from(spot.bytes());
+        if tombstone {
+            segment.tombstones -= spot.bytes();
+            self.tombstones -= u64::from(spot.bytes());
+        }
+        number
+    }
+
+    /// The tombstone at `spot` does not count any more, though it lies there still.
+    pub(crate) fn bury(&mut self, spot: Spot) {
+        self.dead_tombstones.insert(spot.at);
+    }
+
+    /// Undoes [`Segments::bury`].
+    pub(crate) fn unbury(&mut self, spot: Spot) {
+        self.dead_tombstones.remove(&spot.at);
+    }
+
+    /// Whether the tombstone at `spot` counts as live. One that recovery was not shown by a lying disk never did.
+    pub(crate) fn counts(&self, spot: Spot) -> bool {
+        !self.dead_tombstones.contains(&spot.at) && self.get(self.of(spot)).tombstones >= spot.bytes()
+    }
+
+    /// A segment is opened: what lay there is gone.
+    pub(crate) fn reset(&mut self, number: u32, generation: u64) {
+        let from = u64::from(number) * u64::from(self.bytes());
+        let mut later = self.dead_tombstones.split_off(&from);
+        let mut rest = later.split_off(&(from + u64::from(self.bytes())));
+        self.dead_tombstones.append(&mut rest);
+        if let Some(segment) = self.all.get_mut(number as usize) {
+            debug_assert_eq!((segment.live, segment.tombstones, segment.in_flight, segment.moving), (0, 0, 0, 0));
+            let state = segment.state;
+            *segment = Segment { state, generation, ..Segment::default() };
+        }
+    }
+
+    /// Whether a segment holds nothing alive and nothing will come.
+    pub(crate) fn is_dead(&self, number: u32) -> bool {
+        let segment = self.get(number);
+        segment.state == State::Sealed && segment.live == 0 && segment.in_flight == 0 && segment.moving == 0
+    }
+
+    /// The lowest generation of a log on the medium, but for `own`.
+    pub(crate) fn oldest_but(&self, own: u32) -> u64 {
+        let others = self.on_medium.iter().find(|(_, number)| *number != own);
+        others.map_or(u64::MAX, |(generation, _)| *generation)
+    }
+
+    /// The table on the medium says from now on that the segment is a log of this generation, or none.
+    pub(crate) fn set_on_medium(&mut self, number: u32, before: Option<u64>, now: Option<u64>) {
+        if let Some(before) = before {
+            self.on_medium.remove(&(before, number));
+        }
+        if let Some(now) = now {
+            self.on_medium.insert((now, number));
+        }
+    }
+
+    fn can_be_cleaned(segment: &Segment, applied: u64) -> bool {
+        segment.state == State::Sealed
+            && segment.in_flight == 0
+            && segment.moving == 0
+            && segment.not_before <= applied
+            && segment.failures < FAILURES_MAX
+    }
+
+    /// The segment that gives most for what it costs, when group `applied` is shown; a fully live one gives nothing.
+    pub(crate) fn emptiest(&self, applied: u64) -> Option<u32> {
+        let most = self.payload_bytes();
+        let gives = |segment: &Segment| Self::can_be_cleaned(segment, applied) && u64::from(segment.live) < most;
+        let worth = self.iter().filter(|(_, segment)| gives(segment));
+        worth.min_by_key(|(_, segment)| (segment.failures, segment.live)).map(|(number, _)| number)
+    }
+
+    /// The oldest sealed segment.
+    pub(crate) fn oldest(&self, applied: u64) -> Option<u32> {
+        let (_, number) = self.on_medium.iter().find(|(generation, number)| {
+            let segment = self.get(*number);
+            segment.generation == *generation && Self::can_be_cleaned(&segment, applied) && segment.failures == 0
+        })?;
+        Some(*number)
+    }
+}

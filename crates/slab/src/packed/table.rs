@@ -1,0 +1,116 @@
+//! The segment table as bytes: what each segment of a group is, and since when. Pure functions.
+
+use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::codec::{Reader, Writer};
+use stratakv_base::limits::PAGE_BYTES;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"SPTB");
+/// Segments of a group.
+pub(crate) const GROUP_SEGMENTS: u32 = 400;
+const ENTRIES_AT: usize = 64;
+
+/// What a segment is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SegmentKind {
+    /// It was never opened.
+    #[default]
+    Blank,
+    /// Batches.
+    Log,
+    /// Large values.
+    Runs,
+}
+
+/// What the table says of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TableEntry {
+    pub(crate) kind: SegmentKind,
+    /// Number of its last opening.
+    pub(crate) generation: u64,
+}
+
+/// One copy of a group's table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// Counts its writes.
+    pub(crate) counter: u64,
+    pub(crate) durable: u64,
+    /// [`GROUP_SEGMENTS`] of them.
+    pub(crate) entries: Vec<TableEntry>,
+}
+
+impl Table {
+    /// Of a group in which nothing was opened.
+    pub(crate) fn blank() -> Table {
+        Table { counter: 0, durable: 0, entries: vec![TableEntry::default(); GROUP_SEGMENTS as usize] }
+    }
+
+    /// Writes it into a page that lies at `place`.
+    pub(crate) fn encode(&self, uuid: &[u8; 16], place: u32, page: &mut [u8]) {
+        page.fill(0);
+        let mut writer = Writer::new(page);
+        writer.u32(MAGIC).u32(0).u64(self.counter).u64(self.durable);
+        let mut writer = Writer::new(&mut page[ENTRIES_AT..]);
+        for entry in &self.entries {
+            let kind = match entry.kind {
+                SegmentKind::Blank => 0,
+                SegmentKind::Log => 1,
+                SegmentKind::Runs => 2,
+            };
+            writer.u64(entry.generation).u8(kind);
+        }
+        let crc = page_crc(uuid, place, page);
+        Writer::new(&mut page[4..8]).u32(crc);
+    }
+
+    /// Reads it; `None` if it does not check.
+    pub(crate) fn decode(uuid: &[u8; 16], place: u32, page: &[u8]) -> Option<Table> {
+        let mut reader = Reader::new(page);
+        let (magic, crc) = (reader.u32().ok()?, reader.u32().ok()?);
+        if page.len() != PAGE_BYTES || magic != MAGIC || crc != page_crc(uuid, place, page) {
+            return None;
+        }
+        let (counter, durable) = (reader.u64().ok()?, reader.u64().ok()?);
+        let mut reader = Reader::new(page.get(ENTRIES_AT..)?);
+        let mut entries = Vec::with_capacity(GROUP_SEGMENTS as usize);
+        for _ in 0..GROUP_SEGMENTS {
+            let generation = reader.u64().ok()?;
+            let kind = match reader.u8().ok()? {
+                0 => SegmentKind::Blank,
+                1 => SegmentKind::Log,
+                2 => SegmentKind::Runs,
+                _ => return None,
+            };
+            entries.push(TableEntry { kind, generation });
+        }
+        Some(Table { counter, durable, entries })
+    }
+}
+
+fn page_crc(uuid: &[u8; 16], place: u32, page: &[u8]) -> u32 {
+    crc32c(crc32c(seed(uuid, u64::from(place), 3), &page[..4]), &page[8..])
+}
+
+const _: () = assert!(ENTRIES_AT + GROUP_SEGMENTS as usize * 9 <= PAGE_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_back_and_every_flipped_bit_is_refused() {
+        let mut table = Table { counter: 3, durable: 99, ..Table::blank() };
+        table.entries[7] = TableEntry { kind: SegmentKind::Log, generation: 1 << 63 };
+        table.entries[399] = TableEntry { kind: SegmentKind::Runs, generation: 5 };
+        let mut page = vec![0; PAGE_BYTES];
+        table.encode(&[7; 16], 2, &mut page);
+        assert_eq!(crc32c(0, &page), 0xC8B9_1DEB, "raise the format when this changes");
+        assert_eq!(Table::decode(&[7; 16], 2, &page), Some(table));
+        assert_eq!(Table::decode(&[7; 16], 3, &page), None, "the other copy");
+        for bit in 0..PAGE_BYTES * 8 {
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Table::decode(&[7; 16], 2, &page), None, "bit {bit}");
+            page[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

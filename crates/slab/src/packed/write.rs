@@ -1,0 +1,200 @@
+//! Writes of users: from an operation to a record that waits to be laid.
+
+use bytes::Bytes;
+use stratakv_base::Level;
+use stratakv_engine::{ChangeKind, Effects, Error, Reply};
+
+use super::batch::{RecordKind, record_bytes};
+use super::lay::Append;
+use super::{HEADROOM_BYTES, inline_bytes};
+use crate::page::Meta;
+use crate::place::Place;
+use crate::run::Shape;
+use crate::slab::Slab;
+use crate::space::Extent;
+use crate::write::{Ack, Change, Changed, Newest, Stop, Wait, Work};
+
+/// Segments that live records leave free at least.
+const KEPT_SEGMENTS: u64 = 5;
+
+/// What a record may use of the last segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    New,
+    /// A delete: it makes room.
+    Delete,
+    /// Set aside for a share of a batch.
+    Reserved,
+}
+
+impl Slab {
+    /// Bytes of records that may be alive, with this claim.
+    pub(crate) fn live_limit_bytes(&self, claim: Claim, taken_segments: u64) -> u64 {
+        let Some(packed) = &self.packed else { return 0 };
+        let limbo = u64::from(self.space.limbo_pages() / packed.segments.pages);
+        let all = u64::from(self.space.whole_segments()) + u64::from(packed.segments.used()) + limbo;
+        let kept = KEPT_SEGMENTS.max(all / 25) - u64::from(claim != Claim::New) + taken_segments;
+        all.saturating_sub(kept) * packed.segments.payload_bytes()
+    }
+
+    /// Whether a record of `bytes` may become alive, besides a run in so many segments.
+    fn packed_has_room(&self, bytes: u64, claim: Claim, taken_segments: u64) -> bool {
+        let Some(packed) = &self.packed else { return false };
+        let alive = packed.segments.live_bytes() + packed.queue_bytes + packed.large.record_bytes();
+        let reserved = if claim == Claim::Reserved { 0 } else { self.batches.reserved_bytes() };
+        alive + reserved + bytes + bytes / 16 <= self.live_limit_bytes(claim, taken_segments)
+    }
+
+    /// Bytes of records and pages of runs that carrying changes out takes, and its mark.
+    pub(crate) fn packed_needs(&self, changes: &[stratakv_engine::Change], mark_bytes: usize) -> (u64, Vec<u32>) {
+        let Some(packed) = &self.packed else { return (0, Vec::new()) };
+        let inline = inline_bytes(packed.segments.pages);
+        let mut bytes = record_bytes(&Meta::default(), 17, mark_bytes);
+        let mut runs = vec![0; changes.len()];
+        for (change, run) in changes.iter().zip(&mut runs) {
+            let key_bytes = change.key.encoded().len();
+            let mut meta = Meta { version: 1, ..Meta::default() };
+            let mut value_bytes = 8;
+            if let ChangeKind::Put { value, flags, expiry } = &change.kind {
+                (meta.flags, meta.expiry, value_bytes) = (*flags, expiry.0, value.len());
+                if record_bytes(&meta, key_bytes, value_bytes) > inline {
+                    *run = Shape::new(key_bytes, value_bytes).pages();
+                    value_bytes = 12;
+                }
+            }
+            bytes += record_bytes(&meta, key_bytes, value_bytes);
+        }
+        (bytes as u64 + bytes as u64 / 16, runs)
+    }
+
+    /// Whether so much can be set aside for a share of a batch.
+    pub(crate) fn packed_can_reserve(&self, bytes: u64, run_pages: u32) -> bool {
+        let Some(packed) = &self.packed else { return false };
+        let taken = if run_pages > 0 { u64::from(run_pages.div_ceil(packed.segments.pages)) + 1 } else { 0 };
+        self.packed_has_room(bytes, Claim::New, taken)
+    }
+
+    /// Whether the volume should grow before more is moved.
+    pub(crate) fn packed_wants_growth(&self) -> bool {
+        let Some(packed) = &self.packed else { return false };
+        let alive = packed.segments.live_bytes() + packed.queue_bytes;
+        let few = self.space.whole_segments() + packed.segments.used() < 12;
+        few || alive > self.live_limit_bytes(Claim::New, 0) / 4 * 3
+    }
+
+    /// A record that no segment could take.
+    fn check_record(&self, bytes: usize) -> Result<(), Error> {
+        let segment = self.packed.as_ref().map_or(0, |packed| packed.segments.bytes() as usize);
+        if bytes + HEADROOM_BYTES > segment {
+            return Err(Error::Full("its capacity is too small for a key of this length"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn packed_put(
+        &mut self,
+        work: &mut Work,
+        newest: &Newest,
+        mut meta: Meta,
+        value: &Bytes,
+        reply: &dyn Fn(u64) -> Reply,
+        effects: &mut Effects,
+    ) -> Result<(), Stop> {
+        let Some(packed) = &self.packed else { return Err(Wait::Drain.into()) };
+        let (pages, key_bytes) = (packed.segments.pages, work.key.encoded().len());
+        let bytes = record_bytes(&meta, key_bytes, value.len());
+        let claim = if work.has_reserve() { Claim::Reserved } else { Claim::New };
+        if matches!(newest.place, Some(Place::Run { .. })) && newest.pending {
+            // Its record is laid when the run is durable: in which order is not known before.
+            return Err(Wait::Drain.into());
+        }
+        if newest.place.is_none() && !work.has_reserve() {
+            self.check_memory()?;
+        }
+        if bytes > inline_bytes(pages) {
+            return self.packed_put_large(work, newest, meta, value, reply, effects);
+        }
+        if !self.packed_has_room(bytes as u64, claim, 0) {
+            return Err(self.no_room(4 * pages, effects));
+        }
+        meta.version = work.version.unwrap_or_else(|| self.next_number());
+        let reply = reply(meta.version);
+        self.append(work, RecordKind::Value, meta, value.clone(), reply);
+        Ok(())
+    }
+
+    fn packed_put_large(
+        &mut self,
+        work: &mut Work,
+        newest: &Newest,
+        meta: Meta,
+        value: &Bytes,
+        reply: &dyn Fn(u64) -> Reply,
+        effects: &mut Effects,
+    ) -> Result<(), Stop> {
+        if newest.pending {
+            return Err(Wait::Drain.into());
+        }
+        let Some(packed) = &self.packed else { return Err(Wait::Drain.into()) };
+        let (segment_pages, key_bytes) = (packed.segments.pages, work.key.encoded().len());
+        let bytes = record_bytes(&meta, key_bytes, 12);
+        self.check_record(bytes)?;
+        let pages = Shape::new(key_bytes, value.len()).pages();
+        // Some of them may be holes between other runs, but that is not known before.
+        let taken = u64::from(pages.div_ceil(segment_pages)) + 1;
+        // Set aside already, if it has an extent.
+        if work.extent.is_none() && !self.packed_has_room(bytes as u64, Claim::New, taken) {
+            return Err(self.no_room(pages + 4 * segment_pages, effects));
+        }
+        self.start_run(work, meta, value.clone(), reply, effects)
+    }
+
+    pub(crate) fn packed_delete(&mut self, work: &Work, newest: &Newest, effects: &mut Effects) -> Result<(), Stop> {
+        if matches!(newest.place, Some(Place::Run { .. })) && newest.pending {
+            return Err(Wait::Drain.into());
+        }
+        let meta = Meta::default();
+        let bytes = record_bytes(&meta, work.key.encoded().len(), 8);
+        self.check_record(bytes)?;
+        let claim = if work.has_reserve() { Claim::Reserved } else { Claim::Delete };
+        if !self.packed_has_room(bytes as u64, claim, 0) {
+            return Err(self.no_room(1, effects));
+        }
+        let version = self.next_number();
+        let meta = Meta { version, ..meta };
+        let reply = Reply::Done { version, existed: newest.exists };
+        self.append(work, RecordKind::Deleted { laid: 0 }, meta, Bytes::new(), reply);
+        Ok(())
+    }
+
+    /// Queues a record of a user's write.
+    fn append(&mut self, work: &Work, kind: RecordKind, meta: Meta, value: Bytes, reply: Reply) {
+        let deleted = matches!(kind, RecordKind::Deleted { .. });
+        let change = Change {
+            key: work.key.clone(),
+            place: Place::NOWHERE,
+            expiry: meta.expiry,
+            kind: if deleted { Changed::Delete } else { Changed::Put },
+            ack: Some(Ack { origin: work.origin, reply }),
+        };
+        let pending = self.pending.entry(work.key.clone()).or_default();
+        pending.outstanding += 1;
+        pending.place = (!deleted).then_some(Place::NOWHERE);
+        pending.expiry = meta.expiry;
+        pending.newest = (!deleted).then(|| (meta, value.clone()));
+        self.queue_append(Append { kind, meta, value, change, level: work.level });
+    }
+
+    /// A run and its head are durable: its record is laid.
+    pub(crate) fn append_large(&mut self, change: Change, meta: Meta, value_bytes: u32, level: Level) {
+        let Place::Run { first, pages } = change.place else { return };
+        let kind = RecordKind::Large { run: Extent { first, pages }, value_bytes };
+        self.queue_append(Append { kind, meta, value: Bytes::new(), change, level });
+    }
+
+    fn queue_append(&mut self, append: Append) {
+        let Some(packed) = &mut self.packed else { return };
+        packed.queue_bytes += append.bytes() as u64;
+        packed.queue.push_back(append);
+    }
+}

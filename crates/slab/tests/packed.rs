@@ -1,0 +1,105 @@
+//! Placement `packed`, step by step.
+
+#[expect(dead_code, reason = "each test binary uses its part of the harness")]
+mod harness;
+
+use harness::*;
+use stratakv_base::Level;
+use stratakv_engine::{Reply, Shard};
+use stratakv_slab::Placement;
+
+const MEMORY: u64 = 8 << 20;
+
+fn create(seed: u64, capacity_bytes: Option<u64>) -> Machine {
+    Machine::create_as(Placement::Packed, seed, 1 << 30, MEMORY, capacity_bytes)
+}
+
+fn statistic(machine: &Machine, name: &str) -> u64 {
+    let mut all = Vec::new();
+    machine.slab.statistics(&mut all);
+    all.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
+}
+
+fn sound(machine: &Machine) {
+    let report = machine.slab.check();
+    assert!(report.is_sound(), "{report:#?}");
+}
+
+#[test]
+fn values_of_every_size_survive_overwriting_closing_and_reopening() {
+    let mut machine = create(1, None);
+    let sizes = [0, 1, 30, 100, 500, 1000, 2000, 3900, 4000, 4096, 5000, 16_300, 20_000, 65_536, 200_000, 1 << 20];
+    for round in 0..3usize {
+        for (number, size) in sizes.iter().enumerate() {
+            let size = sizes[(number + round) % sizes.len()].max(*size / 2);
+            let reply = machine.put(format!("key{number}").as_bytes(), &vec![number as u8; size]);
+            assert!(matches!(reply, Reply::Done { existed, .. } if existed == (round > 0)), "{reply:?}");
+        }
+        for (number, size) in sizes.iter().enumerate() {
+            let size = sizes[(number + round) % sizes.len()].max(*size / 2);
+            let value = machine.get(format!("key{number}").as_bytes()).unwrap().unwrap();
+            assert!(value == vec![number as u8; size], "key{number} of {size} bytes, round {round}");
+        }
+        machine.settle();
+        sound(&machine);
+        machine.close();
+        machine.recover(MEMORY, None).unwrap();
+        assert!(machine.slab.recovery().clean);
+        assert!(machine.slab.recovery().corrupt.is_empty(), "{:?}", machine.slab.recovery());
+        assert_eq!(machine.slab.recovery().records, sizes.len() as u64);
+        sound(&machine);
+    }
+    for number in 0..sizes.len() {
+        assert!(matches!(machine.delete(format!("key{number}").as_bytes()), Reply::Done { existed: true, .. }));
+        assert_eq!(machine.get(format!("key{number}").as_bytes()), Ok(None));
+    }
+    machine.settle();
+    sound(&machine);
+    assert_eq!(machine.slab.check().records, 0);
+    machine.close();
+    machine.recover(MEMORY, None).unwrap();
+    for number in 0..sizes.len() {
+        assert_eq!(machine.get(format!("key{number}").as_bytes()), Ok(None));
+    }
+}
+
+/// Ten times the volume is written into one that is three quarters full: the space comes back, and nothing is lost.
+#[test]
+fn overwriting_for_ever_needs_no_more_space() {
+    let capacity = 8 << 20;
+    let mut machine = create(2, Some(capacity));
+    let keys = 4000u64;
+    let value = |key: u64, round: u64| vec![(key * 31 + round) as u8; 1000 + (key % 700) as usize];
+    let mut rounds = vec![0u64; keys as usize];
+    let mut waiting = Vec::new();
+    for step in 0..60_000u64 {
+        let key = if step < keys { step } else { machine.random.below(keys) };
+        rounds[key as usize] = step;
+        let operation =
+            put_operation(format!("k{key}").as_bytes(), &value(key, step), Default::default(), Level::PowerLoss);
+        waiting.push(machine.submit(operation));
+        if waiting.len() == 32 {
+            for number in waiting.drain(..) {
+                let reply = machine.wait(number);
+                assert!(matches!(reply, Reply::Done { .. }), "step {step}: {reply:?}");
+            }
+        }
+    }
+    machine.settle();
+    sound(&machine);
+    assert!(statistic(&machine, "segments_cleaned") > 100);
+    let amplification = statistic(&machine, "write_amplification_percent");
+    println!("write amplification {amplification} %");
+    assert!(amplification < 600, "{amplification} %");
+    for reopened in [false, true] {
+        if reopened {
+            machine.disk.lose_all_unflushed();
+            machine.recover(MEMORY, Some(capacity)).unwrap();
+            sound(&machine);
+        }
+        for key in 0..keys {
+            let found = machine.get(format!("k{key}").as_bytes()).unwrap().unwrap();
+            assert!(found == value(key, rounds[key as usize]), "k{key}");
+        }
+    }
+}
