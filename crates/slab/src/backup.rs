@@ -7,7 +7,7 @@
 
 use std::ops::Bound;
 
-use foldhash::{HashSet, HashSetExt};
+use foldhash::{HashMap, HashSet, HashSetExt};
 use stratakv_base::{CollectionId, Key, canary};
 use stratakv_engine::{Capability, Effects, Error, Item, PageRequest, Record, Reply, Token};
 
@@ -25,8 +25,8 @@ pub(crate) struct Backup {
     id: u64,
     /// Versions up to this one are in it.
     cut: u64,
-    /// Keys of writes up to the cut that are not durable yet.
-    under_way: Vec<Key>,
+    /// Writes up to the cut that are not shown yet, by key: nothing is handed out before, for a crash may take them back.
+    under_way: HashMap<Key, u32>,
     /// Keys from here on are not read yet.
     from: Bound<Key>,
     /// Beyond `from`, and done with: copied, or newer than the cut.
@@ -49,7 +49,7 @@ impl Slab {
         self.backup = Some(Backup {
             id,
             cut: self.counter,
-            under_way: under_way.map(|(key, _)| key.clone()).collect(),
+            under_way: under_way.map(|(key, pending)| (key.clone(), pending.outstanding)).collect(),
             from: Bound::Unbounded,
             ahead: HashSet::new(),
             copied: Vec::new(),
@@ -84,10 +84,6 @@ impl Slab {
             }
             return;
         }
-        let (pending, ahead) = (&self.pending, &backup.ahead);
-        backup
-            .under_way
-            .retain(|key| !ahead.contains(key) && pending.get(key).is_some_and(|pending| pending.outstanding > 0));
         if !backup.under_way.is_empty() || backup.is_walking {
             return;
         }
@@ -103,6 +99,17 @@ impl Slab {
                 at: None,
             };
             self.scan_for_backup(token, request, effects);
+        }
+    }
+
+    /// A write of a key is shown, or failed.
+    pub(crate) fn backup_saw_end(&mut self, key: &Key) {
+        let Some(backup) = self.backup.as_mut().filter(|backup| !backup.under_way.is_empty()) else { return };
+        if let Some(left) = backup.under_way.get_mut(key) {
+            *left -= 1;
+            if *left == 0 {
+                backup.under_way.remove(key);
+            }
         }
     }
 

@@ -453,6 +453,7 @@ impl Slab {
         if let Some(ack) = change.ack {
             self.answer(ack.origin, ack.reply, effects);
         }
+        self.backup_saw_end(&key);
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.outstanding -= 1;
             if pending.outstanding == 0 && matches!(pending.wait, None | Some(crate::write::Wait::Drain)) {

@@ -425,7 +425,7 @@ impl Slab {
         if self.packed.is_some() {
             return self.packed_current(work, place, newest);
         }
-        let whole = matches!(work.kind, Kind::Update(_) | Kind::Load) || self.backup_wants(&work.key);
+        let whole = self.wants_whole(work);
         match place {
             Place::Record(_) => Err(Wait::Drain.into()),
             Place::Run { .. } if newest.pending => Err(Wait::Drain.into()),
@@ -451,6 +451,11 @@ impl Slab {
                 }
             }
         }
+    }
+
+    /// Whether a write needs the value too, not only what is known of it.
+    pub(crate) fn wants_whole(&self, work: &Work) -> bool {
+        matches!(work.kind, Kind::Update(_) | Kind::Load) || self.backup_wants(&work.key)
     }
 
     /// The newest image of a page, if it is in memory.

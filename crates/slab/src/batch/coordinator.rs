@@ -93,10 +93,6 @@ impl Slab {
         if level == Level::Memory {
             return Some(Error::Unsupported(Capability::Level));
         }
-        // What its shares set aside is pages, of which `packed` has none.
-        if self.packed.is_some() {
-            return Some(Error::Unsupported(Capability::Batch));
-        }
         if self.config.read_only {
             return Some(Error::WrongVolume(
                 "the store is open for reading only: open it for writing to change it".into(),

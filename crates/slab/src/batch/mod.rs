@@ -123,6 +123,8 @@ pub(crate) struct Batches {
     stuck: HashMap<Key, Error>,
     /// Pages set aside for shares.
     reserved_pages: u32,
+    /// Bytes of records set aside for shares (placement `packed`).
+    reserved_bytes: u64,
     done: u64,
     /// Shard 0: backups that are being begun.
     cuts: VecDeque<cut::Cuts>,
@@ -143,6 +145,7 @@ impl Batches {
             prepared: HashMap::new(),
             stuck: HashMap::new(),
             reserved_pages: 0,
+            reserved_bytes: 0,
             done: 0,
             cuts: VecDeque::new(),
             cut_wanted: None,
@@ -151,6 +154,10 @@ impl Batches {
 
     pub(crate) fn reserved_pages(&self) -> u32 {
         self.reserved_pages
+    }
+
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes
     }
 
     /// Whether something waits for the next turn.

@@ -276,6 +276,7 @@ impl Slab {
             self.run_tags.remove(&first);
             self.space.release(crate::space::Extent { first, pages });
         }
+        self.backup_saw_end(&key);
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.outstanding -= 1;
             // What is in flight of the key is older than this: nothing may build on it before it is shown.

@@ -1,4 +1,4 @@
-//! Backups: each shard's piece of one must be what the shard held at one moment while the backup was begun.
+//! Backups: every key in one must be as a read would have found it while the backup was made. (That each shard's part is a cut, tests on real threads see.)
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,29 @@ use super::client::owned;
 /// A backup that is being made.
 pub(super) struct Backing {
     invoked: u64,
-    /// When the cuts were made, and which backup it is.
-    begun: Option<(u64, u64)>,
+    /// Which backup it is, once the cuts are made.
+    cursor: Option<u64>,
     shard: u32,
     records: BTreeMap<Key, EngineRecord>,
 }
 
 impl Backing {
     pub(super) fn begun(invoked: u64) -> Backing {
-        Backing { invoked, begun: None, shard: 0, records: BTreeMap::new() }
+        Backing { invoked, cursor: None, shard: 0, records: BTreeMap::new() }
     }
 }
 
 impl Run {
-    /// What to ask for next. At the end every key becomes a read that was made while the cuts were.
+    /// What to ask for next. At the end every key becomes a read that was made meanwhile: writes that were under way at the cut are in it, and shown a
+    /// little later.
     pub(super) fn backup_answered(&mut self, reply: Reply) -> Result<Option<Operation>, String> {
         self.statistics.answered += 1;
         self.in_doubt -= 1;
         let now = self.tick();
         let Some(backing) = &mut self.backup else { return Ok(None) };
         let next = match owned(reply) {
-            Reply::Number { number, .. } if backing.begun.is_none() => {
-                backing.begun = Some((now, number));
+            Reply::Number { number, .. } if backing.cursor.is_none() => {
+                backing.cursor = Some(number);
                 true
             }
             Reply::Page { items, next } => {
@@ -53,17 +54,17 @@ impl Run {
             }
             other => return Err(format!("a backup was answered {other:?}")),
         };
-        match (next, backing.begun) {
-            (true, Some((_, cursor))) => Ok(Some(Operation::Backup { cursor, shard: backing.shard })),
+        match (next, backing.cursor) {
+            (true, Some(cursor)) => Ok(Some(Operation::Backup { cursor, shard: backing.shard })),
             _ => {
-                self.backup_ended();
+                self.backup_ended(now);
                 Ok(None)
             }
         }
     }
 
-    fn backup_ended(&mut self) {
-        let Some(Backing { invoked, begun: Some((returned, _)), mut records, .. }) = self.backup.take() else { return };
+    fn backup_ended(&mut self, returned: u64) {
+        let Some(Backing { invoked, cursor: Some(_), mut records, .. }) = self.backup.take() else { return };
         self.statistics.backups += 1;
         for key in self.requests.keys().to_vec() {
             let reply = Some(Reply::Record(records.remove(&key)));
