@@ -224,7 +224,7 @@ impl Slab {
                 scan.done += 1;
                 if scan.bytes >= scan.request.bytes_max as usize && scan.done < scan.items.len() {
                     scan.items.truncate(scan.done);
-                    scan.more = true;
+                    scan.more = !canary!("scan_ends_at_its_bytes");
                 }
                 if scan.done == scan.items.len() {
                     break;

@@ -581,7 +581,7 @@ impl Shard for Slab {
         add("batches_under_way", self.batches.under_way());
         add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
         if let Some(packed) = &self.packed {
-            Self::packed_statistics(packed, counters.write_bytes, out);
+            Self::packed_statistics(packed, out);
         }
     }
 }

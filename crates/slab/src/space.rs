@@ -276,6 +276,11 @@ impl Space {
         self.pinned > 0
     }
 
+    /// The oldest group something waits for.
+    pub(crate) fn limbo_begins(&self) -> Option<u64> {
+        self.limbo.iter().map(|(group, _)| *group).min()
+    }
+
     /// The newest group something waits for.
     pub(crate) fn limbo_waits_for(&self) -> Option<u64> {
         self.limbo.iter().map(|(group, _)| *group).max()

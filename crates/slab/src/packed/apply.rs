@@ -83,7 +83,7 @@ impl Slab {
             Moving::Large(first) => packed.pointers.get(&first) == Some(&from),
             Moving::Value => self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == from_bits),
         };
-        if !still && !canary!("move_shown_over_a_newer_write") {
+        if !still && !canary!("moved_while_a_write_is_under_way") {
             // It was replaced meanwhile: the original is dead already, now the copy is.
             let number = packed.segments.remove_live(to, false);
             self.give_back_if_dead(number, group);
