@@ -474,3 +474,29 @@ fn ranges_are_deleted_and_records_updated() {
     assert_eq!(code(&run(&data, &["del"])), 2, "never everything for want of an argument");
     assert_eq!(code(&run(&data, &["del", "k", "--prefix", "a"])), 2);
 }
+
+#[test]
+fn a_backup_is_restored_to_other_disks() {
+    let (directory, data) = directory();
+    put(&data, &["k", "plain"]);
+    put(&data, &["k", "user", "--collection", "users"]);
+    let backup = directory.path().join("backup");
+    let backup = backup.to_str().unwrap();
+    assert!(String::from_utf8(ok(&data, &["backup", backup, "--json"])).unwrap().contains("\"records\":"));
+    assert_eq!(code(&run(&data, &["backup", backup])), 2, "it is not empty any more");
+    let (a, b) = (directory.path().join("a"), directory.path().join("b"));
+    let spread = ["--data", a.to_str().unwrap(), "--data", b.to_str().unwrap()];
+    ok(&data, &[&["restore", backup, "--shards", "3"][..], &spread].concat());
+    assert!(b.join("part.toml").exists() && b.join("shard-001.vol").exists());
+    assert_eq!(ok(&a, &["dump"]), ok(&data, &["dump"]));
+    assert_eq!(ok(&data, &[&["get", "k", "--collection", "users"][..], &spread].concat()), b"user");
+    ok(&a, &["check"]);
+    let stats: serde_json::Value = serde_json::from_slice(&ok(&a, &["stats", "--shards", "--json"])).unwrap();
+    assert_eq!(stats["by_shard"].as_array().map(Vec::len), Some(3));
+    std::fs::rename(&b, directory.path().join("elsewhere")).unwrap();
+    let missing = run(&a, &["get", "k"]);
+    assert_eq!(code(&missing), 3);
+    assert!(stderr(&missing).contains(b.to_str().unwrap()), "{}", stderr(&missing));
+    let again = run(&a, &["restore", backup]);
+    assert_eq!(code(&again), 2, "{}", stderr(&again));
+}

@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use stratakv::{CollectionId, ErrorKind, Expiry, Key, Level, Options, PutOptions, Store, WriteBatch, restore};
+use stratakv::{
+    CollectionId, ErrorKind, Expiry, Key, Level, Options, Placement, PutOptions, Store, WriteBatch, restore,
+};
 use stratakv_integration::place;
 
 fn options() -> Options {
@@ -51,8 +53,17 @@ fn everything_comes_back_in_its_collection() {
 /// Each shard's part is what it held at one moment, and batches are whole.
 #[test]
 fn a_backup_under_load_is_a_cut() {
+    is_a_cut(Placement::InPlace);
+}
+
+#[test]
+fn a_backup_under_load_is_a_cut_of_segments_too() {
+    is_a_cut(Placement::Packed);
+}
+
+fn is_a_cut(placement: Placement) {
     let place = place::directory();
-    let store = options().open(place.path().join("data")).expect("created");
+    let store = options().placement(placement).open(place.path().join("data")).expect("created");
     for key in 0..2000u32 {
         store.put(format!("old-{key}").as_bytes(), &[1; 300]).expect("a put");
     }
