@@ -81,3 +81,15 @@ fn what_was_not_loaded_is_not_measured() {
     assert!(told.contains("is not there") && data.exists(), "{told}");
     assert_eq!(ycsb(&data, &["--records", "100", "--workload", "c", "--no-load"]).0, 0, "a store that bench made");
 }
+
+#[test]
+fn hits_are_not_sold_as_misses() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("bench");
+    let arguments = ["bench", "paths", "--data", data.to_str().unwrap(), "--records", "1000", "--count", "500"];
+    let output = run(&[&arguments[..], &["--durability", "process_crash"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let miss = text.lines().find(|line| line.starts_with("blocking miss")).unwrap_or_else(|| panic!("{output:?}"));
+    assert!(miss.contains("the cache holds the rest"), "{text}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--memory"), "{output:?}");
+}
