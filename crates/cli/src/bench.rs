@@ -195,13 +195,18 @@ fn run_paths(paths: &Paths, output: &mut Output) -> Result<(), Failure> {
     for report in &reports {
         let PathReport { path, count, page_reads, latency_us_p50, latency_us_p99 } = report;
         match report.missed_the_point() {
-            true => writeln!(output, "{path:<16}{count:>10}  {page_reads} of them read the device: the cache holds the rest"),
+            true => writeln!(
+                output,
+                "{path:<16}{count:>10}  {page_reads} of them read the device: the cache holds the rest"
+            ),
             false => writeln!(output, "{path:<16}{count:>10}{latency_us_p50:>14.2}{latency_us_p99:>14.2}"),
         }
         .map_err(Failure::output)?;
     }
     if reports.iter().any(PathReport::missed_the_point) {
-        eprintln!("stratakv: to measure misses, make the cache far smaller than the data: lower --memory, or raise --records");
+        eprintln!(
+            "stratakv: to measure misses, make the cache far smaller than the data: lower --memory, or raise --records"
+        );
     }
     stand.close()?;
     subject.write_json(&reports)

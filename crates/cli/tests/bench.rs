@@ -12,8 +12,7 @@ fn run(arguments: &[&str]) -> Output {
 /// `bench ycsb` in `data`, for a second.
 fn ycsb(data: &Path, arguments: &[&str]) -> (i32, String, String) {
     let data = data.to_str().unwrap();
-    let common =
-        ["bench", "ycsb", "--data", data, "--seconds", "1", "--warm-up", "0", "--durability", "process_crash"];
+    let common = ["bench", "ycsb", "--data", data, "--seconds", "1", "--warm-up", "0", "--durability", "process_crash"];
     let output = run(&[&common, arguments].concat());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))

@@ -511,7 +511,8 @@ fn the_line_that_could_not_be_written_is_named() {
     let there = |number: usize| code(&run(&data, &["get", "--collection", &collection(number), &key(number)]));
     assert_eq!(there(number), 3, "line {number} was refused");
     let lines = ok(&data, &["scan", "--keys-only", "--collection", &collection(number - 1)]);
-    let written: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').map(|line| line.get(..4).unwrap_or_default()).collect();
+    let written: Vec<&[u8]> =
+        lines.split(|byte| *byte == b'\n').map(|line| line.get(..4).unwrap_or_default()).collect();
     let before = (1..number).filter(|line| line % 3 == (number - 1) % 3);
     for line in before {
         assert!(written.contains(&format!("{line:04}").as_bytes()), "line {line} of {number} is not written");

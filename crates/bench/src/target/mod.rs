@@ -23,7 +23,9 @@ pub enum BenchError {
     #[error("{0}")]
     Wrong(String),
     /// What should be measured is not there.
-    #[error("record {record} of {records} is not there: load them first, without --no-load (--keep leaves them for later runs)")]
+    #[error(
+        "record {record} of {records} is not there: load them first, without --no-load (--keep leaves them for later runs)"
+    )]
     NotLoaded {
         /// Which.
         record: u64,

@@ -8,7 +8,8 @@ use crate::failure::{Exit, Failure};
 
 /// A file beside a store that says that a benchmark made it, so that another may write into it.
 const MARK: &str = "made-by-bench";
-const MARK_TEXT: &str = "`stratakv bench` made this store. It writes into it without asking, and overwrites what is there.\n";
+const MARK_TEXT: &str =
+    "`stratakv bench` made this store. It writes into it without asking, and overwrites what is there.\n";
 
 /// A directory that this run may write into. What this run has made is removed when it is dropped, however the run ends.
 pub(super) struct Ground {
