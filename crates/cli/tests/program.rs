@@ -475,11 +475,24 @@ fn ranges_are_deleted_and_records_updated() {
     assert_eq!(code(&run(&data, &["del", "k", "--prefix", "a"])), 2);
 }
 
+/// A `serve` that should end by itself; killed as soon as it serves.
+fn refused_to_serve(data: &Path, arguments: &[&str]) -> Output {
+    let all = [&["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash"][..], arguments].concat();
+    let mut child = command(data, &all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let served = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap() > 0;
+    if served {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(!served, "{arguments:?} are taken: {output:?}");
+    output
+}
+
 #[test]
 fn memory_on_which_nothing_can_live_is_refused() {
     let (_directory, data) = directory();
     for memory in ["0", "1K", "1M"] {
-        let output = run(&data, &["serve", "--memcache", "127.0.0.1:0", "--shards", "2", "--memory", memory]);
+        let output = refused_to_serve(&data, &["--shards", "2", "--memory", memory]);
         assert_eq!(code(&output), 2, "--memory {memory}: {}", stderr(&output));
         assert!(stderr(&output).contains("at least"), "{}", stderr(&output));
     }
@@ -526,7 +539,7 @@ fn an_option_that_is_fixed_at_creation_is_not_passed_over() {
     let report: serde_json::Value = serde_json::from_slice(&ok(&data, &["check", "--json"])).unwrap();
     let shards = report["shards"].as_u64().unwrap();
     for other in [["--shards", &(shards + 1).to_string()], ["--placement", "packed"]] {
-        let refused = run(&data, &[&["serve", "--memcache", "127.0.0.1:0"][..], &other].concat());
+        let refused = refused_to_serve(&data, &other);
         assert_eq!(code(&refused), 2, "{}", stderr(&refused));
         assert!(stderr(&refused).contains(other[0]) && stderr(&refused).contains("fixed"), "{}", stderr(&refused));
     }
