@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "diagnostics of a program go to stderr")]
 
+mod backup;
 mod bench;
 mod check;
 mod collections;
@@ -17,6 +18,7 @@ mod load;
 mod opening;
 mod progress;
 mod put;
+mod restore;
 mod scan;
 mod serve;
 mod stats;
@@ -73,6 +75,8 @@ enum Command {
     Dump(dump::Arguments),
     Stats(stats::Arguments),
     Check(check::Arguments),
+    Backup(backup::Arguments),
+    Restore(restore::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
@@ -90,6 +94,8 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Load(arguments) => load::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
+        Command::Backup(arguments) => backup::run(&arguments, output),
+        Command::Restore(arguments) => restore::run(&arguments),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),

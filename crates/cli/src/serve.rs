@@ -11,8 +11,8 @@ use std::time::Instant;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
-use stratakv::Store;
 use stratakv::limits::VALUE_BYTES_MAX;
+use stratakv::{Store, StoreEvent};
 use stratakv_base::quantity::parse_bytes;
 use stratakv_server::{Server, ServerOptions};
 
@@ -100,6 +100,7 @@ impl Arguments {
         if let Some(capacity) = self.capacity {
             options = options.capacity_bytes(capacity);
         }
+        options = options.on_event(Arc::new(tell));
         Ok(options.open(self.open.data.first())?)
     }
 }
@@ -119,6 +120,14 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     ended?;
     eprintln!("stratakv: closed in order");
     Ok(())
+}
+
+/// What an operator wants to see in the log. Damage and failures are told by the engine itself, with more detail.
+fn tell(event: &StoreEvent) {
+    match event {
+        StoreEvent::Full { .. } | StoreEvent::Room { .. } | StoreEvent::CannotGrow { .. } => tracing::warn!("{event}"),
+        other => tracing::info!("{other}"),
+    }
 }
 
 /// Recovery may take minutes: a port that is taken should be told before, not after it.

@@ -159,10 +159,14 @@ pub enum Operation {
     },
     /// Opens or closes a snapshot.
     Snapshot(SnapshotOp),
-    /// The next piece of a backup.
+    /// A backup of the whole store: begun at shard 0, then fetched from each shard, piece by piece. It is a cut: all writes of a shard up to one version, batches
+    /// whole.
     Backup {
-        /// Where the last piece ended; 0 at the start.
+        /// 0 begins one, replied as `Number(cursor)`: the cuts are made. With that cursor, every shard gives its next piece, a `Page` of records in no
+        /// order; `next` tells whether there are more.
         cursor: u64,
+        /// Whose piece; 0 to begin.
+        shard: u32,
     },
     /// Makes every acknowledged write durable at power loss, whatever its level was.
     Sync,

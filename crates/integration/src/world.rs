@@ -38,6 +38,8 @@ pub struct Statistics {
     pub answered: u64,
     /// Runs whose history was too hard to judge.
     pub undecided: u64,
+    /// Backups made and judged (store only).
+    pub backups: u64,
     /// Connections (server only).
     pub connections: u64,
     /// A checksum over everything that was answered, to compare runs by.
@@ -55,6 +57,7 @@ impl Statistics {
         self.asked += other.asked;
         self.answered += other.answered;
         self.undecided += other.undecided;
+        self.backups += other.backups;
         self.connections += other.connections;
         self.note(&other.digest.to_le_bytes());
     }

@@ -209,6 +209,8 @@ impl Generator {
         // Mostly small values: a crash costs what it reads.
         let value_bytes_max = match random.below(16) {
             0 if setup.disk_bytes > 1 << 20 => 150_000,
+            // Over one slice, so that a value is written in several steps.
+            0 => 80_000,
             1 => 30_000,
             2..=6 => 9_000,
             7..=10 => 1_500,
@@ -228,9 +230,9 @@ impl Generator {
         let keys = if restless { 2 + random.below(4) as u16 } else { setup.keys };
         let setup = Setup { keys, ..setup };
         let setup = if keys <= 8 && random.below(2) == 0 { small(setup) } else { setup };
-        let lengths = [30, 700, 1900, 3500, 4500, 6000];
+        let lengths = [30, 700, 1900, 3500, 4500, 6000, 9000, 20_000];
         let usual_bytes = match random.below(4) {
-            0..=2 if restless => Some([(); 2].map(|()| lengths[random.below(6) as usize])),
+            0..=2 if restless => Some([(); 2].map(|()| lengths[random.below(8) as usize])),
             0 => Some([(); 2].map(|()| lengths[random.below(6) as usize])),
             _ => None,
         };

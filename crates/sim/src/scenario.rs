@@ -322,7 +322,7 @@ impl<'e, E: Engine> World<'e, E> {
         let first = page as usize * PAGE_BYTES;
         let page = self.machine.disk.bytes().get(first..first + PAGE_BYTES).unwrap_or_default();
         let filled: Vec<usize> = (0..page.len()).filter(|at| page[*at] != 0).collect();
-        let at = match random.below(3) {
+        let at = match random.below(6) {
             0 => random.below(PAGE_BYTES as u64) as usize,
             1 => random.below(96) as usize,
             _ => filled.get(random.below(1 + filled.len() as u64) as usize).copied().unwrap_or_default(),

@@ -61,6 +61,7 @@ impl Slab {
             scans: Default::default(),
             ranges: Default::default(),
             batches,
+            backup: None,
             growth: Default::default(),
             stale: found.stale,
             stale_queue: found.stale_queue,

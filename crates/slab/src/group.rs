@@ -261,7 +261,7 @@ impl Slab {
             *level = (*level).max(run.level);
             let sequence = self.next_number();
             let first = run.first;
-            batch.has_body |= run.has_body();
+            batch.has_body |= run.has_body() && !canary!("head_written_through_before_its_body");
             let (parts, change) = run.seal(&self.config.uuid, (sequence, self.groups.durable_sequence));
             batch.alone(first, parts);
             members.push(Member::Run { change });
@@ -453,6 +453,7 @@ impl Slab {
         if let Some(ack) = change.ack {
             self.answer(ack.origin, ack.reply, effects);
         }
+        self.backup_saw_end(&key);
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.outstanding -= 1;
             if pending.outstanding == 0 && matches!(pending.wait, None | Some(crate::write::Wait::Drain)) {
@@ -472,6 +473,7 @@ impl Slab {
         if let Place::Run { first, pages } = place {
             self.run_pages -= u64::from(pages);
             self.run_tags.remove(&first);
+            let group = if canary!("run_freed_before_it_is_cleared") { 0 } else { group };
             self.space.release_after(group, Extent { first, pages });
         }
     }

@@ -129,7 +129,7 @@ impl Slab {
     /// Starts growth when space runs low.
     pub(crate) fn grow(&mut self, effects: &mut Effects) {
         let total = self.space.total();
-        let low = (total / 8).clamp(MIB_PAGES / 2, 32 * MIB_PAGES);
+        let low = (total / 8).clamp((total / 4).min(MIB_PAGES / 2), 32 * MIB_PAGES);
         // A closing shard grows only for writes it has accepted.
         let short = if self.packed.is_some() { self.packed_wants_growth() } else { self.space.free_pages() < low };
         let ahead = short && self.closing == Closing::Open;
@@ -194,6 +194,9 @@ impl Slab {
                     Some(fault) if in_flight == 0 => self.growth_failed(fault, effects),
                     Some(_) => {}
                     None if in_flight == 0 && next == self.growth.to => {
+                        if canary!("growth_used_before_it_is_recorded") {
+                            self.space.extend(self.growth.to);
+                        }
                         self.growth.step = Step::Flushing;
                         let io = self.io.start(Purpose::Grow);
                         effects.flush(io);
@@ -204,9 +207,6 @@ impl Slab {
             Step::Flushing => match result {
                 Ok(()) => {
                     self.zeroes = None;
-                    if canary!("growth_used_before_it_is_recorded") {
-                        self.space.extend(self.growth.to);
-                    }
                     self.write_superblock(0, effects);
                 }
                 // What else this flush should have covered is not known.

@@ -8,6 +8,7 @@
 //! [`SlabOpener`] creates or recovers a [`Slab`]; both are state machines driven through `stratakv_engine`'s traits.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod batch;
 mod check;
 mod class;

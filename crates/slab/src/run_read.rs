@@ -310,8 +310,10 @@ impl Slab {
                     RunPurpose::Scan { scan, item } => self.scan_item_read(scan, item, record, effects),
                     RunPurpose::Load => {
                         let value: Bytes = record.value.to_bytes();
+                        let is_whole = value.len() as u64 == record.value_bytes;
                         if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
                             work.loaded = Some((header.meta, value));
+                            work.loaded_whole = is_whole;
                         }
                         self.wake(&key, effects);
                     }

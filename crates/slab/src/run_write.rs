@@ -233,6 +233,7 @@ impl Slab {
         if let Some(ack) = run.change.ack {
             self.answer(ack.origin, Reply::Failed(error), effects);
         }
+        self.backup_saw_end(&run.change.key);
         if let Some(pending) = self.pending.get_mut(&run.change.key) {
             pending.outstanding -= 1;
         }

@@ -30,6 +30,8 @@ pub(crate) struct Scans {
 struct Scan {
     token: Token,
     request: PageRequest,
+    /// What it reads goes to the backup; it looks past batches.
+    for_backup: bool,
     items: Vec<(Key, State)>,
     /// There are keys beyond `items`.
     more: bool,
@@ -101,26 +103,63 @@ impl Slab {
         }
         request.to = before_engine_keys(request.to);
         let limit = (request.items_max.max(1) as usize).min(ITEMS_MAX);
-        let (keys, more) = self.page_of_keys(&request, limit, effects);
+        let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
+        let (keys, more) = self.page_of_keys(&request, limit, &batched, effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        let scan = Scan { token, request, items, more, done: 0, bytes: 0 };
+        let scan = Scan { token, request, for_backup: false, items, more, done: 0, bytes: 0 };
         if scan.request.keys_only {
             return reply(scan, effects);
         }
+        self.begin_scan(scan, effects);
+    }
+
+    /// Reads a stretch of keys for the backup.
+    pub(crate) fn scan_for_backup(&mut self, token: Token, mut request: PageRequest, effects: &mut Effects) {
+        request.to = before_engine_keys(request.to);
+        let (keys, more) = self.page_of_keys(&request, request.items_max as usize, &BTreeMap::new(), effects);
+        let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
+        self.begin_scan(Scan { token, request, for_backup: true, items, more, done: 0, bytes: 0 }, effects);
+    }
+
+    fn begin_scan(&mut self, scan: Scan, effects: &mut Effects) {
         self.scans.next += 1;
         let number = self.scans.next;
         self.scans.active.insert(number, scan);
         self.step_scan(number, effects);
     }
 
+    fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
+        if !scan.for_backup {
+            return reply(scan, effects);
+        }
+        let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| key.clone());
+        let read = scan.items.into_iter().map(|(key, state)| match state {
+            State::Read(record) => (key, Some(record)),
+            _ => (key, None),
+        });
+        self.backup_read(read.collect(), next, effects);
+    }
+
+    fn scan_failed(&mut self, scan: &Scan, error: Error, effects: &mut Effects) {
+        match scan.for_backup {
+            true => self.backup_failed(error, effects),
+            false => effects.reply(scan.token, Reply::Failed(error)),
+        }
+    }
+
     /// The keys of a page, and whether there are more: those of the index, with what committed batches make of them.
-    fn page_of_keys(&self, request: &PageRequest, limit: usize, effects: &Effects) -> (Vec<Key>, bool) {
+    fn page_of_keys(
+        &self,
+        request: &PageRequest,
+        limit: usize,
+        batched: &BTreeMap<Key, bool>,
+        effects: &Effects,
+    ) -> (Vec<Key>, bool) {
         let bytes_max = request.bytes_max as usize;
         let mut page = KeyPage { keys: Vec::new(), bytes: 0, limit, bytes_max, more: false };
         if is_empty_range(&request.from, &request.to) {
             return (page.keys, false);
         }
-        let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
         let mut added: Vec<&Key> = batched.iter().filter(|(_, exists)| **exists).map(|(key, _)| key).collect();
         // Taken from the end.
         if !request.reverse {
@@ -169,8 +208,8 @@ impl Slab {
                 if item > scan.done && bytes >= scan.request.bytes_max as usize {
                     break;
                 }
-                if let Err(corruption) = self.start_item(number, item, &mut scan.items, &mut runs, effects) {
-                    return effects.reply(scan.token, Reply::Failed(corruption.into()));
+                if let Err(corruption) = self.start_item(number, item, &mut scan, &mut runs, effects) {
+                    return self.scan_failed(&scan, corruption.into(), effects);
                 }
                 bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
             }
@@ -185,14 +224,14 @@ impl Slab {
                 scan.done += 1;
                 if scan.bytes >= scan.request.bytes_max as usize && scan.done < scan.items.len() {
                     scan.items.truncate(scan.done);
-                    scan.more = true;
+                    scan.more = !canary!("scan_ends_at_its_bytes");
                 }
                 if scan.done == scan.items.len() {
                     break;
                 }
             }
             if scan.done == scan.items.len() {
-                return reply(scan, effects);
+                return self.end_scan(scan, effects);
             }
             if scan.done == before {
                 break;
@@ -210,13 +249,14 @@ impl Slab {
         &mut self,
         scan: u64,
         item: usize,
-        items: &mut [(Key, State)],
+        page: &mut Scan,
         runs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
-        let todo = items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo));
+        let todo = page.items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo));
         let Some((key, state)) = todo else { return Ok(()) };
-        if let Some(record) = self.batch_record(key, RecordPart::Whole, effects) {
+        let of_batch = if page.for_backup { None } else { self.batch_record(key, RecordPart::Whole, effects) };
+        if let Some(record) = of_batch {
             *state = record.map_or(State::Gone, State::Read);
             return Ok(());
         }
@@ -294,7 +334,7 @@ impl Slab {
     /// An item cannot be read: the scan fails.
     pub(crate) fn fail_scan(&mut self, number: u64, error: &Error, effects: &mut Effects) {
         if let Some(scan) = self.scans.active.remove(&number) {
-            effects.reply(scan.token, Reply::Failed(error.clone()));
+            self.scan_failed(&scan, error.clone(), effects);
         }
     }
 }

@@ -16,6 +16,7 @@ use stratakv_engine::{
 };
 use stratakv_index::{PageCache, Tree};
 
+use crate::backup::Backup;
 use crate::batch::Batches;
 use crate::config::{RecoveryReport, SlabConfig};
 use crate::group::Groups;
@@ -143,6 +144,7 @@ pub struct Slab {
     pub(crate) scans: Scans,
     pub(crate) ranges: Ranges,
     pub(crate) batches: Batches,
+    pub(crate) backup: Option<Backup>,
     pub(crate) growth: Growth,
     pub(crate) stale: HashMap<Key, Copies>,
     pub(crate) stale_queue: VecDeque<(Key, Place)>,
@@ -436,7 +438,8 @@ impl Shard for Slab {
             Operation::Page(request) => self.scan(token, request, effects),
             Operation::DeleteRange { from, to, level } => self.delete_range(token, (from, to), level, effects),
             Operation::Snapshot(_) => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Snapshot))),
-            Operation::Backup { .. } => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Backup))),
+            Operation::Backup { cursor: 0, .. } => self.begin_backup(token, effects),
+            Operation::Backup { cursor, .. } => self.backup_piece(token, cursor, effects),
             Operation::Sync => {
                 let done = Reply::Done { version: 0, existed: false };
                 match self.poisoned {
@@ -499,6 +502,7 @@ impl Shard for Slab {
         self.pump_record_reads(effects);
         self.pump_run_reads(effects);
         self.pump_scans(effects);
+        self.step_backup(effects);
         if !self.config.read_only && self.poisoned.is_none() {
             self.sweep_expired(effects);
             self.pump_ranges(effects);
@@ -536,6 +540,7 @@ impl Shard for Slab {
         if self.closing == Closing::Open {
             self.closing = Closing::Draining;
             self.close_batches(effects);
+            self.backup_failed(Error::Closed, effects);
         }
         effects.more();
     }
@@ -576,7 +581,7 @@ impl Shard for Slab {
         add("batches_under_way", self.batches.under_way());
         add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
         if let Some(packed) = &self.packed {
-            Self::packed_statistics(packed, counters.write_bytes, out);
+            Self::packed_statistics(packed, out);
         }
     }
 }

@@ -58,6 +58,7 @@ pub(crate) struct Work {
     pub(crate) level: Level,
     /// The current record, where it lies in a run and had to be read first.
     pub(crate) loaded: Option<(Meta, Bytes)>,
+    pub(crate) loaded_whole: bool,
     /// First page of the run to be cleared.
     pub(crate) head: Option<Block>,
     /// A delete range removes only versions up to this one.
@@ -81,6 +82,7 @@ impl Work {
             kind,
             level,
             loaded: None,
+            loaded_whole: false,
             head: None,
             not_after: u64::MAX,
             version: None,
@@ -274,6 +276,11 @@ impl Slab {
 
     /// What the key's first write waited for cannot be had: it fails, those behind it go on.
     pub(crate) fn fail_first(&mut self, key: &Key, error: Error, effects: &mut Effects) {
+        if self.backup_wants(key) {
+            // It may only be the copy that cannot be had: the write shows by itself whether it needs the record.
+            self.copy_for_backup(key, None);
+            return self.wake(key, effects);
+        }
         if let Some(work) = self.pending.get_mut(key).and_then(|pending| pending.queue.pop_front()) {
             self.answer(work.origin, Reply::Failed(error), effects);
         }
@@ -312,10 +319,21 @@ impl Slab {
         let needs_record = matches!(work.kind, Kind::Update(_) | Kind::Load)
             || matches!(work.expect, Expect::Absent | Expect::Version(_))
             || work.not_after != u64::MAX;
+        let copies = !matches!(work.kind, Kind::Hold | Kind::Load) && self.backup_wants(&work.key);
         let current = match newest.place {
-            Some(place) if newest.exists && needs_record => Some(self.current(work, place, &newest, effects)?),
+            Some(place) if newest.exists && (needs_record || copies) => {
+                match self.current(work, place, &newest, effects) {
+                    Err(Stop::Answer(_)) if !needs_record => None,
+                    current => Some(current?),
+                }
+            }
             _ => None,
         };
+        if copies {
+            let record = current.as_ref().map(|(meta, value)| record_of(meta, value));
+            self.copy_for_backup(&work.key, record);
+        }
+        let current = current.filter(|_| needs_record);
         // Of a record that was found damaged and can be read after all, the index does not know when it expires.
         let current = current.filter(|(meta, _)| !is_expired(meta.expiry, effects));
         newest.exists &= current.is_some() || !needs_record;
@@ -334,13 +352,9 @@ impl Slab {
                 work.kind = Kind::Hold;
                 self.hold(work, &newest)
             }
-            Kind::Load => Err(Stop::Answer(Reply::Record(current.map(|(meta, value)| Record {
-                value_bytes: value.len() as u64,
-                value: Value::Inline(value),
-                flags: meta.flags,
-                version: meta.version,
-                expiry: Expiry(meta.expiry),
-            })))),
+            Kind::Load => {
+                Err(Stop::Answer(Reply::Record(current.as_ref().map(|(meta, value)| record_of(meta, value)))))
+            }
             Kind::Delete => self.delete(work, &newest, effects),
             Kind::Put { value, flags, expiry } => {
                 let meta = Meta { version: 0, flags, expiry: expiry.0 };
@@ -411,13 +425,13 @@ impl Slab {
         if self.packed.is_some() {
             return self.packed_current(work, place, newest);
         }
-        let whole = matches!(work.kind, Kind::Update(_) | Kind::Load);
+        let whole = self.wants_whole(work);
         match place {
             Place::Record(_) => Err(Wait::Drain.into()),
             Place::Run { .. } if newest.pending => Err(Wait::Drain.into()),
             Place::Run { .. } => match &work.loaded {
-                Some(loaded) => Ok(loaded.clone()),
-                None => Err(Wait::Run { whole }.into()),
+                Some(loaded) if work.loaded_whole || !whole => Ok(loaded.clone()),
+                _ => Err(Wait::Run { whole }.into()),
             },
             Place::Slot { logical, slot } => {
                 self.ensure_image(logical, effects)?;
@@ -437,6 +451,11 @@ impl Slab {
                 }
             }
         }
+    }
+
+    /// Whether a write needs the value too, not only what is known of it.
+    pub(crate) fn wants_whole(&self, work: &Work) -> bool {
+        matches!(work.kind, Kind::Update(_) | Kind::Load) || self.backup_wants(&work.key)
     }
 
     /// The newest image of a page, if it is in memory.
@@ -643,6 +662,16 @@ impl Slab {
     fn recast_page(&mut self, class: SizeClass) -> Option<u32> {
         let images = &self.images;
         self.table.recast(class, |logical| !images.contains_key(&logical))
+    }
+}
+
+fn record_of(meta: &Meta, value: &Bytes) -> Record {
+    Record {
+        value_bytes: value.len() as u64,
+        value: Value::Inline(value.clone()),
+        flags: meta.flags,
+        version: meta.version,
+        expiry: Expiry(meta.expiry),
     }
 }
 

@@ -20,6 +20,10 @@ fn statistic(machine: &Machine, name: &str) -> u64 {
     all.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
 }
 
+fn write_amplification_percent(machine: &Machine) -> u64 {
+    statistic(machine, "write_bytes") * 100 / statistic(machine, "user_bytes")
+}
+
 fn sound(machine: &Machine) {
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:#?}");
@@ -88,8 +92,7 @@ fn overwriting_for_ever_needs_no_more_space() {
     machine.settle();
     sound(&machine);
     assert!(statistic(&machine, "segments_cleaned") > 100);
-    let amplification = statistic(&machine, "write_amplification_percent");
-    println!("write amplification {amplification} %");
+    let amplification = write_amplification_percent(&machine);
     assert!(amplification < 600, "{amplification} %");
     for reopened in [false, true] {
         if reopened {
@@ -132,11 +135,6 @@ fn a_full_log_refuses_and_recovers() {
     machine.settle();
     sound(&machine);
     let bytes: usize = held.values().map(Vec::len).sum();
-    println!(
-        "{} records, {bytes} bytes; write amplification {} %",
-        held.len(),
-        statistic(&machine, "write_amplification_percent")
-    );
     assert!(bytes > capacity as usize / 2);
     machine.disk.lose_all_unflushed();
     machine.recover(MEMORY, Some(capacity)).unwrap();

@@ -26,6 +26,7 @@
 //! any executor; a [`Session`] keeps many operations in flight from one thread.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod batch;
 mod catalogue;
 mod check;
@@ -53,6 +54,7 @@ pub use stratakv_engine::{
 };
 pub use stratakv_runtime::{Event, Pending};
 
+pub use backup::{BackupSummary, restore};
 pub use batch::WriteBatch;
 pub use check::{CheckReport, check, check_spread};
 pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};

@@ -25,6 +25,7 @@ pub(crate) struct Opened {
     pub(crate) runtime: Arc<Runtime<AnyShard>>,
     pub(crate) recovery: RecoverySummary,
     pub(crate) directory: Directory,
+    pub(crate) uuid: String,
 }
 
 /// A recovered shard, before it is put to work.
@@ -42,6 +43,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         options.check_memory(new_shards(options))?;
     }
     let mut directory = Directory::lock(&path, creates, options.read_only)?;
+    crate::backup::refuse_unfinished(&directory.path, options.restoring)?;
     let manifest = directory.read_manifest()?;
     let (manifest, created) = match manifest {
         Some(Manifest { complete: true, .. }) if options.create_new => {
@@ -66,8 +68,9 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     }
     let shards = open_shards(&directory, &manifest, options, created, false)?;
     if created {
-        directory.write_manifest(&Manifest { complete: true, ..manifest })?;
+        directory.write_manifest(&Manifest { complete: true, ..manifest.clone() })?;
     }
+    let uuid = manifest.uuid.clone();
     let recovery = summarise(&shards, created);
     let members = shards.into_iter().map(|shard| Member {
         shard: AnyShard::Slab(Box::new(shard.slab)),
@@ -87,7 +90,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         runtime.listen(listener(Arc::clone(watcher)));
         watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: recovery.clone() });
     }
-    Ok(Opened { runtime, recovery, directory })
+    Ok(Opened { runtime, recovery, directory, uuid })
 }
 
 /// How many shards a new store gets.

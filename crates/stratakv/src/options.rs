@@ -44,6 +44,8 @@ pub struct Options {
     pub(crate) progress: Option<Watch>,
     pub(crate) further: Vec<PathBuf>,
     pub(crate) watcher: Option<Watcher>,
+    /// A restore opens what nobody else may.
+    pub(crate) restoring: bool,
 }
 
 impl Default for Options {
@@ -63,6 +65,7 @@ impl Default for Options {
             progress: None,
             further: Vec::new(),
             watcher: None,
+            restoring: false,
         }
     }
 }

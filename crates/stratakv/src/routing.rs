@@ -28,6 +28,7 @@ pub(crate) struct Inner {
     pub(crate) runtime: Arc<Runtime<AnyShard>>,
     pub(crate) level: Level,
     pub(crate) path: PathBuf,
+    pub(crate) uuid: String,
     pub(crate) recovery: RecoverySummary,
     pub(crate) names: Names,
     pub(crate) closed: AtomicBool,
@@ -61,6 +62,7 @@ impl Inner {
             Operation::Write { changes, .. } => self.route_write(changes),
             Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Sync => Route::All,
             Operation::Snapshot(_) => Route::Refused(EngineError::Unsupported(Capability::Snapshot)),
+            Operation::Backup { shard, .. } if (*shard as usize) < self.shards() => Route::Shard(*shard as usize),
             Operation::Backup { .. } => Route::Refused(EngineError::Unsupported(Capability::Backup)),
         }
     }

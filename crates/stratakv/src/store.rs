@@ -62,7 +62,8 @@ impl Store {
         let store = Store::new(Inner {
             runtime: opened.runtime,
             level: options.level,
-            path: path.to_path_buf(),
+            path: opened.directory.path.clone(),
+            uuid: opened.uuid,
             recovery: opened.recovery,
             names: Names::default(),
             closed: false.into(),
@@ -82,6 +83,7 @@ impl Store {
             runtime,
             level,
             path: std::path::PathBuf::new(),
+            uuid: String::new(),
             recovery: RecoverySummary::default(),
             names: Names::default(),
             closed: false.into(),

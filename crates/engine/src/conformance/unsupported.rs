@@ -26,7 +26,7 @@ pub fn answers_say_so(subject: &mut dyn Subject) {
             assert_eq!(failed(reply), Error::Unsupported(Capability::Snapshot));
         }
     }
-    match subject.execute(Operation::Backup { cursor: 0 }) {
+    match subject.execute(Operation::Backup { cursor: 0, shard: 0 }) {
         Reply::Failed(Error::Unsupported(Capability::Backup)) | Reply::Record(_) | Reply::Number { .. } => {}
         other => panic!("a backup is given or refused, not {}", brief(&other)),
     }

@@ -172,7 +172,7 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
     println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
     // What several shards do together shows in a store only.
     let (of_stores, of_shards): (Vec<&String>, Vec<&String>) =
-        names.iter().partition(|name| name.starts_with("batch_"));
+        names.iter().partition(|name| name.starts_with("batch_") || name.starts_with("backup_"));
     for name in of_stores {
         match sim::listen_in_world(world::store::run, name, from, cpu_seconds_max) {
             Some((seeds, cpu_seconds, why)) => {

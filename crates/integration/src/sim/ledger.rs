@@ -63,7 +63,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 8,
                     keys: 3,
-                    chances: Chances { delay: 750, stale: 6000, lost: 187, ..Chances::default() },
+                    chances: Chances { delay: 750, flip: 1500, stale: 750, misdirected: 125, ..Chances::default() },
                 },
                 steps: space_waiters_are_not_told(),
             },
@@ -80,7 +80,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 32,
                     keys: 2,
-                    chances: Chances { flip: 187, stale: 6000, ..Chances::default() },
+                    chances: Chances { stale: 6000, misdirected: 125, lost: 187, ..Chances::default() },
                 },
                 steps: stale_run_passes(),
             },
@@ -91,12 +91,12 @@ pub fn ledger() -> Vec<Found> {
             plan: Plan {
                 setup: Setup {
                     regime: Crashes,
-                    capacity_bytes: Some(262144),
-                    disk_bytes: 294912,
+                    capacity_bytes: Some(98304),
+                    disk_bytes: 131072,
                     volatile_cache: true,
                     memory_bytes: 4194304,
-                    depth: 8,
-                    keys: 4,
+                    depth: 1,
+                    keys: 8,
                     chances: Chances { delay: 6000, ..Chances::default() },
                 },
                 steps: damaged_keys_are_forgotten(),
@@ -224,42 +224,44 @@ fn run_head_before_an_old_trailer() -> Vec<Step> {
 
 fn space_waiters_are_not_told() -> Vec<Step> {
     vec![
-        submit(0, Put { len: 39, expect: Any, ttl: 0 }, false),
-        Close { seed: 426550516 },
-        crash(true, [Some(74), None, None], 397670317, true),
-        submit(2, Put { len: 42, expect: Any, ttl: 0 }, false),
-        submit(0, Put { len: 155, expect: Any, ttl: 0 }, false),
-        turn(0, 2457895164),
-        crash(true, [Some(9), Some(23), Some(26)], 2821792997, false),
-        submit(0, Put { len: 44, expect: Any, ttl: 0 }, false),
-        turn(1, 2574992598),
-        turn(1, 2369404893),
-        crash(true, [Some(12), None, None], 2480902988, false),
+        submit(0, PutNumber(937), true),
+        turn(0, 3816396170),
+        submit(0, Delete(Any), true),
+        submit(2, Put { len: 16, expect: Any, ttl: 0 }, true),
+        submit(0, Put { len: 38, expect: Any, ttl: 0 }, true),
+        turn(2, 3155314772),
+        Settle { seed: 830045145 },
+        crash(true, [None, None, None], 2153357960, false),
+        submit(2, Put { len: 34, expect: Any, ttl: 0 }, true),
+        turn(5, 2230311019),
+        turn(5, 2334369015),
+        crash(true, [None, None, None], 3372073608, false),
         submit(0, Delete(Any), false),
-        Close { seed: 1523305191 },
+        Close { seed: 2180464218 },
     ]
 }
 
 fn stale_run_passes() -> Vec<Step> {
     vec![
-        submit(1, Put { len: 6002, expect: Any, ttl: 0 }, false),
-        Close { seed: 3371861063 },
-        crash(true, [None, None, None], 3834661893, true),
-        submit(1, Put { len: 6003, expect: Any, ttl: 0 }, false),
-        turn(0, 4035528946),
-        turn(5, 3246310968),
-        submit(0, Put { len: 6014, expect: Any, ttl: 0 }, false),
-        submit(1, Put { len: 6013, expect: Any, ttl: 0 }, false),
+        submit(1, Put { len: 10814, expect: Any, ttl: 0 }, true),
+        Pass { seconds: 10 },
+        submit(1, Delete(Any), false),
+        turn(0, 2493414332),
+        turn(1, 2174030952),
+        crash(true, [Some(40), Some(4), None], 2102714301, false),
+        submit(1, Put { len: 10971, expect: Any, ttl: 0 }, true),
+        turn(0, 3117391198),
+        turn(1, 36297506),
         submit(1, Get, false),
-        Drain { seed: 647809457 },
+        Drain { seed: 2647500194 },
     ]
 }
 
 fn damaged_keys_are_forgotten() -> Vec<Step> {
     vec![
-        submit(3, Put { len: 2767, expect: Any, ttl: 0 }, true),
-        Close { seed: 2010572907 },
-        crash(true, [None, None, None], 1004819819, true),
+        submit(1, Put { len: 146, expect: Any, ttl: 0 }, true),
+        Close { seed: 13605871 },
+        crash(true, [Some(15), Some(13), Some(4)], 2745426250, true),
     ]
 }
 

@@ -4,6 +4,7 @@
 //! survive, nothing appears that was not written, reads and writes of a key are in one order. A scan is judged key by key, as reads that
 //! were made while it ran: also of the keys it did not return.
 
+mod backup;
 mod client;
 mod requests;
 
@@ -19,6 +20,7 @@ use stratakv_engine::Error;
 use stratakv_sim::linearizability::{self, Entry, Failure, History};
 
 use crate::world::{Host, Process, Setup, Statistics};
+use backup::Backing;
 use client::{owned, scanned};
 use requests::Requests;
 
@@ -47,6 +49,7 @@ fn run_with(seed: u64, change: fn(&mut Setup), tamper: Tamper) -> Result<Statist
         tick: 0,
         history: History::default(),
         in_doubt: 0,
+        backup: None,
         statistics: Statistics { runs: 1, ..Statistics::default() },
     };
     let lives = 2 + run.random.below(4);
@@ -73,6 +76,8 @@ struct Run {
     history: History,
     /// Operations of this life that are not answered, or never will be.
     in_doubt: usize,
+    /// A backup that is being made.
+    backup: Option<Backing>,
     statistics: Statistics,
 }
 
@@ -82,6 +87,8 @@ enum Asked {
     Single(usize),
     /// A scan, and when it was asked.
     Scan(stratakv::PageRequest, u64),
+    /// A backup, or its next piece.
+    Backup,
 }
 
 struct Client {
@@ -109,6 +116,7 @@ impl Run {
     fn life(&mut self) -> Result<(), String> {
         let (process, power_cut) = self.host.reopen(&mut self.random, &mut self.statistics)?;
         self.in_doubt = 0;
+        self.backup = None;
         if power_cut {
             let at = self.tick();
             self.history.crash(at, Level::PowerLoss);
@@ -172,9 +180,16 @@ impl Run {
                 0 => life.clients[which].session.rest().map_err(|error| format!("rest: {error}"))?,
                 1 => {
                     // What the session had begun goes on; its answers are not told.
+                    if life.clients[which].asked.values().any(|asked| matches!(asked, Asked::Backup)) {
+                        self.backup = None;
+                    }
                     life.clients[which] = self.client(&life.process)?;
                 }
                 2 => self.host.pass(5_000_000),
+                3 | 4 if self.backup.is_none() => {
+                    self.backup = Some(Backing::begun(self.tick()));
+                    self.submit(&mut life.clients[which], Operation::Backup { cursor: 0, shard: 0 });
+                }
                 _ => {}
             },
         }
@@ -186,6 +201,7 @@ impl Run {
         self.in_doubt += 1;
         let asked = match &operation {
             Operation::Page(request) => Asked::Scan(request.clone(), self.tick()),
+            Operation::Backup { .. } => Asked::Backup,
             _ => Asked::Single(self.note(operation.clone())),
         };
         let ticket = client.session.submit(operation);
@@ -214,6 +230,11 @@ impl Run {
             match client.asked.remove(&ticket) {
                 Some(Asked::Single(entry)) => self.answered(entry, reply)?,
                 Some(Asked::Scan(request, invoked)) => self.scan_answered(&request, invoked, reply)?,
+                Some(Asked::Backup) => {
+                    if let Some(next) = self.backup_answered(reply)? {
+                        self.submit(client, next);
+                    }
+                }
                 None => return Err(format!("ticket {ticket} was answered twice, or never given: {reply:?}")),
             }
         }

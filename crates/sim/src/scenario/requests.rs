@@ -241,7 +241,9 @@ impl<E: Engine> World<'_, E> {
         let bound = Bound::Included(key(number));
         let (from, to) = if reverse { (Bound::Unbounded, bound) } else { (bound, Bound::Unbounded) };
         let items_max = u32::from(items);
-        let request = PageRequest { from, to, reverse, keys_only, items_max, bytes_max: 1 << 20, at: None };
+        // Some pages end for their bytes, some for their items.
+        let bytes_max = [1 << 20, 4_000, 300][usize::from(items) % 3];
+        let request = PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at: None };
         let from = self.histories.iter().map(|history| history.acked()).collect();
         self.hand_over(Operation::Page(request), Asked::Scan { key: number, reverse, keys_only, from })
     }

@@ -50,6 +50,11 @@ impl Coordinator {
         self.active.is_empty() && self.waiting.is_empty()
     }
 
+    /// No batch is under way.
+    pub(super) fn is_settled(&self) -> bool {
+        self.active.is_empty()
+    }
+
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -72,9 +77,10 @@ impl Slab {
             return effects.reply(token, Reply::Failed(error));
         }
         let mine = |change: &Change| self.owner(&change.key) == self.config.shard;
-        if changes.iter().all(mine) {
+        let is_mine = changes.iter().all(mine);
+        if is_mine && !self.batches_pause() {
             self.begin_batch(token, changes, Vec::new(), effects);
-        } else if self.config.shard == 0 {
+        } else if is_mine || self.config.shard == 0 {
             self.batches.coordinator.waiting.push_back((token, changes));
             self.admit(effects);
         } else {
@@ -86,10 +92,6 @@ impl Slab {
     fn batch_error(&self, changes: &[Change], level: Level) -> Option<Error> {
         if level == Level::Memory {
             return Some(Error::Unsupported(Capability::Level));
-        }
-        // What its shares set aside is pages, of which `packed` has none.
-        if self.packed.is_some() {
-            return Some(Error::Unsupported(Capability::Batch));
         }
         if self.config.read_only {
             return Some(Error::WrongVolume(
@@ -120,7 +122,10 @@ impl Slab {
     }
 
     /// Lets waiting batches in that share no key with one that is under way or waits before them.
-    fn admit(&mut self, effects: &mut Effects) {
+    pub(super) fn admit(&mut self, effects: &mut Effects) {
+        if self.batches_pause() {
+            return;
+        }
         let mut ahead: HashSet<Key> = HashSet::new();
         let mut at = 0;
         while at < self.batches.coordinator.waiting.len().min(LOOK_AHEAD) {
@@ -195,14 +200,19 @@ impl Slab {
     /// From here on every read of its keys sees the batch, at every shard.
     fn decide_commit(&mut self, id: BatchId, effects: &mut Effects) {
         let Some(batch) = self.batches.coordinator.active.get_mut(&id) else { return };
+        let late = std::mem::take(&mut batch.missing);
         batch.committed = true;
         batch.shown.store(true, Ordering::Release);
         batch.missing = batch.participants.to_vec();
-        let (keys, participants) = (std::mem::take(&mut batch.keys), Arc::clone(&batch.participants));
+        let (keys, mut participants) = (std::mem::take(&mut batch.keys), Arc::clone(&batch.participants));
         if let Some(token) = batch.token.take() {
             effects.reply(token, Reply::Done { version: batch.version, existed: batch.existed });
         }
         self.batches.done += 1;
+        if canary!("batch_half_applied") {
+            participants = participants.iter().filter(|shard| !late.contains(shard)).copied().collect();
+            late.iter().for_each(|shard| self.say(*shard, Say::Abort(id), effects));
+        }
         participants.iter().for_each(|shard| self.say(*shard, Say::Commit(id), effects));
         self.batches.coordinator.let_go(&keys);
         self.admit(effects);

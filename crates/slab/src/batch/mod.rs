@@ -5,6 +5,7 @@
 //! are queued until then.
 
 mod coordinator;
+mod cut;
 mod opening;
 pub(crate) mod record;
 mod share;
@@ -88,6 +89,9 @@ enum Say {
     Found(Vec<FoundBatch>),
     /// Everything that was found at opening is decided.
     Decided,
+    /// Make your cut for this backup.
+    Cut(u64),
+    CutMade(u64),
     /// It cannot be known whether the batch holds before the store is opened again.
     InDoubt(BatchId),
 }
@@ -119,7 +123,13 @@ pub(crate) struct Batches {
     stuck: HashMap<Key, Error>,
     /// Pages set aside for shares.
     reserved_pages: u32,
+    /// Bytes of records set aside for shares (placement `packed`).
+    reserved_bytes: u64,
     done: u64,
+    /// Shard 0: backups that are being begun.
+    cuts: VecDeque<cut::Cuts>,
+    /// The backup for which a cut is to be made as soon as no share is under way.
+    cut_wanted: Option<u64>,
 }
 
 impl Batches {
@@ -135,12 +145,19 @@ impl Batches {
             prepared: HashMap::new(),
             stuck: HashMap::new(),
             reserved_pages: 0,
+            reserved_bytes: 0,
             done: 0,
+            cuts: VecDeque::new(),
+            cut_wanted: None,
         }
     }
 
     pub(crate) fn reserved_pages(&self) -> u32 {
         self.reserved_pages
+    }
+
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes
     }
 
     /// Whether something waits for the next turn.
@@ -168,6 +185,8 @@ impl Batches {
             && self.events.is_empty()
             && self.held_back.is_empty()
             && self.coordinator.is_idle()
+            && self.cuts.is_empty()
+            && self.cut_wanted.is_none()
             && self.opening.is_over()
             && self.shares.values().all(Share::is_at_rest)
     }
@@ -214,6 +233,7 @@ impl Slab {
         }
         self.retry_reservations(effects);
         self.end_opening(effects);
+        self.step_cuts(effects);
     }
 
     fn hear(&mut self, from: u32, say: Say, effects: &mut Effects) {
@@ -227,6 +247,8 @@ impl Slab {
             Say::Forget(id) => self.forget(id, effects),
             Say::Found(found) => self.participant_found(from, found, effects),
             Say::Decided => self.decided(),
+            Say::Cut(id) => self.batches.cut_wanted = Some(id),
+            Say::CutMade(id) => self.cut_made(from, id, effects),
             Say::InDoubt(id) => {
                 let why = "another shard of its batch broke; reopen the store";
                 self.get_stuck(id, Error::Unknown(why), effects);
@@ -256,6 +278,7 @@ impl Slab {
         for (token, _) in std::mem::take(&mut self.batches.held_back) {
             effects.reply(token, Reply::Failed(Error::Closed));
         }
+        self.give_up_cuts(effects);
         for token in self.batches.coordinator.give_up_waiting() {
             effects.reply(token, Reply::Failed(Error::Closed));
         }
@@ -277,6 +300,7 @@ impl Slab {
         self.coordinator_lost(peer.0, effects);
         self.participant_lost(peer.0, effects);
         self.opening_lost(peer.0, effects);
+        self.cuts_lost(peer.0, effects);
     }
 
     /// The answer to a read of a key, if a batch decides it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Level, canary};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Expect, Reply};
 
@@ -36,6 +37,7 @@ pub(crate) struct Share {
     aborted: bool,
     /// Set aside.
     pages: u32,
+    bytes: u64,
     extents: Vec<Option<Extent>>,
 }
 
@@ -200,32 +202,34 @@ impl Slab {
         }
     }
 
-    /// Sets aside what carrying the share out may take: a page for each page of new slots, the runs, and one for the mark.
+    /// Sets aside what carrying the share out may take: room for the records, the runs, and the mark.
     fn reserve(&mut self, id: BatchId, effects: &Effects) -> Result<(), Stop> {
         let Some(share) = self.batches.shares.get(&id) else { return Ok(()) };
-        let mut slots: Vec<(SizeClass, u32)> = Vec::new();
-        let mut runs = vec![0; share.changes.len()];
-        for (change, run) in share.changes.iter().zip(&mut runs) {
-            let ChangeKind::Put { value, flags, expiry } = &change.kind else { continue };
-            let key_len = change.key.encoded().len();
-            let meta = Meta { version: 1, flags: *flags, expiry: expiry.0 };
-            match SizeClass::for_record(page::record_bytes(&meta, key_len, value.len())) {
-                Some(class) => match slots.iter_mut().find(|(known, _)| *known == class) {
-                    Some((_, count)) => *count += 1,
-                    None => slots.push((class, 1)),
-                },
-                None => *run = Shape::new(key_len, value.len()).pages(),
-            }
-        }
-        if slots.iter().any(|_| true) || runs.iter().any(|pages| *pages > 0) {
+        if share.changes.iter().any(|change| matches!(change.kind, ChangeKind::Put { .. })) {
             self.check_memory()?;
         }
-        let pages = 1 + slots.iter().map(|(class, count)| count.div_ceil(u32::from(class.slots()))).sum::<u32>();
+        let (pages, bytes, runs) = match self.packed {
+            Some(_) => {
+                let (bytes, runs) = self.packed_needs(&share.changes, 8 + 4 * share.participants.len());
+                (0, bytes, runs)
+            }
+            None => {
+                let (pages, runs) = page_needs(&share.changes);
+                (pages, 0, runs)
+            }
+        };
         let run_pages: u32 = runs.iter().sum();
-        if !self.has_room(pages + run_pages) {
-            return Err(self.no_room(pages + run_pages, effects));
+        let fits = match self.packed {
+            Some(_) => self.packed_can_reserve(bytes, run_pages),
+            None => self.has_room(pages + run_pages),
+        };
+        if !fits {
+            return Err(self.no_room(pages + run_pages + (bytes / PAGE_BYTES as u64) as u32 + 1, effects));
         }
-        let kept = self.reserve_pages() + self.promised_pages + self.batches.reserved_pages + pages;
+        let kept = match self.packed {
+            Some(_) => 0,
+            None => self.reserve_pages() + self.promised_pages + self.batches.reserved_pages + pages,
+        };
         let mut extents: Vec<Option<Extent>> = vec![None; runs.len()];
         for (pages, extent) in runs.into_iter().zip(&mut extents).filter(|(pages, _)| *pages > 0) {
             let Some(first) = self.space.take_run(pages, kept) else { break };
@@ -237,8 +241,9 @@ impl Slab {
             return Err(self.no_room(run_pages, effects));
         }
         self.batches.reserved_pages += pages;
+        self.batches.reserved_bytes += bytes;
         if let Some(share) = self.batches.shares.get_mut(&id) {
-            (share.pages, share.extents) = (pages, extents);
+            (share.pages, share.bytes, share.extents) = (pages, bytes, extents);
         }
         Ok(())
     }
@@ -247,6 +252,7 @@ impl Slab {
     fn unreserve(&mut self, id: BatchId) {
         let Some(share) = self.batches.shares.get_mut(&id) else { return };
         self.batches.reserved_pages -= std::mem::take(&mut share.pages);
+        self.batches.reserved_bytes -= std::mem::take(&mut share.bytes);
         for extent in std::mem::take(&mut share.extents).into_iter().flatten() {
             self.space.release(extent);
         }
@@ -469,6 +475,26 @@ impl Slab {
     }
 }
 
+/// Pages that changes may take in pages of slots, one for the mark among them; and those of each run.
+fn page_needs(changes: &[Change]) -> (u32, Vec<u32>) {
+    let mut slots: Vec<(SizeClass, u32)> = Vec::new();
+    let mut runs = vec![0; changes.len()];
+    for (change, run) in changes.iter().zip(&mut runs) {
+        let ChangeKind::Put { value, flags, expiry } = &change.kind else { continue };
+        let key_len = change.key.encoded().len();
+        let meta = Meta { version: 1, flags: *flags, expiry: expiry.0 };
+        match SizeClass::for_record(page::record_bytes(&meta, key_len, value.len())) {
+            Some(class) => match slots.iter_mut().find(|(known, _)| *known == class) {
+                Some((_, count)) => *count += 1,
+                None => slots.push((class, 1)),
+            },
+            None => *run = Shape::new(key_len, value.len()).pages(),
+        }
+    }
+    let pages = slots.iter().map(|(class, count)| count.div_ceil(u32::from(class.slots()))).sum::<u32>();
+    (1 + pages, runs)
+}
+
 impl Share {
     fn new(participants: Arc<[u32]>, changes: Vec<Change>, last: Option<u32>, shown: Arc<AtomicBool>) -> Share {
         let left = changes.len();
@@ -484,6 +510,7 @@ impl Share {
             recovered: false,
             aborted: false,
             pages: 0,
+            bytes: 0,
             extents: Vec::new(),
         }
     }

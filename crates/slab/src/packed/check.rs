@@ -69,7 +69,7 @@ impl Slab {
         pages
     }
 
-    pub(crate) fn packed_statistics(packed: &Packed, write_bytes: u64, out: &mut Vec<Statistic>) {
+    pub(crate) fn packed_statistics(packed: &Packed, out: &mut Vec<Statistic>) {
         let (segments, counters) = (&packed.segments, &packed.counters);
         let mut add = |name, value| out.push(Statistic { name, value });
         add("segments_used", u64::from(segments.used()));
@@ -82,6 +82,5 @@ impl Slab {
         add("cleaner_read_bytes", counters.cleaner_read_bytes);
         add("segments_cleaned", counters.segments_freed);
         add("tombstones_dropped", counters.tombstones_dropped);
-        add("write_amplification_percent", write_bytes * 100 / counters.user_bytes.max(1));
     }
 }

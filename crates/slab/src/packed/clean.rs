@@ -16,7 +16,7 @@ use crate::slab::{self, Slab};
 use crate::write::Pending;
 
 /// Slices of a victim read at once.
-const AHEAD: u32 = 4;
+const AHEAD: u32 = 2;
 /// Bytes of a victim looked at in one group.
 const LOOKED_AT: usize = 256 << 10;
 /// Spare segments at which cleaning is urgent.
@@ -258,13 +258,15 @@ impl Slab {
         if credit < least || packed.cleaner.victim.as_ref().is_none_or(|victim| !victim.is_read() || victim.failed) {
             return;
         }
+        // In small portions, unless somebody waits for it: a group is as fast as what it writes.
+        let portion = if packed.cleaner.blocked { credit } else { credit.min(least) };
         let first = match self.next_of_victim() {
             Ok(Some((_, len))) => len,
             Ok(None) => return self.end_victim(false, self.groups.sealed() + u64::from(!laying.is_empty())),
             Err(()) => return self.end_victim(true, 0),
         };
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
-        let (mut left, mut looked_at, mut cached) = (credit, 0, false);
+        let (mut left, mut looked_at, mut cached) = (portion, 0, false);
         // The pass ends, and has failed.
         let mut over = None;
         while left > 0 && looked_at < LOOKED_AT {
@@ -286,7 +288,7 @@ impl Slab {
             }
         }
         let Some(packed) = &mut self.packed else { return };
-        packed.cleaner.credit = left;
+        packed.cleaner.credit = credit - (portion - left);
         if looked_at >= LOOKED_AT {
             effects.more();
         }

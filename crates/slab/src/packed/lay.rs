@@ -276,8 +276,12 @@ impl Slab {
             self.run_tags.remove(&first);
             self.space.release(crate::space::Extent { first, pages });
         }
+        self.backup_saw_end(&key);
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.outstanding -= 1;
+            // What is in flight of the key is older than this: nothing may build on it before it is shown.
+            (pending.newest, pending.expiry) = (None, 0);
+            pending.place = Some(crate::place::Place::Run { first: 0, pages: 0 });
         }
         if let Some(ack) = append.change.ack {
             let error = Error::Full("what is alive cannot be moved together");

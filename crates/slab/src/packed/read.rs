@@ -89,10 +89,7 @@ impl Slab {
         }
         let mut copied = Vec::with_capacity(spot.bytes() as usize);
         for page in first..first + pages {
-            let block = match self.cache.0.get(u64::from(page)) {
-                Some(block) => block,
-                None => return None,
-            };
+            let block = self.cache.0.get(u64::from(page))?;
             let from = if page == first { spot.start() } else { 0 };
             copied.extend_from_slice(block.get(from..)?);
         }
@@ -249,7 +246,9 @@ impl Slab {
             (Waiter::Write(key), Ok(record)) => {
                 let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
                 if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
-                    work.loaded = Some((meta, record.value.to_bytes()));
+                    let value = record.value.to_bytes();
+                    work.loaded_whole = value.len() as u64 == record.value_bytes;
+                    work.loaded = Some((meta, value));
                 }
                 self.wake(&key, effects);
             }
@@ -265,7 +264,8 @@ impl Slab {
             let newest = self.pending.get(&work.key).and_then(|pending| pending.newest.clone());
             return newest.ok_or(Wait::Drain.into());
         }
-        if let Some(loaded) = &work.loaded {
+        let whole = self.wants_whole(work);
+        if let Some(loaded) = work.loaded.as_ref().filter(|_| work.loaded_whole || !whole) {
             return Ok(loaded.clone());
         }
         if let Place::Record(spot) = place
@@ -275,7 +275,6 @@ impl Slab {
             let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
             return Ok((meta, record.value.to_bytes()));
         }
-        let whole = matches!(work.kind, crate::write::Kind::Update(_));
         Err(Wait::Run { whole }.into())
     }
 }

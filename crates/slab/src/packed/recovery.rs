@@ -262,7 +262,8 @@ impl LogScanner {
             let header = batch.at.header;
             let follows = header.previous == last || (last == durable && header.previous <= durable);
             void |= !follows && !canary!("batches_after_a_torn_one_hold");
-            void |= !(batch.sound && batch.at.both) && !canary!("torn_batch_holds");
+            let whole = batch.sound && batch.at.both;
+            void |= !(whole || canary!("torn_batch_holds"));
             batch.holds = !void;
             last = header.sequence;
             if void {

@@ -51,7 +51,7 @@ impl Spot {
 
     /// As the index holds it: bits 40 and above are never all zero, which tells spots from slots.
     pub(crate) fn to_bits(self) -> u64 {
-        u64::from(self.code) << AT_BITS | self.at / 8
+        (u64::from(self.code) << AT_BITS) | (self.at / 8)
     }
 
     /// Back from [`Spot::to_bits`].

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use stratakv_base::Level;
-use stratakv_engine::{Effects, Error, Reply};
+use stratakv_engine::{ChangeKind, Effects, Error, Reply};
 
 use super::batch::{RecordKind, record_bytes};
 use super::lay::Append;
@@ -23,6 +23,8 @@ pub(crate) enum Claim {
     New,
     /// A delete: it makes room.
     Delete,
+    /// Set aside for a share of a batch.
+    Reserved,
 }
 
 impl Slab {
@@ -31,7 +33,7 @@ impl Slab {
         let Some(packed) = &self.packed else { return 0 };
         let limbo = u64::from(self.space.limbo_pages() / packed.segments.pages);
         let all = u64::from(self.space.whole_segments()) + u64::from(packed.segments.used()) + limbo;
-        let kept = KEPT_SEGMENTS.max(all / 25) - u64::from(claim == Claim::Delete) + taken_segments;
+        let kept = KEPT_SEGMENTS.max(all / 25) - u64::from(claim != Claim::New) + taken_segments;
         all.saturating_sub(kept) * packed.segments.payload_bytes()
     }
 
@@ -39,7 +41,37 @@ impl Slab {
     fn packed_has_room(&self, bytes: u64, claim: Claim, taken_segments: u64) -> bool {
         let Some(packed) = &self.packed else { return false };
         let alive = packed.segments.live_bytes() + packed.queue_bytes + packed.large.record_bytes();
-        alive + bytes + bytes / 16 <= self.live_limit_bytes(claim, taken_segments)
+        let reserved = if claim == Claim::Reserved { 0 } else { self.batches.reserved_bytes() };
+        alive + reserved + bytes + bytes / 16 <= self.live_limit_bytes(claim, taken_segments)
+    }
+
+    /// Bytes of records and pages of runs that carrying changes out takes, and its mark.
+    pub(crate) fn packed_needs(&self, changes: &[stratakv_engine::Change], mark_bytes: usize) -> (u64, Vec<u32>) {
+        let Some(packed) = &self.packed else { return (0, Vec::new()) };
+        let inline = inline_bytes(packed.segments.pages);
+        let mut bytes = record_bytes(&Meta::default(), 17, mark_bytes);
+        let mut runs = vec![0; changes.len()];
+        for (change, run) in changes.iter().zip(&mut runs) {
+            let key_bytes = change.key.encoded().len();
+            let mut meta = Meta { version: 1, ..Meta::default() };
+            let mut value_bytes = 8;
+            if let ChangeKind::Put { value, flags, expiry } = &change.kind {
+                (meta.flags, meta.expiry, value_bytes) = (*flags, expiry.0, value.len());
+                if record_bytes(&meta, key_bytes, value_bytes) > inline {
+                    *run = Shape::new(key_bytes, value_bytes).pages();
+                    value_bytes = 12;
+                }
+            }
+            bytes += record_bytes(&meta, key_bytes, value_bytes);
+        }
+        (bytes as u64 + bytes as u64 / 16, runs)
+    }
+
+    /// Whether so much can be set aside for a share of a batch.
+    pub(crate) fn packed_can_reserve(&self, bytes: u64, run_pages: u32) -> bool {
+        let Some(packed) = &self.packed else { return false };
+        let taken = if run_pages > 0 { u64::from(run_pages.div_ceil(packed.segments.pages)) + 1 } else { 0 };
+        self.packed_has_room(bytes, Claim::New, taken)
     }
 
     /// Whether the volume should grow before more is moved.
@@ -71,20 +103,21 @@ impl Slab {
         let Some(packed) = &self.packed else { return Err(Wait::Drain.into()) };
         let (pages, key_bytes) = (packed.segments.pages, work.key.encoded().len());
         let bytes = record_bytes(&meta, key_bytes, value.len());
+        let claim = if work.has_reserve() { Claim::Reserved } else { Claim::New };
         if matches!(newest.place, Some(Place::Run { .. })) && newest.pending {
             // Its record is laid when the run is durable: in which order is not known before.
             return Err(Wait::Drain.into());
         }
-        if newest.place.is_none() {
+        if newest.place.is_none() && !work.has_reserve() {
             self.check_memory()?;
         }
         if bytes > inline_bytes(pages) {
             return self.packed_put_large(work, newest, meta, value, reply, effects);
         }
-        if !self.packed_has_room(bytes as u64, Claim::New, 0) {
+        if !self.packed_has_room(bytes as u64, claim, 0) {
             return Err(self.no_room(4 * pages, effects));
         }
-        meta.version = self.next_number();
+        meta.version = work.version.unwrap_or_else(|| self.next_number());
         let reply = reply(meta.version);
         self.append(work, RecordKind::Value, meta, value.clone(), reply);
         Ok(())
@@ -109,7 +142,8 @@ impl Slab {
         let pages = Shape::new(key_bytes, value.len()).pages();
         // Some of them may be holes between other runs, but that is not known before.
         let taken = u64::from(pages.div_ceil(segment_pages)) + 1;
-        if !self.packed_has_room(bytes as u64, Claim::New, taken) {
+        // Set aside already, if it has an extent.
+        if work.extent.is_none() && !self.packed_has_room(bytes as u64, Claim::New, taken) {
             return Err(self.no_room(pages + 4 * segment_pages, effects));
         }
         self.start_run(work, meta, value.clone(), reply, effects)
@@ -122,7 +156,8 @@ impl Slab {
         let meta = Meta::default();
         let bytes = record_bytes(&meta, work.key.encoded().len(), 8);
         self.check_record(bytes)?;
-        if !self.packed_has_room(bytes as u64, Claim::Delete, 0) {
+        let claim = if work.has_reserve() { Claim::Reserved } else { Claim::Delete };
+        if !self.packed_has_room(bytes as u64, claim, 0) {
             return Err(self.no_room(1, effects));
         }
         let version = self.next_number();

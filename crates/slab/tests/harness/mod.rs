@@ -259,6 +259,17 @@ impl Machine {
         Machine { disk, slab, effects, random, now, next: 0, replies: HashMap::new() }
     }
 
+    /// One shard of several.
+    pub fn create_of(shard: u32, shards: u32, seed: u64) -> Machine {
+        let mut disk = Disk::new(1 << 30);
+        let mut random = Random::new(seed);
+        let mut effects = Effects::new(Pool::new(8 << 20));
+        let config = SlabConfig { shard, shards, ..config(&disk, 8 << 20, None) };
+        let slab = open(SlabOpener::create(config), &mut disk, &mut effects, &mut random, None).unwrap().unwrap();
+        let now = Now { mono: Mono(1), wall: Wall(1000) };
+        Machine { disk, slab, effects, random, now, next: 0, replies: HashMap::new() }
+    }
+
     /// Opens the volume again after a crash.
     pub fn recover(&mut self, memory_bytes: u64, capacity_bytes: Option<u64>) -> Result<(), Error> {
         self.replies.clear();

@@ -10,7 +10,7 @@ fn stores_keep_their_promises() {
         }
     }
     assert!(sum.power_cuts > 100 && sum.kills > 30 && sum.closes > 10 && sum.cut_recoveries > 30, "{sum:?}");
-    assert!(sum.answered > 5_000 && sum.undecided < 3, "{sum:?}");
+    assert!(sum.answered > 5_000 && sum.backups > 50 && sum.undecided < 3, "{sum:?}");
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! `stratakv restore`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use stratakv::Options;
+
+use crate::failure::Failure;
+use crate::opening::OpenArguments;
+
+/// Make a new store from a backup
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  stratakv restore /mnt/backup/monday --data copy\n  stratakv restore monday --data /mnt/a --data /mnt/b --shards 8
+
+There must be no store in --data yet. Every record comes back in its collection, with flags and expiry; versions are made anew.
+Interrupted, what is there refuses to open: remove it and restore again."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    open: OpenArguments,
+    /// Where from
+    #[arg(value_name = "DIR")]
+    from: PathBuf,
+    /// Shards of the new store; by default one for each core
+    #[arg(long, value_name = "N")]
+    shards: Option<usize>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let options: Options = arguments.open.options();
+    let options = arguments.shards.map_or(options.clone(), |shards| options.shards(shards));
+    let data = arguments.open.data.first();
+    let summary = stratakv::restore(&arguments.from, data, &options)?;
+    eprintln!("stratakv: {} records restored to {}", summary.records, data.display());
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Backups while the store serves: a cut of each shard, read in pieces.
+//!
+//! A cut is everything written up to one version. Shard 0 makes the cuts: it lets no batch begin until those under way are settled and every shard has made
+//! its cut, so a batch is in all cuts or in none. From then on the keys are walked in order, and a record that a write is about to change
+//! is copied before (the write reads it first, which most writes do anyhow). Nothing is pinned on the medium, and no write waits for the backup as a whole. What was copied
+//! ahead is bounded: if nobody fetches it, the backup fails, not the writes.
+
+use std::ops::Bound;
+
+use foldhash::{HashMap, HashSet, HashSetExt};
+use stratakv_base::{CollectionId, Key, canary};
+use stratakv_engine::{Capability, Effects, Error, Item, PageRequest, Record, Reply, Token};
+
+use crate::slab::Slab;
+
+/// Records and bytes of a piece.
+const PIECE_ITEMS: u32 = 1024;
+const PIECE_BYTES: u32 = 1 << 20;
+/// What a key that is done with is counted at.
+const KEY_BYTES: usize = 64;
+
+/// The backup of a shard.
+#[derive(Debug)]
+pub(crate) struct Backup {
+    id: u64,
+    /// Versions up to this one are in it.
+    cut: u64,
+    /// Writes up to the cut that are not shown yet, by key: nothing is handed out before, for a crash may take them back.
+    under_way: HashMap<Key, u32>,
+    /// Keys from here on are not read yet.
+    from: Bound<Key>,
+    /// Beyond `from`, and done with: copied, or newer than the cut.
+    ahead: HashSet<Key>,
+    copied: Vec<Item>,
+    copied_bytes: u64,
+    /// Who waits for a piece.
+    token: Option<Token>,
+    is_walking: bool,
+    failed: Option<Error>,
+}
+
+impl Slab {
+    /// Makes the cut: everything written so far, nothing later.
+    pub(crate) fn cut(&mut self, id: u64) -> u64 {
+        if let Some(old) = &mut self.backup {
+            old.failed = Some(Error::Unknown("another backup was begun"));
+        }
+        let under_way = self.pending.iter().filter(|(_, pending)| pending.outstanding > 0);
+        self.backup = Some(Backup {
+            id,
+            cut: self.counter,
+            under_way: under_way.map(|(key, pending)| (key.clone(), pending.outstanding)).collect(),
+            from: Bound::Unbounded,
+            ahead: HashSet::new(),
+            copied: Vec::new(),
+            copied_bytes: 0,
+            token: None,
+            is_walking: false,
+            failed: None,
+        });
+        self.counter
+    }
+
+    /// Asks for the next piece of a backup. The last one says that nothing is next.
+    pub(crate) fn backup_piece(&mut self, token: Token, id: u64, effects: &mut Effects) {
+        let Some(backup) = self.backup.as_mut().filter(|backup| backup.id == id && backup.token.is_none()) else {
+            let error = Error::Unknown("there is no such backup: it failed or ended, or another was begun");
+            return effects.reply(token, Reply::Failed(error));
+        };
+        backup.token = Some(token);
+        self.step_backup(effects);
+    }
+
+    /// Goes on with a piece that somebody waits for.
+    pub(crate) fn step_backup(&mut self, effects: &mut Effects) {
+        let Some(backup) = &mut self.backup else { return };
+        let error = backup.failed.clone().or_else(|| self.poisoned.map(Error::Poisoned));
+        if let Some(error) = error {
+            let token = backup.token;
+            // Kept until somebody has been told.
+            if let Some(token) = token {
+                self.backup = None;
+                effects.reply(token, Reply::Failed(error));
+            }
+            return;
+        }
+        if !backup.under_way.is_empty() || backup.is_walking {
+            return;
+        }
+        if let Some(token) = backup.token {
+            backup.is_walking = true;
+            let request = PageRequest {
+                from: backup.from.clone(),
+                to: Bound::Unbounded,
+                reverse: false,
+                keys_only: false,
+                items_max: PIECE_ITEMS,
+                bytes_max: PIECE_BYTES,
+                at: None,
+            };
+            self.scan_for_backup(token, request, effects);
+        }
+    }
+
+    /// A write of a key is shown, or failed.
+    pub(crate) fn backup_saw_end(&mut self, key: &Key) {
+        let Some(backup) = self.backup.as_mut().filter(|backup| !backup.under_way.is_empty()) else { return };
+        if let Some(left) = backup.under_way.get_mut(key) {
+            *left -= 1;
+            if *left == 0 {
+                backup.under_way.remove(key);
+            }
+        }
+    }
+
+    /// A stretch of keys has been read: with what was copied before, it is the piece. `next` is the last key if there are more.
+    pub(crate) fn backup_read(&mut self, read: Vec<(Key, Option<Record>)>, next: Option<Key>, effects: &mut Effects) {
+        let Some(backup) = &mut self.backup else { return };
+        let Some(token) = backup.token.take() else { return };
+        backup.is_walking = false;
+        if let Some(error) = &backup.failed {
+            effects.reply(token, Reply::Failed(error.clone()));
+            self.backup = None;
+            return;
+        }
+        let (cut, ahead) = (backup.cut, &backup.ahead);
+        let mut items = std::mem::take(&mut backup.copied);
+        backup.copied_bytes = 0;
+        let fresh = read.into_iter().filter_map(|(key, record)| Some((key, record?)));
+        let fresh = fresh.filter(|(key, record)| record.version <= cut && !ahead.contains(key));
+        items.extend(fresh.map(|(key, record)| Item { key, record: Some(record) }));
+        match next {
+            Some(last) => {
+                backup.ahead.retain(|key| *key > last);
+                backup.from = Bound::Excluded(last);
+                effects.reply(token, Reply::Page { items, next: Some(backup.from.clone()) });
+            }
+            None => {
+                self.backup = None;
+                effects.reply(token, Reply::Page { items, next: None });
+            }
+        }
+    }
+
+    /// A stretch of keys cannot be read.
+    pub(crate) fn backup_failed(&mut self, error: Error, effects: &mut Effects) {
+        if let Some(token) = self.backup.take().and_then(|backup| backup.token) {
+            effects.reply(token, Reply::Failed(error));
+        }
+    }
+
+    /// Whether a record must be copied before it is changed.
+    pub(crate) fn backup_wants(&self, key: &Key) -> bool {
+        let Some(backup) = &self.backup else { return false };
+        // Shares and marks of batches are no part of it.
+        if key.collection() == CollectionId::ENGINE {
+            return false;
+        }
+        let passed = matches!(&backup.from, Bound::Excluded(last) if key <= last);
+        backup.failed.is_none() && !passed && !backup.ahead.contains(key) && !canary!("backup_without_copies")
+    }
+
+    /// The record of a key that is about to be changed; or, if it cannot be read, nothing.
+    pub(crate) fn copy_for_backup(&mut self, key: &Key, record: Option<Record>) {
+        let limit_bytes = self.config.memory_bytes / 4;
+        let Some(backup) = &mut self.backup else { return };
+        backup.ahead.insert(key.clone());
+        if let Some(record) = record.filter(|record| record.version <= backup.cut) {
+            backup.copied_bytes += record.value.len() + key.encoded().len() as u64;
+            backup.copied.push(Item { key: key.clone(), record: Some(record) });
+        }
+        let ahead_bytes = (backup.ahead.len() * KEY_BYTES) as u64;
+        if backup.copied_bytes + ahead_bytes > limit_bytes && backup.copied.len() != 1 {
+            tracing::warn!(shard = self.config.shard, "a backup was overtaken by writes and fails");
+            backup.failed =
+                Some(Error::Unknown("writes overtook the backup: fetch it faster, or give the store more memory"));
+            (backup.copied, backup.ahead) = (Vec::new(), HashSet::new());
+        }
+    }
+
+    /// Begins a backup of the whole store; only shard 0 can.
+    pub(crate) fn begin_backup(&mut self, token: Token, effects: &mut Effects) {
+        if self.config.shard != 0 {
+            return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Backup)));
+        }
+        let id = self.next_number();
+        self.begin_cuts(id, token);
+    }
+}

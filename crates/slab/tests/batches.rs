@@ -1,0 +1,124 @@
+//! Batches of two shards of which one breaks. (Crashes of both, at every moment, are the store world's.)
+
+#[expect(dead_code, reason = "each test binary uses its part of the harness")]
+mod harness;
+
+use bytes::Bytes;
+use harness::*;
+use stratakv_base::checksum::shard_of;
+use stratakv_base::{CollectionId, Expiry, Key, Level};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Shard, ShardId};
+
+fn key(shard: usize) -> Key {
+    let mut keys = (0..100u8).map(|number| Key::new(CollectionId(0), &[b'k', number]).unwrap());
+    keys.find(|key| shard_of(key.encoded(), 2) == shard).unwrap()
+}
+
+fn put(key: Key) -> Change {
+    let kind = ChangeKind::Put { value: Bytes::from_static(b"new"), flags: 0, expiry: Expiry::NEVER };
+    Change { key, expect: Expect::Any, kind }
+}
+
+fn write(changes: Vec<Change>) -> Operation {
+    Operation::Write { changes, level: Level::PowerLoss, txn: None }
+}
+
+struct Pair([Machine; 2]);
+
+impl Pair {
+    fn new() -> Pair {
+        let mut pair = Pair([Machine::create_of(0, 2, 1), Machine::create_of(1, 2, 2)]);
+        pair.turns(10);
+        pair
+    }
+
+    /// Both turn; what they say arrives.
+    fn turns(&mut self, count: u32) {
+        for _ in 0..count {
+            for from in 0..2 {
+                self.0[from].turn(4);
+                let said = std::mem::take(&mut self.0[from].effects.messages);
+                for (to, message) in said {
+                    let other = &mut self.0[to.0 as usize];
+                    other.slab.message(ShardId(from as u32), message, &mut other.effects);
+                }
+            }
+        }
+    }
+
+    /// Only one turns; what it says is lost.
+    fn alone(&mut self, shard: usize) {
+        for _ in 0..40 {
+            self.0[shard].turn(4);
+            self.0[shard].effects.messages.clear();
+        }
+    }
+
+    fn get(&mut self, shard: usize) -> Reply {
+        let number = self.0[shard].submit(Operation::Get { key: key(shard), part: RecordPart::Whole });
+        self.alone(shard);
+        self.0[shard].replies.remove(&number).expect("it is answered")
+    }
+}
+
+#[test]
+fn both_shards_show_it_and_both_let_go() {
+    let mut pair = Pair::new();
+    let number = pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
+    pair.turns(40);
+    assert!(matches!(pair.0[0].replies.remove(&number), Some(Reply::Done { .. })));
+    for shard in 0..2 {
+        assert!(matches!(pair.get(shard), Reply::Record(Some(_))));
+        let later = pair.0[shard].submit(write(vec![Change { kind: ChangeKind::Delete, ..put(key(shard)) }]));
+        pair.alone(shard);
+        assert!(matches!(pair.0[shard].replies.remove(&later), Some(Reply::Done { existed: true, .. })));
+    }
+    // Nothing of it is left on either volume.
+    for machine in &mut pair.0 {
+        let mut statistics = Vec::new();
+        machine.slab.statistics(&mut statistics);
+        let of = |name: &str| statistics.iter().find(|one| one.name == name).map(|one| one.value);
+        assert_eq!((of("records"), of("batches_under_way")), (Some(0), Some(0)));
+    }
+}
+
+#[test]
+fn when_a_participant_breaks_the_caller_is_told_and_keys_are_let_go() {
+    let mut pair = Pair::new();
+    let number = pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
+    // Shard 1 never hears of it.
+    pair.alone(0);
+    assert!(!pair.0[0].replies.contains_key(&number));
+    let Machine { slab, effects, .. } = &mut pair.0[0];
+    slab.gone(ShardId(1), effects);
+    pair.alone(0);
+    let reply = pair.0[0].replies.remove(&number);
+    assert!(matches!(reply, Some(Reply::Failed(Error::Unknown(_)))), "{reply:?}");
+    assert!(matches!(pair.get(0), Reply::Record(None)));
+    let later = pair.0[0].submit(write(vec![put(key(0))]));
+    pair.alone(0);
+    assert!(matches!(pair.0[0].replies.remove(&later), Some(Reply::Done { .. })));
+}
+
+#[test]
+fn when_the_coordinator_breaks_nobody_waits_for_its_decision() {
+    let mut pair = Pair::new();
+    pair.0[0].submit(write(vec![put(key(0)), put(key(1))]));
+    // Shard 1 hears of it and prepares; its answer is lost.
+    pair.0[0].turn(4);
+    for (_, message) in std::mem::take(&mut pair.0[0].effects.messages) {
+        let Machine { slab, effects, .. } = &mut pair.0[1];
+        slab.message(ShardId(0), message, effects);
+    }
+    pair.alone(1);
+    let waiting = pair.0[1].submit(write(vec![put(key(1))]));
+    pair.alone(1);
+    assert!(!pair.0[1].replies.contains_key(&waiting), "it waits behind the batch");
+    let Machine { slab, effects, .. } = &mut pair.0[1];
+    slab.gone(ShardId(0), effects);
+    pair.alone(1);
+    let reply = pair.0[1].replies.remove(&waiting);
+    assert!(matches!(reply, Some(Reply::Failed(Error::Unknown(_)))), "{reply:?}");
+    let reply = pair.get(1);
+    assert!(matches!(reply, Reply::Failed(Error::Unknown(_))), "it may have been committed: {reply:?}");
+}

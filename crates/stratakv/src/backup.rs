@@ -1,0 +1,354 @@
+//! Backups: a directory with a file for each shard, and `backup.toml` written last. docs/backup.md draws the files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use stratakv_base::checksum::crc32c;
+use stratakv_base::codec::{Reader, Truncated};
+use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use stratakv_base::{Expiry, Key, Level};
+use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply};
+
+use crate::directory::{io_error, make, write_durably};
+use crate::error::Error;
+use crate::options::Options;
+use crate::store::{Store, odd};
+
+const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"STRBKUP\0";
+/// Longest block that is believed: a record of the longest kind beside a full piece, twice over.
+const BLOCK_BYTES_MAX: u32 = 3 * (VALUE_BYTES_MAX + KEY_BYTES_MAX + 4096) as u32;
+/// Bytes of writes given to the store at once by a restore.
+const RESTORE_BYTES: usize = 4 << 20;
+const UNFINISHED: &str = "restore.unfinished";
+
+/// What a backup holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupSummary {
+    /// Records.
+    pub records: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+/// `backup.toml`: there once the backup is complete.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    /// The store's.
+    uuid: String,
+    shards: u32,
+    #[serde(flatten)]
+    summary: BackupSummary,
+}
+
+impl Store {
+    /// Writes a backup into `directory`, which must be empty or not exist, while the store goes on serving. It holds what was written to each shard up to one
+    /// moment, batches whole; nothing later. The files are durable when it returns. One backup at a time.
+    ///
+    /// # Errors
+    /// The directory cannot be written, a record is damaged, or writes overtook the backup ([`ErrorKind::Unknown`](crate::ErrorKind::Unknown): try again,
+    /// with more memory for the store).
+    pub fn backup(&self, directory: impl AsRef<Path>) -> Result<BackupSummary, Error> {
+        let directory = directory.as_ref();
+        make(directory)?;
+        let mut entries = fs::read_dir(directory).map_err(io_error("list", directory))?;
+        if entries.next().is_some() {
+            return Err(Error::Option(format!(
+                "{} is not empty: name a new directory for the backup",
+                directory.display()
+            )));
+        }
+        let cursor = match self.execute(Operation::Backup { cursor: 0, shard: 0 }) {
+            Reply::Number { number, .. } => number,
+            Reply::Failed(error) => return Err(error.into()),
+            _ => return Err(odd()),
+        };
+        let written: Vec<Result<BackupSummary, Error>> = thread::scope(|scope| {
+            let write = |shard| scope.spawn(move || self.backup_shard(shard, cursor, directory));
+            let threads: Vec<_> = (0..self.shards() as u32).map(write).collect();
+            let gone = || Error::Option("a thread that wrote a backup ended by a panic".into());
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(gone()))).collect()
+        });
+        let mut summary = BackupSummary::default();
+        for written in written {
+            let written = written?;
+            summary.records += written.records;
+            summary.bytes += written.bytes;
+        }
+        let uuid = self.inner().uuid.clone();
+        let manifest = Manifest { format: FORMAT, uuid, shards: self.shards() as u32, summary: summary.clone() };
+        let text = toml::to_string(&manifest).map_err(|error| Error::Option(error.to_string()))?;
+        write_durably(
+            directory,
+            "backup.toml",
+            &format!("# A backup of a StrataKV store. Restore it with `stratakv restore`.\n{text}"),
+        )?;
+        Ok(summary)
+    }
+
+    fn backup_shard(&self, shard: u32, cursor: u64, directory: &Path) -> Result<BackupSummary, Error> {
+        let path = directory.join(file_name(shard));
+        let failed = |error| io_error("write", &path)(error);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        let mut blocks = Blocks::begin(BufWriter::with_capacity(1 << 20, file), shard).map_err(failed)?;
+        loop {
+            match self.execute(Operation::Backup { cursor, shard }) {
+                Reply::Page { items, next } => {
+                    blocks.write(&items).map_err(failed)?;
+                    if next.is_none() {
+                        break;
+                    }
+                }
+                Reply::Failed(error) => return Err(error.into()),
+                _ => return Err(odd()),
+            }
+        }
+        blocks.end().map_err(failed)
+    }
+}
+
+fn file_name(shard: u32) -> String {
+    format!("shard-{shard:03}.backup")
+}
+
+/// The blocks of a shard's file, as they are written.
+struct Blocks {
+    file: BufWriter<File>,
+    shard: u32,
+    number: u64,
+    summary: BackupSummary,
+}
+
+impl Blocks {
+    fn begin(mut file: BufWriter<File>, shard: u32) -> io::Result<Blocks> {
+        file.write_all(&header(shard))?;
+        Ok(Blocks { file, shard, number: 0, summary: BackupSummary { records: 0, bytes: HEADER_BYTES as u64 } })
+    }
+
+    fn write(&mut self, items: &[Item]) -> io::Result<()> {
+        // A record at a time, so that a block is no longer than it must be.
+        for items in items.chunks(64) {
+            let mut body = Vec::new();
+            for item in items {
+                let Some(record) = &item.record else { continue };
+                encode(&item.key, record, &mut body);
+                self.summary.records += 1;
+                if body.len() > RESTORE_BYTES {
+                    self.block(&std::mem::take(&mut body))?;
+                }
+            }
+            if !body.is_empty() {
+                self.block(&body)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, body: &[u8]) -> io::Result<()> {
+        self.file.write_all(&(body.len() as u32).to_le_bytes())?;
+        self.file.write_all(&crc(self.shard, self.number, body).to_le_bytes())?;
+        self.file.write_all(body)?;
+        self.number += 1;
+        self.summary.bytes += 8 + body.len() as u64;
+        Ok(())
+    }
+
+    /// The last block is empty, so that a file that was cut short is noticed.
+    fn end(mut self) -> io::Result<BackupSummary> {
+        self.block(&[])?;
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        Ok(self.summary)
+    }
+}
+
+const HEADER_BYTES: usize = 16;
+
+fn header(shard: u32) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    header[12..].copy_from_slice(&shard.to_le_bytes());
+    header
+}
+
+/// Tied to the shard and the block's place in the file.
+fn crc(shard: u32, number: u64, body: &[u8]) -> u32 {
+    crc32c(crc32c(crc32c(0, &shard.to_le_bytes()), &number.to_le_bytes()), body)
+}
+
+fn encode(key: &Key, record: &stratakv_engine::Record, out: &mut Vec<u8>) {
+    for field in [key.encoded().len() as u32, record.value.len() as u32, record.flags, record.expiry.0] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.extend_from_slice(&record.version.to_le_bytes());
+    out.extend_from_slice(key.encoded());
+    record.value.slices().for_each(|slice| out.extend_from_slice(slice));
+}
+
+fn decode(reader: &mut Reader<'_>) -> Result<Option<Change>, Truncated> {
+    let (key_bytes, value_bytes, flags, expiry) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let _version = reader.u64()?;
+    let key = Key::from_encoded(reader.bytes(key_bytes as usize)?);
+    let value = Bytes::copy_from_slice(reader.bytes(value_bytes as usize)?);
+    let kind = ChangeKind::Put { value, flags, expiry: Expiry(expiry) };
+    Ok(key.map(|key| Change { key, expect: Expect::Any, kind }))
+}
+
+/// Makes a new store in `directory` from a backup: every record, in its collection, with flags and expiry; versions are made anew. `options` says how (shards, level,
+/// further directories); there must be no store yet. If it is interrupted, what is there refuses to open, and is to be removed.
+///
+/// # Errors
+/// There is a store, the backup is not complete or is damaged, the new store is full.
+pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Options) -> Result<BackupSummary, Error> {
+    let (from, directory) = (from.as_ref(), directory.as_ref());
+    let manifest = read_manifest(from)?;
+    if directory.join("store.toml").exists() {
+        return Err(Error::Exists { path: directory.into() });
+    }
+    make(directory)?;
+    write_durably(
+        directory,
+        UNFINISHED,
+        "A restore is under way, or was interrupted: then remove this directory and restore again.\n",
+    )?;
+    let options = Options { restoring: true, ..options.clone().create_new(true).level(Level::ProcessCrash) };
+    let store = options.open(directory)?;
+    let mut records = 0;
+    for shard in 0..manifest.shards {
+        records += restore_file(&store, &from.join(file_name(shard)), shard)?;
+    }
+    if records != manifest.summary.records {
+        let why = format!("it has {records} records and should have {}; use another backup", manifest.summary.records);
+        return Err(Error::Damaged { path: from.into(), why });
+    }
+    store.close()?;
+    let path = directory.join(UNFINISHED);
+    let removed = fs::remove_file(&path).and_then(|()| File::open(directory)?.sync_all());
+    removed.map_err(io_error("remove", &path))?;
+    Ok(manifest.summary)
+}
+
+/// An interrupted restore is no store.
+pub(crate) fn refuse_unfinished(directory: &Path, restoring: bool) -> Result<(), Error> {
+    let path = directory.join(UNFINISHED);
+    if restoring || !path.exists() {
+        return Ok(());
+    }
+    let why = "a restore into this directory was interrupted (or is under way): remove the directory and restore again";
+    Err(Error::Damaged { path, why: why.into() })
+}
+
+fn read_manifest(from: &Path) -> Result<Manifest, Error> {
+    let path = from.join("backup.toml");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::Option(format!(
+                "{} holds no complete backup: backup.toml, which is written last, is missing",
+                from.display()
+            )));
+        }
+        Err(error) => return Err(io_error("read", &path)(error)),
+    };
+    match toml::from_str::<Manifest>(&text) {
+        Ok(manifest) if manifest.format > FORMAT => {
+            Err(Error::NewerFormat { path, found: manifest.format, known: FORMAT })
+        }
+        Ok(manifest) => Ok(manifest),
+        Err(error) => Err(Error::Damaged { path, why: format!("{}; use another backup", error.message()) }),
+    }
+}
+
+/// Reads a shard's file and writes its records; how many.
+fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<u64, Error> {
+    let failed = |error| io_error("read", path)(error);
+    let file = File::open(path).map_err(failed)?;
+    let mut blocks = BlockReader { file: BufReader::with_capacity(1 << 20, file), shard, number: 0, path: path.into() };
+    blocks.header()?;
+    let mut records = 0;
+    let mut writes: Vec<Operation> = Vec::new();
+    let mut bytes = 0;
+    while let Some(body) = blocks.next()? {
+        let mut reader = Reader::new(&body);
+        while reader.left() > 0 {
+            let change =
+                decode(&mut reader).ok().flatten().ok_or_else(|| blocks.damaged("a record that makes no sense"))?;
+            bytes += change.key.encoded().len();
+            bytes += if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };
+            records += 1;
+            writes.push(Operation::Write { changes: vec![change], level: Level::ProcessCrash, txn: None });
+        }
+        if bytes >= RESTORE_BYTES {
+            bytes = 0;
+            write_all(store, &mut writes)?;
+        }
+    }
+    write_all(store, &mut writes)?;
+    Ok(records)
+}
+
+fn write_all(store: &Store, writes: &mut Vec<Operation>) -> Result<(), Error> {
+    for reply in store.execute_many(std::mem::take(writes)) {
+        match reply {
+            Reply::Done { .. } => {}
+            Reply::Failed(error) => return Err(error.into()),
+            _ => return Err(EngineError::Unknown("the engine gave an answer of another kind").into()),
+        }
+    }
+    Ok(())
+}
+
+struct BlockReader {
+    file: BufReader<File>,
+    shard: u32,
+    number: u64,
+    path: PathBuf,
+}
+
+impl BlockReader {
+    fn damaged(&self, what: &str) -> Error {
+        let why = format!("block {}: {what}; use another backup", self.number);
+        Error::Damaged { path: self.path.clone(), why }
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        self.file.read_exact(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.damaged("the file was cut short"),
+            _ => io_error("read", &self.path)(error),
+        })
+    }
+
+    fn header(&mut self) -> Result<(), Error> {
+        let mut found = [0; HEADER_BYTES];
+        self.read(&mut found)?;
+        if found == header(self.shard) { Ok(()) } else { Err(self.damaged("not a backup of this shard")) }
+    }
+
+    /// The next block; none at the end.
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let mut front = [0; 8];
+        self.read(&mut front)?;
+        let [a, b, c, d, e, f, g, h] = front;
+        let (len, expected) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+        if len > BLOCK_BYTES_MAX {
+            return Err(self.damaged("a length beyond any block's"));
+        }
+        let mut body = Vec::new();
+        self.file.by_ref().take(u64::from(len)).read_to_end(&mut body).map_err(io_error("read", &self.path))?;
+        if body.len() < len as usize {
+            return Err(self.damaged("the file was cut short"));
+        }
+        if crc(self.shard, self.number, &body) != expected {
+            return Err(self.damaged("its checksum does not match"));
+        }
+        self.number += 1;
+        Ok((len > 0).then_some(body))
+    }
+}
