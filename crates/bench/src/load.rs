@@ -55,6 +55,23 @@ pub fn load(
     Ok(start.elapsed())
 }
 
+/// Whether records `0..records` seem to be there: the first, the middle and the last are asked for.
+///
+/// # Errors
+/// One of them is not there, or cannot be read.
+pub fn expect_loaded(store: Option<&Store>, target: Kind, records: u64) -> Result<(), BenchError> {
+    let mut target = target.open(store, Level::ProcessCrash)?;
+    let mut outcomes = Vec::new();
+    for record in [0, records / 2, records.saturating_sub(1)] {
+        target.submit(record, Request::Read(&key(record)))?;
+        target.poll(1, &mut outcomes)?;
+        if outcomes.pop().is_none_or(|(_, outcome)| outcome.records == 0) {
+            return Err(BenchError::NotLoaded { record, records });
+        }
+    }
+    Ok(())
+}
+
 fn load_share(
     store: Option<&Store>,
     options: &LoadOptions,

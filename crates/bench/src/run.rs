@@ -229,7 +229,7 @@ impl<'a> Client<'a> {
         if !slot.writing && kind != Kind::Scan {
             if outcome.records == 0 {
                 self.tally.missing += 1;
-            } else if !Values::belongs(record, &outcome.front) {
+            } else if !Values::belongs(record, outcome.front.bytes()) {
                 return Err(BenchError::Wrong(format!("record {record} was answered with the value of another")));
             }
         }

@@ -22,6 +22,16 @@ pub enum BenchError {
     /// A wrong answer.
     #[error("{0}")]
     Wrong(String),
+    /// What should be measured is not there.
+    #[error(
+        "record {record} of {records} is not there: load them first, without --no-load (--keep leaves them for later runs)"
+    )]
+    NotLoaded {
+        /// Which.
+        record: u64,
+        /// How many there should be.
+        records: u64,
+    },
     /// The target lacks an operation of the workload.
     #[error("{0} has no scans: choose another workload")]
     NoScans(&'static str),
@@ -44,7 +54,31 @@ pub struct Outcome {
     /// Records found: 0 or 1 for reads.
     pub records: u32,
     /// The first bytes of the value read, to tell whose it is.
-    pub front: [u8; 8],
+    pub front: Front,
+}
+
+/// The first bytes of a value: eight, or all of a shorter one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Front {
+    bytes: [u8; 8],
+    len: u8,
+}
+
+impl Front {
+    /// Of the value that has these bytes.
+    pub fn of<'a>(value: impl IntoIterator<Item = &'a u8>) -> Front {
+        let mut front = Front::default();
+        for (place, byte) in front.bytes.iter_mut().zip(value) {
+            *place = *byte;
+            front.len += 1;
+        }
+        front
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
 }
 
 /// One thread's way to a store: submit, then poll.
