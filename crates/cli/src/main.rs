@@ -15,6 +15,7 @@ mod json_line;
 mod key;
 mod load;
 mod opening;
+mod plan;
 mod progress;
 mod put;
 mod scan;
@@ -74,6 +75,7 @@ enum Command {
     Stats(stats::Arguments),
     Check(check::Arguments),
     Doctor(doctor::Arguments),
+    Plan(plan::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
 }
@@ -92,6 +94,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, output),
+        Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
