@@ -17,7 +17,7 @@ use crate::opening::PlacementArgument;
   stratakv plan --keys 4000000 --key-bytes 16 --value-bytes 400 --placement packed --json
 
 The forecast takes keys for random: keys that share long beginnings with their neighbours need less memory. `doctor` measures what
---read-bandwidth wants: its line for reads of 1 MiB.")]
+--read-bandwidth wants: its line for reads of 64 KiB in order.")]
 pub(crate) struct Arguments {
     /// How many records
     #[arg(long)]
