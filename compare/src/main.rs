@@ -22,7 +22,7 @@ use crate::table::Run;
 #[derive(Parser)]
 #[command(name = "cargo xtask compare", max_term_width = 120)]
 struct Arguments {
-    /// Small data and one second each: whether it works, not how fast
+    /// Small data, one distribution, a second each: whether it works, not how fast
     #[arg(long)]
     short: bool,
     /// Stores, by name
@@ -79,6 +79,7 @@ impl Arguments {
     fn shortened(mut self) -> Arguments {
         if self.short {
             (self.records, self.rounds, self.seconds, self.warm_up) = (20_000, 1, 1, 0);
+            self.distributions.truncate(1);
             (self.age, self.memory) = (self.age.min(1.0), Some(32 << 20));
         }
         self
