@@ -219,6 +219,7 @@ impl Subject {
         }
         let options = LoadOptions {
             records: self.records,
+            overwrites: 0,
             value: self.value_size,
             target: if store.is_some() { TargetKind::Embedded } else { target },
             // Nothing is measured yet, and the run syncs before it starts.

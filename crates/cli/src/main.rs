@@ -16,6 +16,7 @@ mod json_line;
 mod key;
 mod load;
 mod opening;
+mod plan;
 mod progress;
 mod put;
 mod restore;
@@ -78,6 +79,7 @@ enum Command {
     Backup(backup::Arguments),
     Restore(restore::Arguments),
     Doctor(doctor::Arguments),
+    Plan(plan::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
 }
@@ -98,6 +100,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, output),
+        Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }

@@ -104,6 +104,7 @@ fn help_tells_exit_codes_and_examples() {
         "stats",
         "check",
         "doctor",
+        "plan",
         "completions",
     ] {
         let help = String::from_utf8(ok(&data, &[subcommand, "--help"])).unwrap();
@@ -406,10 +407,52 @@ fn doctor_measures_and_leaves_nothing_behind() {
     for load in ["read_depth_1", "read_depth_64", "write_depth_1", "write_depth_64"] {
         assert!(report[load]["iops"].as_f64().unwrap() > 0.0, "{load}: {report}");
     }
+    let profile = report["profile"].as_array().unwrap();
+    assert!(profile.len() > 8 && profile.iter().all(|row| row["bytes_per_s"].as_f64().unwrap() > 0.0), "{report}");
+    assert!(["in_place", "packed"].contains(&report["placement"].as_str().unwrap()), "{report}");
     assert!(report["kernel"].as_str().unwrap().starts_with("Linux") && report["advice"].is_array());
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let missing = run(directory.path(), &["doctor", "/no/such/directory"]);
     assert_eq!(code(&missing), 1, "{}", stderr(&missing));
+}
+
+/// Loads a store of each placement with random keys, and holds the forecast against what it then takes.
+#[test]
+fn a_plan_comes_true() {
+    const RECORDS: u64 = 40_000;
+    for (placement, value_bytes) in [("in_place", "400"), ("in_place", "1024"), ("packed", "400"), ("packed", "1024")] {
+        let (directory, data) = directory();
+        let records = RECORDS.to_string();
+        let store = directory.path().join("measured");
+        let path = store.to_str().unwrap();
+        let bench = ["bench", "ycsb", "--workload", "c", "--data", path, "--keep", "--records", &records];
+        let options = ["--value-size", value_bytes, "--placement", placement, "--seconds", "1", "--warm-up", "0"];
+        let options = [&bench[..], &options, &["--shards", "2", "--durability", "process_crash"]].concat();
+        let printed = String::from_utf8(ok(&data, &options)).unwrap();
+        let found = |name: &str| -> f64 {
+            let line = printed.lines().find(|line| line.split_whitespace().next() == Some(name));
+            let figure = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+            figure.unwrap_or_else(|| panic!("no {name} in {printed}"))
+        };
+        let plan = ["plan", "--keys", &records, "--key-bytes", "24", "--value-bytes", value_bytes];
+        let plan = [&plan[..], &["--placement", placement, "--json"]].concat();
+        let plan: serde_json::Value = serde_json::from_slice(&ok(&data, &plan)).unwrap();
+        let planned = |name: &str| plan[name].as_f64().unwrap();
+        let index = found("index_bytes") / planned("index_bytes");
+        assert!((0.7..1.3).contains(&index), "{placement} {value_bytes}: index {index} of the plan {plan}\n{printed}");
+        let pages = if placement == "packed" { found("usable_bytes") } else { found("pages_used") * 4096.0 };
+        // A small volume has grown in steps of up to 16 MiB for each shard, ahead of need.
+        let ahead = if placement == "packed" { 2.0 * 16.0 * 1024.0 * 1024.0 } else { 0.0 };
+        let disk = planned("disk_bytes");
+        assert!(
+            (disk * 0.9..disk * 1.1 + ahead).contains(&pages),
+            "{placement} {value_bytes}: {pages} of the plan {plan}\n{printed}"
+        );
+        let begun = std::time::Instant::now();
+        assert_eq!(code(&run(&store, &["get", "nobody"])), 3);
+        let took = begun.elapsed().as_secs_f64();
+        assert!(took < planned("reopen_s") * 20.0 + 2.0, "{placement}: reopened in {took} s, {plan}");
+    }
 }
 
 #[test]

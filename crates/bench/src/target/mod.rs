@@ -96,6 +96,46 @@ pub trait Target {
     fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError>;
 }
 
+/// Gives each thread of a benchmark its target: a [`Kind`] by [`Through`], or a store of another make.
+pub trait Way: Sync {
+    /// As printed.
+    fn name(&self) -> String;
+
+    /// How `clients` requests in flight are spread: threads, and requests in flight of each.
+    fn spread(&self, clients: usize, threads: usize) -> (usize, usize);
+
+    /// One thread's target.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn open(&self) -> Result<Box<dyn Target>, BenchError>;
+}
+
+/// A way into a store of ours, or to a server.
+#[derive(Debug)]
+pub struct Through<'a> {
+    /// Which way.
+    pub kind: Kind,
+    /// Needed by all but servers.
+    pub store: Option<&'a Store>,
+    /// When writes are acknowledged.
+    pub level: Level,
+}
+
+impl Way for Through<'_> {
+    fn name(&self) -> String {
+        self.kind.name()
+    }
+
+    fn spread(&self, clients: usize, threads: usize) -> (usize, usize) {
+        self.kind.spread(clients, threads)
+    }
+
+    fn open(&self) -> Result<Box<dyn Target>, BenchError> {
+        self.kind.open(self.store, self.level)
+    }
+}
+
 /// Which way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
