@@ -253,13 +253,14 @@ impl Slab {
     /// Copies some live records of the victim into the group.
     pub(crate) fn clean(&mut self, laying: &mut Laying, effects: &mut Effects) {
         let credit = self.give_credit();
+        let urgent = self.spare_segments() <= LOW;
         let Some(packed) = &self.packed else { return };
         let least = u64::from(packed.segments.bytes() / 4).min(SLICE_BYTES as u64);
         if credit < least || packed.cleaner.victim.as_ref().is_none_or(|victim| !victim.is_read() || victim.failed) {
             return;
         }
-        // In small portions, unless somebody waits for it: a group is as fast as what it writes.
-        let portion = if packed.cleaner.blocked { credit } else { credit.min(least) };
+        // In small portions, unless segments run short: a group is as fast as what it writes.
+        let portion = if urgent { credit } else { credit.min(least) };
         let first = match self.next_of_victim() {
             Ok(Some((_, len))) => len,
             Ok(None) => return self.end_victim(false, self.groups.sealed() + u64::from(!laying.is_empty())),

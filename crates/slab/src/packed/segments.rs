@@ -178,11 +178,11 @@ impl Segments {
         let number = self.of(spot);
         let Some(segment) = self.all.get_mut(number as usize) else { return number };
         debug_assert!(segment.live >= spot.bytes(), "{spot:?} dies twice in {segment:?}");
-        segment.live -= spot.bytes();
-        self.live -= u64::from(spot.bytes());
+        segment.live = segment.live.saturating_sub(spot.bytes());
+        self.live = self.live.saturating_sub(u64::from(spot.bytes()));
         if tombstone {
-            segment.tombstones -= spot.bytes();
-            self.tombstones -= u64::from(spot.bytes());
+            segment.tombstones = segment.tombstones.saturating_sub(spot.bytes());
+            self.tombstones = self.tombstones.saturating_sub(u64::from(spot.bytes()));
         }
         number
     }
