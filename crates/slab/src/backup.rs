@@ -178,9 +178,9 @@ impl Slab {
         }
     }
 
-    /// Begins a backup of the whole store; only shard 0 can, and not yet of `packed`.
+    /// Begins a backup of the whole store; only shard 0 can.
     pub(crate) fn begin_backup(&mut self, token: Token, effects: &mut Effects) {
-        if self.config.shard != 0 || self.packed.is_some() {
+        if self.config.shard != 0 {
             return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Backup)));
         }
         let id = self.next_number();
