@@ -1,8 +1,9 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | fuzz | sanitize | lab | crash | realdata`.
+//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | sanitize | lab | crash | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 mod ci;
+mod compare;
 mod fuzz;
 mod lab;
 mod nightly;
@@ -18,6 +19,7 @@ usage: cargo xtask COMMAND
 
   ci                    everything a change must pass: tests, formatting, clippy, documentation, tidy
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
+  compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(&repository(), rest),
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
+        "compare" => compare::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
         "crash" | "realdata" => ci::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {

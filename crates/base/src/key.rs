@@ -98,6 +98,17 @@ impl Key {
     }
 }
 
+/// For people: the key, escaped, and its collection's number unless that is the default one.
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}`", self.user().escape_ascii())?;
+        match self.collection() {
+            CollectionId(0) => Ok(()),
+            CollectionId(number) => write!(f, " of collection {number}"),
+        }
+    }
+}
+
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.collection().0, self.user().escape_ascii())

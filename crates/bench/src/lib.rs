@@ -9,11 +9,12 @@ pub mod paths;
 pub mod report;
 pub mod run;
 pub mod target;
+pub mod usage;
 pub mod value;
 pub mod workload;
 
 pub use distribution::Distribution;
 pub use report::{OperationReport, Report};
-pub use run::{RunOptions, run};
-pub use target::{BenchError, Kind as TargetKind, Target};
+pub use run::{RunOptions, run, run_through};
+pub use target::{BenchError, Kind as TargetKind, Target, Way};
 pub use workload::Workload;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stratakv::{Level, Store};
 use stratakv_base::random::Random;
 
-use crate::target::{BenchError, Kind, Request};
+use crate::target::{BenchError, Kind, Request, Through, Way};
 use crate::value::{ValueSize, Values, key};
 
 /// What to load.
@@ -15,6 +15,8 @@ use crate::value::{ValueSize, Values, key};
 pub struct LoadOptions {
     /// How many records.
     pub records: u64,
+    /// Writes after that, of records drawn at random: ages the store.
+    pub overwrites: u64,
     /// How long their values are.
     pub value: ValueSize,
     /// Through which way in.
@@ -29,7 +31,7 @@ pub struct LoadOptions {
     pub seed: u64,
 }
 
-/// Writes records `0..records`; returns how long it took. `watch` is told now and then how many are done.
+/// Writes records `0..records`, then so many of them anew; returns how long it took. `watch` is told now and then how many are done.
 ///
 /// # Errors
 /// A write failed.
@@ -38,7 +40,19 @@ pub fn load(
     options: &LoadOptions,
     watch: &(dyn Fn(u64) + Sync),
 ) -> Result<Duration, BenchError> {
-    let (threads, depth) = options.target.spread(options.clients, options.threads);
+    load_through(&Through { kind: options.target, store, level: options.level }, options, watch)
+}
+
+/// The same through a way of one's own; `target` and `level` of the options do not matter then.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_through(
+    way: &dyn Way,
+    options: &LoadOptions,
+    watch: &(dyn Fn(u64) + Sync),
+) -> Result<Duration, BenchError> {
+    let (threads, depth) = way.spread(options.clients, options.threads);
     let values = Values::new(options.value.max());
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let start = Instant::now();
@@ -46,7 +60,7 @@ pub fn load(
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
                 let (values, next, done) = (&values, &next, &done);
-                scope.spawn(move || load_share(store, options, (thread, depth), values, (next, done), watch))
+                scope.spawn(move || load_share(way, options, (thread, depth), values, (next, done), watch))
             })
             .collect();
         let gone = || Err(BenchError::Wrong("a loading thread ended by a panic".into()));
@@ -55,23 +69,41 @@ pub fn load(
     Ok(start.elapsed())
 }
 
+/// Whether records `0..records` seem to be there: the first, the middle and the last are asked for.
+///
+/// # Errors
+/// One of them is not there, or cannot be read.
+pub fn expect_loaded(store: Option<&Store>, target: Kind, records: u64) -> Result<(), BenchError> {
+    let mut target = target.open(store, Level::ProcessCrash)?;
+    let mut outcomes = Vec::new();
+    for record in [0, records / 2, records.saturating_sub(1)] {
+        target.submit(record, Request::Read(&key(record)))?;
+        target.poll(1, &mut outcomes)?;
+        if outcomes.pop().is_none_or(|(_, outcome)| outcome.records == 0) {
+            return Err(BenchError::NotLoaded { record, records });
+        }
+    }
+    Ok(())
+}
+
 fn load_share(
-    store: Option<&Store>,
+    way: &dyn Way,
     options: &LoadOptions,
     (thread, depth): (usize, usize),
     values: &Values,
     (next, done): (&AtomicU64, &AtomicU64),
     watch: &(dyn Fn(u64) + Sync),
 ) -> Result<(), BenchError> {
-    let mut target = options.target.open(store, options.level)?;
+    let mut target = way.open()?;
     let mut random = Random::new(options.seed ^ (thread as u64) << 32);
     let (mut value, mut outcomes, mut in_flight) = (Vec::new(), Vec::new(), 0);
     loop {
         while in_flight < depth {
-            let record = next.fetch_add(1, Ordering::Relaxed);
-            if record >= options.records {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            if turn >= options.records.saturating_add(options.overwrites) {
                 break;
             }
+            let record = if turn < options.records { turn } else { random.below(options.records) };
             values.make(record, options.value.next(&mut random), &mut random, &mut value);
             target.submit(record, Request::Write(&key(record), &value))?;
             in_flight += 1;

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::run::RunOptions;
 use crate::value::ValueSize;
 use crate::workload::Kind;
 
 /// Latencies of one kind of operation, in microseconds from submission to answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OperationReport {
     /// Which.
     pub kind: Kind,
@@ -51,7 +51,7 @@ impl OperationReport {
 }
 
 /// A run: what was asked, where it ran, what came out.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Version of this JSON's shape.
     pub schema: u32,
@@ -95,6 +95,14 @@ pub struct Report {
     pub missing: u64,
     /// Records that scans returned.
     pub records_scanned: u64,
+    /// Records there are afterwards.
+    pub records_after: u64,
+    /// Processor time of this process for each operation, the kernel's included (against a server: the client's share only).
+    pub cpu_us_per_operation: f64,
+    /// Bytes this process asked of storage for each operation.
+    pub device_read_bytes_per_operation: f64,
+    /// Bytes this process sent to storage for each operation.
+    pub device_write_bytes_per_operation: f64,
 }
 
 impl Report {
@@ -174,6 +182,11 @@ impl fmt::Display for Report {
                 one.latency_us_max
             )?;
         }
+        writeln!(
+            f,
+            "for each operation: {:.1} µs of processor, {:.0} B read from storage, {:.0} B written to it",
+            self.cpu_us_per_operation, self.device_read_bytes_per_operation, self.device_write_bytes_per_operation
+        )?;
         if self.missing > 0 {
             writeln!(f, "{} reads found no record", self.missing)?;
         }

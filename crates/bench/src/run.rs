@@ -1,6 +1,6 @@
 //! The run phase: a closed loop with a fixed number of requests in flight, timed from submission.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use stratakv_base::random::Random;
 
 use crate::distribution::Distribution;
 use crate::report::{OperationReport, Report};
-use crate::target::{BenchError, Kind as TargetKind, Outcome, Request, Target};
+use crate::target::{BenchError, Kind as TargetKind, Outcome, Request, Target, Through, Way};
+use crate::usage::Usage;
 use crate::value::{ValueSize, Values, key};
 use crate::workload::{Action, Generator, Kind, Workload};
 
@@ -82,31 +83,57 @@ impl Tally {
 /// # Errors
 /// An operation failed, or a value did not belong to its key.
 pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchError> {
-    let (threads, depth) = options.target.spread(options.clients, options.threads);
+    run_through(&Through { kind: options.target, store, level: options.level }, options)
+}
+
+/// The same through a way of one's own; `target` of the options does not matter then.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_through(way: &dyn Way, options: &RunOptions) -> Result<Report, BenchError> {
+    let (threads, depth) = way.spread(options.clients, options.threads);
     let in_flight = (threads * depth) as u64;
     let generator = Generator::new(options.workload, options.distribution, options.records, in_flight);
     let values = Values::new(options.value.max());
-    let barrier = Barrier::new(threads);
-    let tallies: Result<Vec<Tally>, BenchError> = thread::scope(|scope| {
+    let barrier = Barrier::new(threads + 1);
+    let (at_work, ended) = mpsc::channel::<()>();
+    let (tallies, used): (Result<Vec<Tally>, BenchError>, Usage) = thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
                 let (generator, values, barrier) = (&generator, &values, &barrier);
+                let at_work = at_work.clone();
                 scope.spawn(move || {
-                    let target = options.target.open(store, options.level);
+                    let _at_work = at_work;
+                    let target = way.open();
                     barrier.wait();
                     Client::new(target?, options, generator, values, (thread, depth)).run()
                 })
             })
             .collect();
+        drop(at_work);
+        barrier.wait();
+        let used = usage_while_counted(options, &ended);
         let gone = || Err(BenchError::Wrong("a client thread ended by a panic".into()));
-        handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| gone())).collect()
+        (handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| gone())).collect(), used)
     });
     let mut sum = Tally::new(options.duration);
     tallies?.iter().for_each(|tally| sum.add(tally));
-    Ok(report(options, &sum))
+    let mut report = report(options, &sum, used);
+    (report.target, report.threads, report.clients) = (way.name(), threads, threads * depth);
+    report.records_after = generator.records();
+    Ok(report)
 }
 
-fn report(options: &RunOptions, sum: &Tally) -> Report {
+/// What the process uses from the end of the warm-up until nothing is counted any more. Ends early when all clients have.
+fn usage_while_counted(options: &RunOptions, ended: &mpsc::Receiver<()>) -> Usage {
+    // Nothing is ever sent: this waits for the time, or for all senders to be gone.
+    let _ = ended.recv_timeout(options.warm_up);
+    let before = Usage::now();
+    let _ = ended.recv_timeout(options.duration);
+    Usage::now().since(before)
+}
+
+fn report(options: &RunOptions, sum: &Tally, used: Usage) -> Report {
     // The last, partial second is not a second.
     let seconds = sum.seconds[..options.duration.as_secs().max(1) as usize].to_vec();
     let operations: Vec<OperationReport> = Kind::ALL
@@ -116,6 +143,7 @@ fn report(options: &RunOptions, sum: &Tally) -> Report {
         .map(|(kind, histogram)| OperationReport::new(*kind, histogram))
         .collect();
     let total: u64 = seconds.iter().sum();
+    let counted = total.max(1) as f64;
     Report {
         operations_per_s: total as f64 / seconds.len() as f64,
         operations_per_s_min: seconds.iter().copied().min().unwrap_or_default(),
@@ -123,6 +151,9 @@ fn report(options: &RunOptions, sum: &Tally) -> Report {
         operations,
         missing: sum.missing,
         records_scanned: sum.scanned,
+        cpu_us_per_operation: used.cpu.as_secs_f64() * 1e6 / counted,
+        device_read_bytes_per_operation: used.read_bytes as f64 / counted,
+        device_write_bytes_per_operation: used.write_bytes as f64 / counted,
         ..Report::describe(options)
     }
 }
@@ -229,7 +260,7 @@ impl<'a> Client<'a> {
         if !slot.writing && kind != Kind::Scan {
             if outcome.records == 0 {
                 self.tally.missing += 1;
-            } else if !Values::belongs(record, &outcome.front) {
+            } else if !Values::belongs(record, outcome.front.bytes()) {
                 return Err(BenchError::Wrong(format!("record {record} was answered with the value of another")));
             }
         }

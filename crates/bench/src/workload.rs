@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stratakv_base::random::Random;
 
 use crate::distribution::{Chooser, Distribution};
@@ -45,7 +45,7 @@ impl FromStr for Workload {
 }
 
 /// Kind of an operation, for reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Get.
@@ -131,6 +131,11 @@ impl Generator {
             next_insert: records.into(),
             margin: if inserts { in_flight } else { 0 },
         }
+    }
+
+    /// How many records there are now, inserts in flight included.
+    pub fn records(&self) -> u64 {
+        self.next_insert.load(Ordering::Relaxed)
     }
 
     /// The next action.

@@ -1,5 +1,7 @@
 //! `bench`: the YCSB workloads, and the cost of each way in.
 
+mod ground;
+
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -8,17 +10,18 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use stratakv::{Level, Options, Store};
+use stratakv::{ErrorKind, Level, Options, Store};
 use stratakv_base::quantity::parse_bytes;
-use stratakv_bench::load::{LoadOptions, load};
+use stratakv_bench::load::{LoadOptions, expect_loaded, load};
 use stratakv_bench::paths::{PathReport, measure};
 use stratakv_bench::value::ValueSize;
 use stratakv_bench::{BenchError, Distribution, Report, RunOptions, TargetKind, Workload};
 use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
+use crate::bench::ground::Ground;
 use crate::failure::{Exit, Failure};
-use crate::opening::{DurabilityArguments, Io, PlacementArgument};
+use crate::opening::{DurabilityArguments, Io, PlacementArgument, refuse_another_format};
 use crate::progress;
 
 const EXAMPLES: &str = "\
@@ -47,17 +50,20 @@ enum What {
 /// The store that is measured.
 #[derive(Args)]
 struct Subject {
-    /// Directory of the store; removed afterwards if this run created it, unless --keep
+    /// Directory of the store; removed afterwards, also after a failure, if this run created it, unless --keep
     #[arg(long, value_name = "DIR", default_value = "./stratakv-bench")]
     data: PathBuf,
     /// Do not remove the store
     #[arg(long)]
     keep: bool,
+    /// Measure in a store that `bench` did not make: it is written to
+    #[arg(long)]
+    existing: bool,
     /// Do not load: the records are there from an earlier run with --keep
     #[arg(long)]
     no_load: bool,
     /// Records
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
     /// Length of values in bytes, or `production` (250 B to 1 KiB)
     #[arg(long, default_value = "1024", value_parser = parse_size)]
@@ -68,9 +74,9 @@ struct Subject {
     /// Shards of a new store
     #[arg(long)]
     shards: Option<usize>,
-    /// Where small records of a new store go
-    #[arg(long, value_enum, default_value_t)]
-    placement: PlacementArgument,
+    /// Where small records of a new store go [default: in_place]
+    #[arg(long, value_enum)]
+    placement: Option<PlacementArgument>,
     /// Most bytes a new store may take on disk
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
@@ -168,7 +174,7 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     write!(output, "{report}").map_err(Failure::output)?;
     if let Some(stand) = stand {
         stand.print_statistics(output)?;
-        stand.close(subject)?;
+        stand.close()?;
     }
     subject.write_json(&report)
 }
@@ -186,21 +192,34 @@ fn run_paths(paths: &Paths, output: &mut Output) -> Result<(), Failure> {
     server.join().map_err(|error| Failure::failed(error.to_string()))?;
     writeln!(output, "{:<16}{:>10}{:>14}{:>14}", "path of one get", "count", "p50 in µs", "p99 in µs")
         .map_err(Failure::output)?;
-    for PathReport { path, count, latency_us_p50, latency_us_p99 } in &reports {
-        writeln!(output, "{path:<16}{count:>10}{latency_us_p50:>14.2}{latency_us_p99:>14.2}")
-            .map_err(Failure::output)?;
+    for report in &reports {
+        let PathReport { path, count, page_reads, latency_us_p50, latency_us_p99 } = report;
+        match report.missed_the_point() {
+            true => writeln!(
+                output,
+                "{path:<16}{count:>10}  {page_reads} of them read the device: the cache holds the rest"
+            ),
+            false => writeln!(output, "{path:<16}{count:>10}{latency_us_p50:>14.2}{latency_us_p99:>14.2}"),
+        }
+        .map_err(Failure::output)?;
     }
-    stand.close(subject)?;
+    if reports.iter().any(PathReport::missed_the_point) {
+        eprintln!(
+            "stratakv: to measure misses, make the cache far smaller than the data: lower --memory, or raise --records"
+        );
+    }
+    stand.close()?;
     subject.write_json(&reports)
 }
 
 impl Subject {
     fn load(&self, store: Option<&Store>, target: TargetKind, clients: usize) -> Result<(), Failure> {
         if self.no_load {
-            return Ok(());
+            return Ok(expect_loaded(store, target, self.records)?);
         }
         let options = LoadOptions {
             records: self.records,
+            overwrites: 0,
             value: self.value_size,
             target: if store.is_some() { TargetKind::Embedded } else { target },
             // Nothing is measured yet, and the run syncs before it starts.
@@ -232,19 +251,21 @@ impl Subject {
     }
 }
 
-/// The store under measurement, and whether it was made for it.
+/// The store under measurement, and where it lies. The store is closed first: fields are dropped in their order.
 struct Stand {
     store: Store,
-    created: bool,
+    ground: Ground,
 }
 
 impl Stand {
     fn open(subject: &Subject) -> Result<Stand, Failure> {
+        refuse_another_format([subject.data.as_path()], subject.shards, subject.placement)?;
+        let mut ground = Ground::claim(&subject.data, !subject.no_load, subject.existing)?;
         let mut options = Options::new()
             .create(!subject.no_load)
             .memory_bytes(subject.memory)
             .depth(subject.depth)
-            .placement(subject.placement.into())
+            .placement(subject.placement.unwrap_or_default().into())
             .capacity_bytes(subject.capacity.unwrap_or(0))
             .io(subject.io.into())
             .level(subject.durability.durability.into())
@@ -252,9 +273,16 @@ impl Stand {
         if let Some(shards) = subject.shards {
             options = options.shards(shards);
         }
-        let store = options.open(&subject.data)?;
-        let created = store.recovery().created;
-        Ok(Stand { store, created })
+        let store = options.open(&subject.data).inspect_err(|error| {
+            // Somebody else was faster.
+            if error.kind() == ErrorKind::Locked {
+                ground.keep();
+            }
+        })?;
+        if subject.keep || !store.recovery().created {
+            ground.keep();
+        }
+        Ok(Stand { store, ground })
     }
 
     fn print_statistics(&self, output: &mut Output) -> Result<(), Failure> {
@@ -264,13 +292,9 @@ impl Stand {
         Ok(())
     }
 
-    fn close(self, subject: &Subject) -> Result<(), Failure> {
+    fn close(self) -> Result<(), Failure> {
         self.store.close()?;
-        if self.created && !subject.keep {
-            let removed = std::fs::remove_dir_all(&subject.data);
-            removed.map_err(|error| Failure::failed(format!("cannot remove {}: {error}", subject.data.display())))?;
-        }
-        Ok(())
+        self.ground.clear()
     }
 }
 
@@ -279,6 +303,7 @@ impl From<BenchError> for Failure {
         match error {
             BenchError::Store(error) => error.into(),
             BenchError::NoScans(_) => Failure::new(Exit::Usage, error.to_string()),
+            BenchError::NotLoaded { .. } => Failure::new(Exit::NotFound, error.to_string()),
             other => Failure::failed(other.to_string()),
         }
     }

@@ -8,6 +8,7 @@ use stratakv::CheckReport;
 use stratakv_base::quantity::format_bytes;
 
 use crate::failure::{Exit, Failure};
+use crate::json_line::Line;
 use crate::opening::DataArguments;
 use crate::{Output, progress};
 
@@ -16,7 +17,7 @@ use crate::{Output, progress};
 #[command(after_help = "Examples:\n  stratakv check\n  stratakv check --data /mnt/nvme/store --json
 
 Every record's checksum and place, the index against the disk, the books of free space. Exit code 4 when something is damaged;
-each damaged place is listed.")]
+records that are lost are listed with their keys, then each damaged place.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
@@ -36,20 +37,34 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if report.is_sound() {
         return Ok(());
     }
-    let (damage, mistakes) = (report.damage.len(), report.mistakes.len());
+    Err(Failure::new(Exit::Corrupt, summary(&report, &path.display().to_string())))
+}
+
+fn summary(report: &CheckReport, path: &str) -> String {
+    let plural = |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let places = plural(report.damage.len() as u64, "damaged place", "damaged places");
     let advice =
         "what is undamaged can be read and copied with `stratakv dump --skip-damaged`; restore the rest from a backup";
-    let message = match (damage, mistakes) {
-        (0, mistakes) => format!("{mistakes} books do not add up: a defect of this program, please report it"),
-        (damage, _) => format!("{damage} places in {} are damaged; {advice}", path.display()),
-    };
-    Err(Failure::new(Exit::Corrupt, message))
+    match (report.damage.len(), report.lost_records, report.lost_unknown) {
+        (0, 0, 0) => {
+            let books = plural(report.mistakes.len() as u64, "book does", "books do");
+            format!("{books} not add up: a defect of this program, please report it")
+        }
+        (_, 0, 0) => format!("{places} in {path}, but no record that is known is lost; {advice}"),
+        (_, lost, 0) => format!("{} lost in {path} ({places}); {advice}", plural(lost, "record is", "records are")),
+        (_, lost, unknown) => {
+            let lost = plural(lost, "record is", "records are");
+            format!("{lost} lost in {path}, and up to {unknown} whose keys cannot be read ({places}); {advice}")
+        }
+    }
 }
 
 fn write_json(report: &CheckReport, output: &mut Output) -> io::Result<()> {
+    let lost: Vec<Line> = report.lost.iter().map(|key| Line::key_only(key.user())).collect();
     let object = json!({
         "sound": report.is_sound(), "shards": report.shards, "records": report.records, "pages": report.pages,
-        "pages_free": report.pages_free, "torn": report.torn, "damage": report.damage, "mistakes": report.mistakes,
+        "pages_free": report.pages_free, "torn": report.torn, "lost": lost, "lost_records": report.lost_records,
+        "lost_unknown": report.lost_unknown, "damage": report.damage, "mistakes": report.mistakes,
     });
     writeln!(output, "{object}")
 }
@@ -59,6 +74,13 @@ fn write_text(report: &CheckReport, output: &mut Output) -> io::Result<()> {
     writeln!(output, "{} shards, {} records, {size}, {} pages free", report.shards, report.records, report.pages_free)?;
     if report.torn > 0 {
         writeln!(output, "{} writes were cut off before they were acknowledged: harmless", report.torn)?;
+    }
+    for key in &report.lost {
+        writeln!(output, "lost: {key}, whose newest record is damaged")?;
+    }
+    match report.lost_records - report.lost.len() as u64 {
+        0 => {}
+        more => writeln!(output, "lost: {more} more")?,
     }
     for damage in &report.damage {
         writeln!(output, "damaged: {damage}")?;

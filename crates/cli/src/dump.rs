@@ -86,7 +86,7 @@ fn dump_undamaged(
             Ok(Some(record)) => write(&key, &record)?,
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                eprintln!("stratakv: {error}; passed over");
+                eprintln!("stratakv: key `{}`: {error}; passed over", key.escape_ascii());
                 damaged += 1;
             }
             Err(error) => return Err(error.into()),

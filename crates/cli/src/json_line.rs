@@ -85,7 +85,13 @@ pub(crate) fn parse(line: &[u8]) -> Result<Parsed, String> {
 fn message(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
-    format!("{what}, at column {}", error.column())
+    let column = error.column();
+    match error.classify() {
+        // An unknown field, a number where text should be: serde's words fit.
+        serde_json::error::Category::Data => format!("{what}, at column {column}"),
+        serde_json::error::Category::Eof => "the line ends in the middle of its JSON".to_owned(),
+        _ => format!("it is not JSON from column {column} on"),
+    }
 }
 
 fn bytes(name: &str, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, String> {
@@ -139,7 +145,9 @@ mod tests {
     #[test]
     fn bad_lines_are_told_apart() {
         let why = |line: &str| parse(line.as_bytes()).unwrap_err();
-        assert!(why("{\"key\":\"a\"").contains("EOF"), "{}", why("{\"key\":\"a\""));
+        assert_eq!(why("{\"key\":\"a\""), "the line ends in the middle of its JSON");
+        assert_eq!(why("nonsense"), "it is not JSON from column 2 on");
+        assert_eq!(why(r#"{"key":"a",}"#), "it is not JSON from column 12 on");
         assert!(why(r#"{"key":"a"}"#).contains("no `value`"));
         assert!(why(r#"{"key":"a","key_base64":"YQ==","value":""}"#).contains("both `key`"));
         assert!(why(r#"{"key_base64":"?","value":""}"#).contains("not base64"));

@@ -29,8 +29,8 @@ const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
   stratakv load --durability process_crash --skip-errors big.jsonl
 
 Records that exist are overwritten. A line's \"collection\" says where it goes, else --collection does; both are made if there are
-none. At the first bad line it stops with its number and exit code 1, after the lines before it
-have been written; with --skip-errors bad lines are told, counted and passed over.")]
+none. At the first line that is bad or cannot be written it stops with its number and exit code 1: all lines before it are
+written, and of those after it at most 256. With --skip-errors malformed lines are told, counted and passed over.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
@@ -67,17 +67,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         waiting: HashMap::new(),
         keys: HashSet::new(),
         bytes_waiting: 0,
+        refused: None,
         records: 0,
         bytes: 0,
         skipped: 0,
     };
     let started = Instant::now();
     let result = loader.load(lines, &name, arguments.skip_errors);
-    let ended = loader.drain();
+    let drained = loader.drain();
     loader.report(&name, started);
+    let refused = loader.refused.take();
     drop(loader);
     store.close()?;
-    result.and(ended)
+    // A write that was refused comes from an earlier line than the one being read.
+    match refused {
+        Some((line, failure)) => Err(failure.at(format!("{name}: line {line}"))),
+        None => result.and(drained),
+    }
 }
 
 /// A write in flight.
@@ -98,6 +104,8 @@ struct Loader {
     /// Keys in flight: a second write of one of them waits for the first, so that the last line wins.
     keys: HashSet<Key>,
     bytes_waiting: usize,
+    /// The first line whose write was refused. Answers come in any order, so it is known only when nothing is in flight.
+    refused: Option<(u64, Failure)>,
     records: u64,
     bytes: u64,
     skipped: u64,
@@ -107,6 +115,9 @@ impl Loader {
     fn load(&mut self, mut lines: Box<dyn BufRead>, name: &str, skip_errors: bool) -> Result<(), Failure> {
         let mut text = Vec::new();
         for line in 1u64.. {
+            if self.refused.is_some() {
+                break;
+            }
             text.clear();
             let read = lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text);
             let read = read.map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
@@ -173,9 +184,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Takes at least `min` answers if that many are in flight; the first failure among them is told.
+    /// Takes at least `min` answers if that many are in flight. An error is the session's own.
     fn poll(&mut self, min: usize) -> Result<(), Failure> {
-        let mut result = Ok(());
         for (ticket, reply) in self.session.poll(min.max(1))? {
             let Some(waiting) = self.waiting.remove(&ticket) else { continue };
             self.keys.remove(&waiting.key);
@@ -185,27 +195,28 @@ impl Loader {
                     self.records += 1;
                     self.bytes += waiting.bytes as u64;
                 }
-                Reply::Failed(error) if result.is_ok() => {
-                    result = Err(Failure::from(stratakv::Error::from(error)).at(format!("line {}", waiting.line)));
+                Reply::Failed(error) => {
+                    let earlier = self.refused.as_ref().is_some_and(|(line, _)| *line < waiting.line);
+                    if !earlier {
+                        self.refused = Some((waiting.line, stratakv::Error::from(error).into()));
+                    }
                 }
-                _ => {}
+                other => return Err(Failure::failed(format!("line {}: an odd answer: {other:?}", waiting.line))),
             }
         }
-        result
+        Ok(())
     }
 
     /// Waits for everything in flight.
     fn drain(&mut self) -> Result<(), Failure> {
-        let mut result = Ok(());
         while self.session.in_flight() > 0 {
             let in_flight = self.session.in_flight();
-            let polled = self.poll(in_flight);
+            self.poll(in_flight)?;
             if self.session.in_flight() == in_flight {
-                return result.and(polled);
+                break;
             }
-            result = result.and(polled);
         }
-        result
+        Ok(())
     }
 
     fn report(&self, name: &str, started: Instant) {

@@ -16,6 +16,7 @@ mod json_line;
 mod key;
 mod load;
 mod opening;
+mod plan;
 mod progress;
 mod put;
 mod restore;
@@ -28,7 +29,7 @@ mod update;
 use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
 
@@ -78,6 +79,7 @@ enum Command {
     Backup(backup::Arguments),
     Restore(restore::Arguments),
     Doctor(doctor::Arguments),
+    Plan(plan::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
 }
@@ -98,6 +100,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, output),
+        Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
@@ -111,8 +114,23 @@ fn survive_file_size_limit() {
     }
 }
 
+/// Takes the arguments; ends the process if they are wrong, or ask for help.
+fn parse() -> Arguments {
+    let mut command = Arguments::command();
+    command.build();
+    let matches = with_whole_usage(command).get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Beside an error, clap shows only the arguments that must be there: it would seem that there are no options.
+fn with_whole_usage(mut command: clap::Command) -> clap::Command {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+    command.override_usage(usage).mut_subcommands(with_whole_usage)
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = parse();
     survive_file_size_limit();
     // A command says itself what it met; only who runs for long has more to tell.
     log_to_stderr(if matches!(arguments.command, Command::Serve(_)) { "warn" } else { "error" });

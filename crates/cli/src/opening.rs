@@ -90,6 +90,27 @@ pub(crate) enum PlacementArgument {
     Packed,
 }
 
+/// What is fixed at creation, asked of a store that exists: refused if it is something else, not passed over in silence.
+pub(crate) fn refuse_another_format<'a>(
+    directories: impl IntoIterator<Item = &'a Path>,
+    shards: Option<usize>,
+    placement: Option<PlacementArgument>,
+) -> Result<(), Failure> {
+    for path in directories {
+        let Some(format) = stratakv::format_of(path)? else { continue };
+        let shown = path.display();
+        let advice = "that is fixed when a store is created. Leave the option out, or `dump` this store and `load` it into a new one";
+        if let Some(asked) = shards.filter(|asked| *asked != format.shards) {
+            let has = format.shards;
+            return Err(Failure::usage(format!("--shards {asked}: the store in {shown} has {has}, and {advice}")));
+        }
+        if placement.is_some_and(|asked| Placement::from(asked) != format.placement) {
+            return Err(Failure::usage(format!("--placement: the store in {shown} has the other one, and {advice}")));
+        }
+    }
+    Ok(())
+}
+
 impl From<PlacementArgument> for Placement {
     fn from(placement: PlacementArgument) -> Placement {
         match placement {

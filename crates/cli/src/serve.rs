@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
 use crate::failure::{Exit, Failure};
-use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument};
+use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refuse_another_format};
 
 /// Serve a store to memcache clients; it is created if there is none
 #[derive(Args)]
@@ -43,9 +44,9 @@ pub(crate) struct Arguments {
     /// Shards; fixed when the store is created [default: one for each core]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Where small records go; fixed when the store is created
-    #[arg(long, value_enum, default_value_t)]
-    placement: PlacementArgument,
+    /// Where small records go; fixed when the store is created [default: in_place]
+    #[arg(long, value_enum)]
+    placement: Option<PlacementArgument>,
     /// Longest value a client may store, up to 64M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
     item_bytes_max: u64,
@@ -88,8 +89,11 @@ impl Arguments {
     }
 
     fn open(&self) -> Result<Store, Failure> {
+        let data = &self.open.data;
+        let directories = [data.first()].into_iter().chain(data.further().iter().map(PathBuf::as_path));
+        refuse_another_format(directories, self.shards, self.placement)?;
         let mut options = self.open.options().create(true).depth(self.depth).level(self.durability.durability.into());
-        options = options.placement(self.placement.into());
+        options = options.placement(self.placement.unwrap_or_default().into());
         if let Some(shards) = self.shards {
             options = options.shards(shards);
         }

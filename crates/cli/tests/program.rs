@@ -104,6 +104,7 @@ fn help_tells_exit_codes_and_examples() {
         "stats",
         "check",
         "doctor",
+        "plan",
         "completions",
     ] {
         let help = String::from_utf8(ok(&data, &[subcommand, "--help"])).unwrap();
@@ -406,10 +407,52 @@ fn doctor_measures_and_leaves_nothing_behind() {
     for load in ["read_depth_1", "read_depth_64", "write_depth_1", "write_depth_64"] {
         assert!(report[load]["iops"].as_f64().unwrap() > 0.0, "{load}: {report}");
     }
+    let profile = report["profile"].as_array().unwrap();
+    assert!(profile.len() > 8 && profile.iter().all(|row| row["bytes_per_s"].as_f64().unwrap() > 0.0), "{report}");
+    assert!(["in_place", "packed"].contains(&report["placement"].as_str().unwrap()), "{report}");
     assert!(report["kernel"].as_str().unwrap().starts_with("Linux") && report["advice"].is_array());
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let missing = run(directory.path(), &["doctor", "/no/such/directory"]);
     assert_eq!(code(&missing), 1, "{}", stderr(&missing));
+}
+
+/// Loads a store of each placement with random keys, and holds the forecast against what it then takes.
+#[test]
+fn a_plan_comes_true() {
+    const RECORDS: u64 = 40_000;
+    for (placement, value_bytes) in [("in_place", "400"), ("in_place", "1024"), ("packed", "400"), ("packed", "1024")] {
+        let (directory, data) = directory();
+        let records = RECORDS.to_string();
+        let store = directory.path().join("measured");
+        let path = store.to_str().unwrap();
+        let bench = ["bench", "ycsb", "--workload", "c", "--data", path, "--keep", "--records", &records];
+        let options = ["--value-size", value_bytes, "--placement", placement, "--seconds", "1", "--warm-up", "0"];
+        let options = [&bench[..], &options, &["--shards", "2", "--durability", "process_crash"]].concat();
+        let printed = String::from_utf8(ok(&data, &options)).unwrap();
+        let found = |name: &str| -> f64 {
+            let line = printed.lines().find(|line| line.split_whitespace().next() == Some(name));
+            let figure = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+            figure.unwrap_or_else(|| panic!("no {name} in {printed}"))
+        };
+        let plan = ["plan", "--keys", &records, "--key-bytes", "24", "--value-bytes", value_bytes];
+        let plan = [&plan[..], &["--placement", placement, "--json"]].concat();
+        let plan: serde_json::Value = serde_json::from_slice(&ok(&data, &plan)).unwrap();
+        let planned = |name: &str| plan[name].as_f64().unwrap();
+        let index = found("index_bytes") / planned("index_bytes");
+        assert!((0.7..1.3).contains(&index), "{placement} {value_bytes}: index {index} of the plan {plan}\n{printed}");
+        let pages = if placement == "packed" { found("usable_bytes") } else { found("pages_used") * 4096.0 };
+        // A small volume has grown in steps of up to 16 MiB for each shard, ahead of need.
+        let ahead = if placement == "packed" { 2.0 * 16.0 * 1024.0 * 1024.0 } else { 0.0 };
+        let disk = planned("disk_bytes");
+        assert!(
+            (disk * 0.9..disk * 1.1 + ahead).contains(&pages),
+            "{placement} {value_bytes}: {pages} of the plan {plan}\n{printed}"
+        );
+        let begun = std::time::Instant::now();
+        assert_eq!(code(&run(&store, &["get", "nobody"])), 3);
+        let took = begun.elapsed().as_secs_f64();
+        assert!(took < planned("reopen_s") * 20.0 + 2.0, "{placement}: reopened in {took} s, {plan}");
+    }
 }
 
 #[test]
@@ -499,4 +542,115 @@ fn a_backup_is_restored_to_other_disks() {
     assert!(stderr(&missing).contains(b.to_str().unwrap()), "{}", stderr(&missing));
     let again = run(&a, &["restore", backup]);
     assert_eq!(code(&again), 2, "{}", stderr(&again));
+}
+
+/// A `serve` that should end by itself; killed as soon as it serves.
+fn refused_to_serve(data: &Path, arguments: &[&str]) -> Output {
+    let all = [&["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash"][..], arguments].concat();
+    let mut child = command(data, &all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let served = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap() > 0;
+    if served {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(!served, "{arguments:?} are taken: {output:?}");
+    output
+}
+
+#[test]
+fn memory_on_which_nothing_can_live_is_refused() {
+    let (_directory, data) = directory();
+    for memory in ["0", "1K", "1M"] {
+        let output = refused_to_serve(&data, &["--shards", "2", "--memory", memory]);
+        assert_eq!(code(&output), 2, "--memory {memory}: {}", stderr(&output));
+        assert!(stderr(&output).contains("at least"), "{}", stderr(&output));
+    }
+    assert!(!data.exists(), "nothing is made");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let least = format!("{}M", cores.min(64));
+    put(&data, &["--memory", &least, "key", "value"]);
+    assert_eq!(ok(&data, &["get", "--memory", &least, "key"]), b"value");
+    assert_eq!(code(&run(&data, &["get", "--memory", "1000K", "key"])), 2);
+}
+
+#[test]
+fn the_line_that_could_not_be_written_is_named() {
+    let (_directory, data) = directory();
+    // Keys that fill the memory for the index long before the last of them.
+    let key = |line: usize| format!("{line:04}{}", "k".repeat(1000));
+    let collection = |line: usize| format!("c{}", line % 3);
+    let line = |line| serde_json::json!({ "collection": collection(line), "key": key(line), "value": "" }).to_string();
+    let input = (1..=8000).map(|number| line(number) + "\n").collect::<String>();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let least = format!("{}M", cores.min(64));
+    let stopped = load(&data, &["--memory", &least], input.as_bytes());
+    assert_eq!(code(&stopped), 1, "{}", stderr(&stopped));
+    let told = stderr(&stopped);
+    let named = told.split("stratakv: stdin: line ").nth(1).unwrap_or_else(|| panic!("no line is named: {told}"));
+    let (number, why) = named.split_once(": ").unwrap();
+    let number: usize = number.parse().unwrap();
+    assert!(!why.contains("line "), "one line is named: {told}");
+    let there = |number: usize| code(&run(&data, &["get", "--collection", &collection(number), &key(number)]));
+    assert_eq!(there(number), 3, "line {number} was refused");
+    let lines = ok(&data, &["scan", "--keys-only", "--collection", &collection(number - 1)]);
+    let written: Vec<&[u8]> =
+        lines.split(|byte| *byte == b'\n').map(|line| line.get(..4).unwrap_or_default()).collect();
+    let before = (1..number).filter(|line| line % 3 == (number - 1) % 3);
+    for line in before {
+        assert!(written.contains(&format!("{line:04}").as_bytes()), "line {line} of {number} is not written");
+    }
+}
+
+#[test]
+fn an_option_that_is_fixed_at_creation_is_not_passed_over() {
+    let (_directory, data) = directory();
+    put(&data, &["key", "value"]);
+    let report: serde_json::Value = serde_json::from_slice(&ok(&data, &["check", "--json"])).unwrap();
+    let shards = report["shards"].as_u64().unwrap();
+    for other in [["--shards", &(shards + 1).to_string()], ["--placement", "packed"]] {
+        let refused = refused_to_serve(&data, &other);
+        assert_eq!(code(&refused), 2, "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(other[0]) && stderr(&refused).contains("fixed"), "{}", stderr(&refused));
+    }
+}
+
+#[test]
+fn damage_is_told_once_and_names_its_key() {
+    let (_directory, data) = directory();
+    for number in 0..30 {
+        put(&data, &["key", &format!("needle{number:02}needle")]);
+    }
+    put(&data, &["other", "value"]);
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        while let Some(at) = bytes.windows(6).position(|window| window == b"needle") {
+            bytes[at..at + 6].fill(b'?');
+        }
+        std::fs::write(&path, bytes).unwrap();
+    }
+    // What has nothing to do with the damage says nothing of it.
+    let other = run(&data, &["get", "other"]);
+    assert_eq!((code(&other), stderr(&other).as_str()), (0, ""));
+    let get = run(&data, &["get", "key"]);
+    assert_eq!((code(&get), stderr(&get).lines().count()), (4, 1), "{}", stderr(&get));
+    assert!(!stderr(&get).contains("0:key"), "{}", stderr(&get));
+    let checked = run(&data, &["check"]);
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert!(text.contains("lost: `key`"), "{text}");
+    assert_eq!(text.matches("damaged: ").count(), 1, "images that are superseded are no damage: {text}");
+    assert!(stderr(&checked).contains("1 record is lost"), "{}", stderr(&checked));
+    let json: serde_json::Value = serde_json::from_slice(&run(&data, &["check", "--json"]).stdout).unwrap();
+    assert_eq!((&json["lost"][0]["key"], &json["lost_records"]), (&"key".into(), &1.into()), "{json}");
+    let dumped = run(&data, &["dump", "--skip-damaged"]);
+    assert!(stderr(&dumped).contains("key `key`"), "{}", stderr(&dumped));
+}
+
+#[test]
+fn a_usage_line_says_that_there_are_options() {
+    let (_directory, data) = directory();
+    for command in [&["get"][..], &["put", "key"], &["bench", "ycsb"]] {
+        let told = stderr(&run(&data, command));
+        assert!(told.contains(&format!("Usage: stratakv {}", command[0])) && told.contains("[OPTIONS]"), "{told}");
+    }
 }

@@ -162,7 +162,8 @@ fn failed(error: &Error, storing: bool, out: &mut Output, counters: &Counters) {
             counters.store_no_memory.add(1);
             out.text(|text| reply::server_error(text, &format!("out of memory storing object: {error}")));
         }
-        Error::Corrupt(_) | Error::Io { .. } | Error::Poisoned(_) | Error::Unknown(_) => {
+        // Damage is logged once, where it is met, not with every request for it.
+        Error::Io { .. } | Error::Poisoned(_) | Error::Unknown(_) => {
             tracing::error!(%error, "an operation failed");
             out.text(|text| reply::server_error(text, &error.to_string()));
         }

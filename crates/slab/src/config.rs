@@ -1,6 +1,6 @@
 //! What a shard is told when it is opened, and what opening and checking find.
 
-use stratakv_base::Corruption;
+use stratakv_base::{Corruption, Key};
 use stratakv_device::Geometry;
 
 /// Where small records go. Fixed when a volume is created, and kept in its superblocks.
@@ -40,6 +40,9 @@ pub struct SlabConfig {
     pub verify: bool,
 }
 
+/// Keys of lost records that are named; all are counted.
+const LOST_MAX: usize = 100;
+
 /// What recovery found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
@@ -49,6 +52,12 @@ pub struct RecoveryReport {
     pub torn: u64,
     /// Damage to data that was durable.
     pub corrupt: Vec<Corruption>,
+    /// Keys whose newest record is damaged, so that it cannot be read: the first hundred of them.
+    pub lost: Vec<Key>,
+    /// How many there are.
+    pub lost_records: u64,
+    /// Damaged records whose key cannot be read either: older copies may be among them.
+    pub lost_unknown: u64,
     /// Live records.
     pub records: u64,
     /// Logical pages.
@@ -61,6 +70,16 @@ pub struct RecoveryReport {
     pub superblock_repaired: bool,
     /// Bytes read.
     pub read_bytes: u64,
+}
+
+impl RecoveryReport {
+    /// The newest record of an encoded key is damaged.
+    pub(crate) fn lose(&mut self, key: &[u8]) {
+        self.lost_records += 1;
+        if self.lost.len() < LOST_MAX {
+            self.lost.extend(Key::from_encoded(key));
+        }
+    }
 }
 
 /// Accounting of a shard: what is on the medium, against the index and the space maps.

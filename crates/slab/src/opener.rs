@@ -385,7 +385,7 @@ impl Recovery {
                     )));
                 }
                 Err(Refusal::Damaged(how)) => {
-                    tracing::warn!(shard = self.config.shard, slot, "a superblock is damaged: {how}");
+                    tracing::debug!(shard = self.config.shard, slot, "a superblock is damaged: {how}");
                     (why, self.repaired) = (how, true);
                 }
             }
@@ -394,7 +394,7 @@ impl Recovery {
         let Some(best) = best else {
             return Err(Error::Corrupt(Corruption {
                 place: Place { shard, offset_bytes: 0 },
-                what: "both superblocks",
+                what: "superblock, in both copies,",
                 expected: "one that checks (without it the volume cannot be opened: restore it from a backup)".into(),
                 found: why.into(),
             }));

@@ -129,7 +129,7 @@ impl Slab {
                     Slot::Damaged { .. } => "bytes whose checksum does not match",
                 };
                 let place = self.table.get(logical).map_or(0, |entry| entry.place);
-                let corruption = self.corruption(place, "record", format!("slot {slot}: {key:?}"), found);
+                let corruption = self.corruption(place, "record", format!("slot {slot}: {key}"), found);
                 self.note_corruption(&corruption);
                 Err(corruption)
             }

@@ -310,7 +310,8 @@ impl Scanner {
         let offset_bytes = u64::from(page) * PAGE_BYTES as u64;
         let place = stratakv_base::Place { shard: self.shard, offset_bytes };
         let corruption = Corruption { place, what, expected: expected.into(), found };
-        tracing::warn!(%corruption, "damage on the medium");
+        // Whoever opened the volume tells it, out of the report.
+        tracing::debug!(%corruption, "damage on the medium");
         if self.corrupt.len() < REPORTED_MAX {
             self.corrupt.push(corruption);
         }
@@ -353,7 +354,8 @@ impl Scanner {
     fn judge_images(&mut self, torn_places: &mut Vec<u32>) -> u64 {
         let mut torn = 0;
         let mut damaged = std::mem::take(&mut self.damaged);
-        damaged.sort_by_key(|(logical, image)| (*logical, image.sequence));
+        // Newest first: nothing needs the older damaged ones.
+        damaged.sort_by_key(|(logical, image)| (*logical, std::cmp::Reverse(image.sequence)));
         for (logical, image) in damaged {
             let known = self.images.get(logical as usize).copied().flatten();
             if known.is_some_and(|known| known.sequence >= image.sequence) {
@@ -411,6 +413,7 @@ impl Scanner {
             digest.page(logical, tag);
             found.report.pages += 1;
             found.lost_slots += u64::from(image.lost);
+            found.report.lost_unknown += u64::from(image.lost);
             entries.push(PageEntry { place: image.place, tag, class: image.class, free: image.free });
         }
         found.table = PageTable::from_entries(entries);
@@ -443,6 +446,7 @@ impl Scanner {
             }
             let key = key_of(candidate);
             if key.is_empty() {
+                found.report.lost_unknown += 1;
                 continue;
             }
             if last == Some(key) {
@@ -456,6 +460,9 @@ impl Scanner {
                 continue;
             }
             (last, last_damaged) = (Some(key), candidate.damaged);
+            if candidate.damaged {
+                found.report.lose(key);
+            }
             if let Place::Run { first, .. } = candidate.place {
                 digest.run(first);
             }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use stratakv_base::Key;
+
 use crate::directory::Directory;
 use crate::error::Error;
 use crate::open::open_shards;
@@ -23,6 +25,12 @@ pub struct CheckReport {
     pub pages_free: u64,
     /// Leftovers of writes that were cut off before they were acknowledged: harmless.
     pub torn: u64,
+    /// Keys whose newest record is damaged and cannot be read: at most a hundred from each shard.
+    pub lost: Vec<Key>,
+    /// How many there are.
+    pub lost_records: u64,
+    /// Damaged records whose key cannot be read either; older copies of records may be among them.
+    pub lost_unknown: u64,
     /// Damage, with its place. Empty: the store is sound.
     pub damage: Vec<String>,
     /// Books that do not add up: a defect of this program. Please report it.
@@ -70,6 +78,9 @@ pub fn check_spread(
         let (recovery, books) = (shard.slab.recovery(), shard.slab.check());
         sum.records += recovery.records;
         sum.torn += recovery.torn;
+        sum.lost.extend(recovery.lost.iter().cloned());
+        sum.lost_records += recovery.lost_records;
+        sum.lost_unknown += recovery.lost_unknown;
         sum.pages += books.total_pages;
         sum.pages_free += books.free_pages + books.limbo_pages;
         sum.damage.extend(recovery.corrupt.iter().map(ToString::to_string));

@@ -35,6 +35,7 @@ mod directory;
 mod engine;
 mod error;
 mod events;
+mod format;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod open;
@@ -60,6 +61,7 @@ pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};
 pub use engine::AnyShard;
 pub use error::{Error, ErrorKind};
 pub use events::StoreEvent;
+pub use format::{Format, format_of};
 pub use options::{IoBackend, OpenProgress, Options, Placement};
 pub use record::Record;
 pub use scan::{Scan, ScanOptions};

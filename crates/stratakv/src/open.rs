@@ -37,7 +37,12 @@ pub(crate) struct OpenedShard {
 
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let (path, further) = parts::home(path, &options.further)?;
-    let mut directory = Directory::lock(&path, options.create || options.create_new, options.read_only)?;
+    let creates = options.create || options.create_new;
+    if creates && !path.join("store.toml").exists() {
+        // Before anything is made.
+        options.check_memory(new_shards(options))?;
+    }
+    let mut directory = Directory::lock(&path, creates, options.read_only)?;
     crate::backup::refuse_unfinished(&directory.path, options.restoring)?;
     let manifest = directory.read_manifest()?;
     let (manifest, created) = match manifest {
@@ -54,6 +59,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
             (manifest, true)
         }
     };
+    options.check_memory(manifest.shards)?;
     if created {
         directory.parts.extend(further);
         begin_creation(&directory, &manifest)?;
@@ -87,13 +93,18 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     Ok(Opened { runtime, recovery, directory, uuid })
 }
 
-fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Error> {
+/// How many shards a new store gets.
+fn new_shards(options: &Options) -> u32 {
     let cores = thread::available_parallelism().map_or(1, usize::from);
+    options.shards.unwrap_or(cores.min(64)) as u32
+}
+
+fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Error> {
     let mut uuid = [0; 16];
     getrandom::fill(&mut uuid)
         .map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
     let uuid = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    let shards = options.shards.unwrap_or(cores.min(64)) as u32;
+    let shards = new_shards(options);
     if further.len() >= shards as usize {
         return Err(Error::Option(format!(
             "{} directories for {shards} shards: some would hold nothing; name fewer, or ask for more shards",
@@ -215,7 +226,7 @@ fn summarise(shards: &[OpenedShard], created: bool) -> RecoverySummary {
         );
     }
     for damage in &sum.corrupt {
-        tracing::error!(%damage, "damaged data; reading it fails, everything else is served");
+        tracing::warn!(%damage, "damaged data; reading it fails, everything else is served");
     }
     sum
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stratakv_base::Level;
 use stratakv_base::limits::SHARDS_MAX;
+use stratakv_base::quantity::format_bytes;
 pub use stratakv_device::ring::RingKind as IoBackend;
 pub use stratakv_slab::Placement;
 
@@ -20,6 +21,9 @@ pub struct OpenProgress {
     /// Bytes to read.
     pub total_bytes: u64,
 }
+
+/// The least memory of a shard: with less, the index takes no key.
+const SHARD_MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 pub(crate) type Watch = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 
@@ -121,7 +125,7 @@ impl Options {
         self
     }
 
-    /// Cap on index, cache and I/O buffers together. Default: 1 GiB.
+    /// Cap on index, cache and I/O buffers together, at least 1 MiB for each shard. Default: 1 GiB.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: u64) -> Options {
         self.memory_bytes = bytes;
@@ -180,6 +184,20 @@ impl Options {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, Error> {
         self.check()?;
         Store::open_with(path.as_ref(), self)
+    }
+
+    /// Whether that many shards can live on the memory.
+    pub(crate) fn check_memory(&self, shards: u32) -> Result<(), Error> {
+        let least = u64::from(shards) * SHARD_MEMORY_BYTES_MIN;
+        if self.memory_bytes >= least {
+            return Ok(());
+        }
+        let each = format_bytes(SHARD_MEMORY_BYTES_MIN);
+        Err(Error::Option(format!(
+            "{} of memory are too little for {shards} shards: give at least {}, {each} for each; keys and cache want far more",
+            format_bytes(self.memory_bytes),
+            format_bytes(least)
+        )))
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -5,10 +5,9 @@ use std::ops::Bound;
 use bytes::Bytes;
 use stratakv::{
     Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, PageRequest, RecordPart, Reply, Store,
-    Value,
 };
 
-use super::{BenchError, Outcome, Request, Target};
+use super::{BenchError, Front, Outcome, Request, Target};
 
 pub(super) struct BlockingTarget {
     store: Store,
@@ -72,16 +71,8 @@ fn encoded(key: &[u8]) -> Result<Key, BenchError> {
 pub(super) fn outcome(reply: &Reply) -> Result<Outcome, BenchError> {
     match reply {
         Reply::Record(None) | Reply::Done { .. } => Ok(Outcome::default()),
-        Reply::Record(Some(record)) => Ok(Outcome { records: 1, front: front(&record.value) }),
+        Reply::Record(Some(record)) => Ok(Outcome { records: 1, front: Front::of(record.value.slices().flatten()) }),
         Reply::Page { items, .. } => Ok(Outcome { records: items.len() as u32, ..Outcome::default() }),
         other => Err(BenchError::Wrong(format!("an unexpected answer: {other:?}"))),
     }
-}
-
-fn front(value: &Value) -> [u8; 8] {
-    let mut front = [0; 8];
-    for (place, byte) in front.iter_mut().zip(value.slices().flatten()) {
-        *place = *byte;
-    }
-    front
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::{BenchError, Outcome, Request, Target};
+use super::{BenchError, Front, Outcome, Request, Target};
 
 pub(super) struct MemcacheTarget {
     stream: TcpStream,
@@ -57,9 +57,7 @@ impl MemcacheTarget {
             if rest.len() < whole {
                 return Ok(None);
             }
-            let mut front = [0; 8];
-            let shown = bytes.min(8);
-            front[..shown].copy_from_slice(&rest[after_line..after_line + shown]);
+            let front = Front::of(&rest[after_line..after_line + bytes]);
             self.at += whole;
             return Ok(Some(Outcome { records: 1, front }));
         }

@@ -22,6 +22,16 @@ pub enum BenchError {
     /// A wrong answer.
     #[error("{0}")]
     Wrong(String),
+    /// What should be measured is not there.
+    #[error(
+        "record {record} of {records} is not there: load them first, without --no-load (--keep leaves them for later runs)"
+    )]
+    NotLoaded {
+        /// Which.
+        record: u64,
+        /// How many there should be.
+        records: u64,
+    },
     /// The target lacks an operation of the workload.
     #[error("{0} has no scans: choose another workload")]
     NoScans(&'static str),
@@ -44,7 +54,31 @@ pub struct Outcome {
     /// Records found: 0 or 1 for reads.
     pub records: u32,
     /// The first bytes of the value read, to tell whose it is.
-    pub front: [u8; 8],
+    pub front: Front,
+}
+
+/// The first bytes of a value: eight, or all of a shorter one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Front {
+    bytes: [u8; 8],
+    len: u8,
+}
+
+impl Front {
+    /// Of the value that has these bytes.
+    pub fn of<'a>(value: impl IntoIterator<Item = &'a u8>) -> Front {
+        let mut front = Front::default();
+        for (place, byte) in front.bytes.iter_mut().zip(value) {
+            *place = *byte;
+            front.len += 1;
+        }
+        front
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
 }
 
 /// One thread's way to a store: submit, then poll.
@@ -60,6 +94,46 @@ pub trait Target {
     /// # Errors
     /// The target is broken, or a request failed.
     fn poll(&mut self, min: usize, done: &mut Vec<(u64, Outcome)>) -> Result<(), BenchError>;
+}
+
+/// Gives each thread of a benchmark its target: a [`Kind`] by [`Through`], or a store of another make.
+pub trait Way: Sync {
+    /// As printed.
+    fn name(&self) -> String;
+
+    /// How `clients` requests in flight are spread: threads, and requests in flight of each.
+    fn spread(&self, clients: usize, threads: usize) -> (usize, usize);
+
+    /// One thread's target.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn open(&self) -> Result<Box<dyn Target>, BenchError>;
+}
+
+/// A way into a store of ours, or to a server.
+#[derive(Debug)]
+pub struct Through<'a> {
+    /// Which way.
+    pub kind: Kind,
+    /// Needed by all but servers.
+    pub store: Option<&'a Store>,
+    /// When writes are acknowledged.
+    pub level: Level,
+}
+
+impl Way for Through<'_> {
+    fn name(&self) -> String {
+        self.kind.name()
+    }
+
+    fn spread(&self, clients: usize, threads: usize) -> (usize, usize) {
+        self.kind.spread(clients, threads)
+    }
+
+    fn open(&self) -> Result<Box<dyn Target>, BenchError> {
+        self.kind.open(self.store, self.level)
+    }
 }
 
 /// Which way in.

@@ -11,6 +11,42 @@ const FLUSH_US_SLOW: f64 = 1000.0;
 /// No flush of a volatile cache to flash or disk is as quick as this.
 const FLUSH_US_QUICK: f64 = 100.0;
 
+/// Bytes `packed` writes for an update of 1 KiB at 80 % fill: the record, and what is moved to make room for it.
+const PACKED_UPDATE_BYTES: f64 = 1080.0 * 2.5;
+/// So many times cheaper must an update of `packed` be to the device before its cleaning is worth its processor time.
+const PACKED_GAIN_MIN: f64 = 3.0;
+
+/// Which placement suits the device, and why: `in_place` writes a page at random for an update, `packed` a part of a large batch.
+pub(super) fn placement(page_writes_per_s: f64, batch_bytes_per_s: f64) -> (&'static str, String) {
+    let packed_per_s = batch_bytes_per_s / PACKED_UPDATE_BYTES;
+    let gain = packed_per_s / page_writes_per_s.max(1.0);
+    let figures = format!(
+        "updates of 1 KiB that the disk can take: {page_writes_per_s:.0}/s in place, a page each; {packed_per_s:.0}/s packed, in batches \
+         of 256 KiB with cleaning at 80 % fill"
+    );
+    match gain >= PACKED_GAIN_MIN {
+        true => ("packed", format!("--placement packed: {figures}; {gain:.1} times as many")),
+        false => (
+            "in_place",
+            format!("--placement in_place: {figures}; only {gain:.1} times as many, and cleaning costs processor"),
+        ),
+    }
+}
+
+/// A last quarter of less than half of the first one's writes: a cache has filled, or credit has run out.
+pub(super) fn collapse(iops_each_second: &[u64]) -> Option<String> {
+    let quarter = iops_each_second.len() / 4;
+    let (first, last) = (iops_each_second.get(..quarter)?, iops_each_second.get(iops_each_second.len() - quarter..)?);
+    let mean = |seconds: &[u64]| seconds.iter().sum::<u64>() as f64 / seconds.len().max(1) as f64;
+    let (first, last) = (mean(first), mean(last));
+    (quarter > 0 && last < first / 2.0).then(|| {
+        format!(
+            "writes fell from {first:.0} to {last:.0} a second: a cache of the disk has filled, or its credit has run out. Count on the \
+             lower figure, and keep part of the disk empty"
+        )
+    })
+}
+
 pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
     let geometry = &measured.geometry;
     let mut lines = Vec::new();
@@ -65,6 +101,9 @@ pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
         gain < 2.0,
         format!("64 reads in flight give only {gain:.1} times the IOPS of one: this disk has little parallelism"),
     );
+    lines.extend(collapse(&measured.write_iops_each_second));
+    lines.push(placement(measured.write_64.iops, measured.batch_bytes_per_s()).1);
+    let mut say = |applies: bool, line: String| lines.extend(applies.then_some(line));
     say(
         system.memlock_bytes.is_some_and(|bytes| bytes < MEMLOCK_BYTES_MIN),
         "little memory may be locked: ulimit -l unlimited, if io_uring is refused with `Cannot allocate memory`".into(),
@@ -75,4 +114,26 @@ pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
             .into(),
     );
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_placement_follows_the_device() {
+        // A virtual disk bound by IOPS, and memory behind a loop device.
+        assert_eq!(placement(30_000.0, 1.2e9).0, "packed");
+        assert_eq!(placement(400_000.0, 2.5e9).0, "in_place");
+        assert_eq!(placement(0.0, 0.0).0, "in_place");
+    }
+
+    #[test]
+    fn a_disk_whose_cache_fills_is_seen() {
+        let steady: Vec<u64> = (0..60).map(|second| 40_000 + second % 7 * 1000).collect();
+        assert_eq!(collapse(&steady), None);
+        let filled: Vec<u64> = (0..60).map(|second| if second < 25 { 90_000 } else { 9_000 }).collect();
+        assert!(collapse(&filled).is_some_and(|line| line.contains("from 90000 to 9000")));
+        assert_eq!((collapse(&[]), collapse(&[9, 1, 1])), (None, None));
+    }
 }

@@ -25,6 +25,8 @@ pub(super) struct Run<'a> {
     /// A multiple of 1 MiB.
     pub(super) file_bytes: u64,
     pub(super) length: Duration,
+    /// Writes at random for so many seconds more; 0: not.
+    pub(super) stability_s: u64,
     pub(super) ring: RingKind,
 }
 
@@ -34,6 +36,14 @@ pub(super) struct Figures {
     pub(super) iops: f64,
     pub(super) latency_us_p50: f64,
     pub(super) latency_us_p99: f64,
+}
+
+impl Figures {
+    fn new(mut times: Vec<Duration>, elapsed: Duration) -> Figures {
+        let iops = times.len() as f64 / elapsed.as_secs_f64();
+        times.sort_unstable();
+        Figures { iops, latency_us_p50: percentile_us(&times, 0.5), latency_us_p99: percentile_us(&times, 0.99) }
+    }
 }
 
 /// All of them.
@@ -48,6 +58,9 @@ pub(super) struct Measured {
     pub(super) read_64: Figures,
     pub(super) write_1: Figures,
     pub(super) write_64: Figures,
+    pub(super) profile: Vec<(Pattern, u64, Figures)>,
+    /// Writes of each second, if that was asked for.
+    pub(super) write_iops_each_second: Vec<u64>,
 }
 
 pub(super) fn measure(run: &Run<'_>) -> Result<Measured, Failure> {
@@ -64,10 +77,55 @@ pub(super) fn measure(run: &Run<'_>) -> Result<Measured, Failure> {
         read_64: bench.load(Kind::Read, 64)?.0,
         write_1: bench.load(Kind::Write, 1)?.0,
         write_64: bench.load(Kind::Write, 64)?.0,
+        profile: bench.profile()?,
+        write_iops_each_second: bench.stability()?,
     })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A way of asking the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    kind: Kind,
+    pub(super) bytes: u64,
+    in_order: bool,
+}
+
+/// Beside reads and writes of a page with 1 and 64 in flight: latency by depth, then what larger requests and their order gain.
+const PROFILE: &[(Pattern, u64)] = &[
+    (Pattern { kind: Kind::Read, bytes: PAGE, in_order: false }, 4),
+    (Pattern { kind: Kind::Read, bytes: PAGE, in_order: false }, 16),
+    (Pattern { kind: Kind::Read, bytes: PAGE, in_order: false }, 32),
+    (Pattern { kind: Kind::Read, bytes: 16 << 10, in_order: false }, 16),
+    (Pattern { kind: Kind::Read, bytes: 64 << 10, in_order: false }, 16),
+    (Pattern { kind: Kind::Read, bytes: 64 << 10, in_order: true }, 16),
+    (Pattern { kind: Kind::Write, bytes: PAGE, in_order: true }, 16),
+    (Pattern { kind: Kind::Write, bytes: 16 << 10, in_order: false }, 16),
+    (Pattern { kind: Kind::Write, bytes: 64 << 10, in_order: false }, 16),
+    (Pattern { kind: Kind::Write, bytes: BATCH, in_order: false }, 8),
+    (Pattern { kind: Kind::Write, bytes: MIB, in_order: false }, 4),
+];
+
+/// What `packed` writes at once under load.
+const BATCH: u64 = 256 << 10;
+
+impl Pattern {
+    /// As printed.
+    pub(super) fn name(self) -> String {
+        let order = if self.in_order { "ordered" } else { "random" };
+        let kind = if self.kind == Kind::Read { "read" } else { "write" };
+        format!("{} KiB {order} {kind}", self.bytes >> 10)
+    }
+}
+
+impl Measured {
+    /// Bytes a second that go out in batches as large as those of `packed`.
+    pub(super) fn batch_bytes_per_s(&self) -> f64 {
+        let batches = self.profile.iter().find(|(pattern, ..)| pattern.kind == Kind::Write && pattern.bytes == BATCH);
+        batches.map_or(0.0, |(pattern, _, figures)| figures.iops * pattern.bytes as f64)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
     Write,
@@ -80,6 +138,7 @@ struct Bench<'a> {
     pool: Pool,
     /// What is written: not zeros, which some devices treat apart.
     page: Arc<Block>,
+    slice: Arc<Block>,
 }
 
 fn median_us(mut times: Vec<Duration>) -> f64 {
@@ -116,14 +175,14 @@ impl<'a> Bench<'a> {
         removed.map_err(|error| cannot("unlink", error))?;
         let pool = Pool::new(16 << 20);
         let page = Arc::new(random_block(&pool, Class::Page)?);
-        let bench = Bench { run, path, volume, pool, page };
+        let slice = Arc::new(random_block(&pool, Class::Slice)?);
+        let bench = Bench { run, path, volume, pool, page, slice };
         bench.fill()?;
         Ok(bench)
     }
 
     fn fill(&self) -> Result<(), Failure> {
-        let slice = Arc::new(random_block(&self.pool, Class::Slice)?);
-        let parts: Vec<Part> = (0..MIB / slice.len() as u64).map(|_| Part::whole(Arc::clone(&slice))).collect();
+        let parts = self.parts(MIB);
         for offset in (0..self.run.file_bytes).step_by(MIB as usize) {
             self.execute(DiskRequest::Write { offset, parts: parts.clone(), durable: false })?;
         }
@@ -164,58 +223,90 @@ impl<'a> Bench<'a> {
         Ok(median_us(times))
     }
 
-    fn request(&self, kind: Kind, random: &mut Random) -> Result<DiskRequest, Failure> {
+    /// What is written: pages, or slices where they fit.
+    fn parts(&self, bytes: u64) -> Vec<Part> {
+        let block = if bytes >= self.slice.len() as u64 { &self.slice } else { &self.page };
+        (0..bytes / block.len() as u64).map(|_| Part::whole(Arc::clone(block))).collect()
+    }
+
+    /// The request number `turn` of a pattern.
+    fn request(&self, pattern: Pattern, turn: u64, random: &mut Random) -> Result<DiskRequest, Failure> {
+        let Pattern { kind, bytes, in_order } = pattern;
+        let places = self.run.file_bytes / bytes;
+        let offset = if in_order { turn % places } else { random.below(places) } * bytes;
         if kind == Kind::Write {
-            return Ok(self.write_of_page(random, false));
+            return Ok(DiskRequest::Write { offset, parts: self.parts(bytes), durable: false });
         }
-        let block = self.pool.take(Class::Page).ok_or_else(no_block)?;
-        Ok(DiskRequest::Read { offset: random.below(self.run.file_bytes / PAGE) * PAGE, block, len: PAGE as u32 })
+        let class = if bytes > PAGE { Class::Slice } else { Class::Page };
+        let block = self.pool.take(class).ok_or_else(no_block)?;
+        Ok(DiskRequest::Read { offset, block, len: bytes as u32 })
+    }
+
+    fn profile(&self) -> Result<Vec<(Pattern, u64, Figures)>, Failure> {
+        let measured = PROFILE.iter().map(|(pattern, depth)| {
+            let (times, elapsed, _) = self.times(*pattern, *depth, self.run.length / 2)?;
+            Ok((*pattern, *depth, Figures::new(times, elapsed)))
+        });
+        measured.collect()
+    }
+
+    /// Random writes of a page, 64 in flight, counted second by second: a device whose cache fills shows it.
+    fn stability(&self) -> Result<Vec<u64>, Failure> {
+        let mut seconds = Vec::new();
+        for _ in 0..self.run.stability_s {
+            let pattern = Pattern { kind: Kind::Write, bytes: PAGE, in_order: false };
+            let (times, elapsed, _) = self.times(pattern, 64, Duration::from_secs(1))?;
+            seconds.push((times.len() as f64 / elapsed.as_secs_f64()) as u64);
+        }
+        Ok(seconds)
+    }
+
+    fn load(&self, kind: Kind, depth: u64) -> Result<(Figures, &'static str), Failure> {
+        let pattern = Pattern { kind, bytes: PAGE, in_order: false };
+        let (times, elapsed, ring) = self.times(pattern, depth, self.run.length)?;
+        Ok((Figures::new(times, elapsed), ring))
     }
 
     /// Keeps `depth` requests in flight; waits for a quarter of them at a time, as the store does.
-    fn load(&self, kind: Kind, depth: u64) -> Result<(Figures, &'static str), Failure> {
+    fn times(
+        &self,
+        pattern: Pattern,
+        depth: u64,
+        length: Duration,
+    ) -> Result<(Vec<Duration>, Duration, &'static str), Failure> {
         let broken = |error: io::Error| Failure::failed(format!("the I/O ring failed: {error}"));
         let mut ring = open_ring(self.run.ring, 64).map_err(broken)?;
         let mut random = Random::new(depth);
         let mut begun = vec![Instant::now(); depth as usize];
         let mut times = Vec::new();
         let mut completions = Vec::new();
+        let mut turn = 0..;
         let started = Instant::now();
         for tag in 0..depth {
-            self.begin(ring.as_mut(), kind, tag, &mut begun, &mut random)?;
+            self.begin(ring.as_mut(), tag, self.request(pattern, turn.next().unwrap_or(0), &mut random)?, &mut begun);
         }
         let wait = Wait::For { completions: (depth as u32 / 4).max(1), timeout: Some(Duration::from_secs(10)) };
         while ring.in_flight() > 0 {
             ring.submit(wait).map_err(broken)?;
             ring.reap(&mut completions);
-            let more = started.elapsed() < self.run.length;
+            let more = started.elapsed() < length;
             for completion in completions.drain(..) {
                 let Completion::Disk { tag, outcome } = completion else { continue };
                 self.ended(&outcome)?;
                 drop(outcome);
                 times.push(begun[tag as usize].elapsed());
                 if more {
-                    self.begin(ring.as_mut(), kind, tag, &mut begun, &mut random)?;
+                    let request = self.request(pattern, turn.next().unwrap_or(0), &mut random)?;
+                    self.begin(ring.as_mut(), tag, request, &mut begun);
                 }
             }
         }
-        let iops = times.len() as f64 / started.elapsed().as_secs_f64();
-        times.sort_unstable();
-        let (latency_us_p50, latency_us_p99) = (percentile_us(&times, 0.5), percentile_us(&times, 0.99));
-        Ok((Figures { iops, latency_us_p50, latency_us_p99 }, ring.name()))
+        Ok((times, started.elapsed(), ring.name()))
     }
 
-    fn begin(
-        &self,
-        ring: &mut dyn Ring,
-        kind: Kind,
-        tag: u64,
-        begun: &mut [Instant],
-        random: &mut Random,
-    ) -> Result<(), Failure> {
+    fn begin(&self, ring: &mut dyn Ring, tag: u64, request: DiskRequest, begun: &mut [Instant]) {
         begun[tag as usize] = Instant::now();
-        ring.disk(tag, &self.volume, self.request(kind, random)?);
-        Ok(())
+        ring.disk(tag, &self.volume, request);
     }
 }
 

@@ -22,8 +22,8 @@ use system::System;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
 
-Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, and takes about ten seconds. Run
-it while nothing else uses the disk.")]
+Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, and takes about twenty seconds (with --long, a minute
+more). Run it while nothing else uses the disk.")]
 pub(crate) struct Arguments {
     /// A directory on the disk in question
     #[arg(default_value = ".")]
@@ -31,7 +31,10 @@ pub(crate) struct Arguments {
     /// Size of the temporary file
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     file_bytes: u64,
-    /// Length of each of the four measurements
+    /// Write for a minute more, to see whether the disk keeps its speed
+    #[arg(long)]
+    long: bool,
+    /// Length of each of the first four measurements; the others take half of it
     #[arg(long, default_value_t = 1.5)]
     seconds: f64,
     /// What carries the I/O
@@ -53,6 +56,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         directory: &arguments.directory,
         file_bytes: arguments.file_bytes >> 20 << 20,
         length: Duration::from_secs_f64(arguments.seconds),
+        stability_s: if arguments.long { 60 } else { 0 },
         ring: arguments.io.into(),
     };
     let system = System::read();
@@ -91,9 +95,34 @@ impl Report<'_> {
             "write_then_fdatasync_us_p50": measured.fdatasync_us_p50, "write_dsync_us_p50": measured.dsync_us_p50,
             "read_depth_1": figures_json(&measured.read_1), "read_depth_64": figures_json(&measured.read_64),
             "write_depth_1": figures_json(&measured.write_1), "write_depth_64": figures_json(&measured.write_64),
+            "profile": measured.profile.iter().map(|(pattern, depth, figures)| json!({
+                "pattern": pattern.name(), "depth": depth, "bytes_per_s": figures.iops * pattern.bytes as f64,
+                "iops": figures.iops, "latency_us_p50": figures.latency_us_p50, "latency_us_p99": figures.latency_us_p99,
+            })).collect::<Vec<_>>(),
+            "write_iops_each_second": measured.write_iops_each_second,
+            "placement": advice::placement(measured.write_64.iops, measured.batch_bytes_per_s()).0,
             "advice": self.advice,
         });
         writeln!(output, "{object}")
+    }
+
+    fn write_profile(&self, output: &mut Output) -> io::Result<()> {
+        for (pattern, depth, figures) in &self.measured.profile {
+            let Figures { iops, latency_us_p50, latency_us_p99 } = figures;
+            let name = format!("{}, depth {depth}", pattern.name());
+            let mib_per_s = iops * pattern.bytes as f64 / f64::from(1 << 20);
+            writeln!(
+                output,
+                "{name:<32} {iops:>8.0} IOPS   p50 {latency_us_p50:>6.0} µs   p99 {latency_us_p99:>6.0} µs {mib_per_s:>7.0} MiB/s"
+            )?;
+        }
+        let seconds = &self.measured.write_iops_each_second;
+        if let (Some(least), Some(most)) = (seconds.iter().min(), seconds.iter().max()) {
+            let mean = seconds.iter().sum::<u64>() / seconds.len() as u64;
+            let name = format!("4 KiB random write, {} s", seconds.len());
+            writeln!(output, "{name:<32} {mean:>8} IOPS   slowest second {least}, fastest {most}")?;
+        }
+        Ok(())
     }
 
     fn write_text(&self, output: &mut Output) -> io::Result<()> {
@@ -144,6 +173,7 @@ impl Report<'_> {
                 "{name:<32} {iops:>8.0} IOPS   p50 {latency_us_p50:>6.0} µs   p99 {latency_us_p99:>6.0} µs"
             )?;
         }
+        self.write_profile(output)?;
         writeln!(output)?;
         match self.advice {
             [] => writeln!(output, "Nothing to change."),

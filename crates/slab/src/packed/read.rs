@@ -118,7 +118,7 @@ impl Slab {
             None => "bytes whose checksum does not match",
         };
         let page = (spot.at / PAGE_BYTES as u64) as u32;
-        let corruption = self.corruption(page, "record", format!("{key:?} at byte {}", spot.at), what);
+        let corruption = self.corruption(page, "record", format!("{key} at byte {}", spot.at), what);
         self.note_corruption(&corruption);
         Err(corruption)
     }

@@ -157,7 +157,7 @@ impl LogScanner {
             (Copy::Bad, Copy::Bad) => {
                 self.lost = true;
                 let expected = "a copy that checks (segments are judged by what they hold)".into();
-                self.damage(number - 1, "both copies of a segment table", expected, "neither does".into());
+                self.damage(number - 1, "segment table, in both copies,", expected, "neither does".into());
                 (Table::blank(), 0, false)
             }
         };
@@ -362,6 +362,9 @@ impl LogScanner {
             let spot = |candidate: &Candidate| Spot::new(candidate.at, candidate.bytes);
             for other in group.iter().filter(|other| matches!(other.kind, RecordKind::Deleted { .. })) {
                 packed.segments.bury(spot(other));
+            }
+            if top.damaged && !matches!(top.kind, RecordKind::Deleted { .. }) {
+                found.report.lose(key_of(top));
             }
             match top.kind {
                 RecordKind::Deleted { .. } => {

@@ -1,0 +1,173 @@
+//! One step of the comparison: a load or a run of one store, in a process of its own, so that no store inherits another's
+//! memory, caches or threads, and so that its processor time, bytes and peak memory are its own.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stratakv::Level;
+use stratakv_bench::load::{LoadOptions, load_through};
+use stratakv_bench::usage::Usage;
+use stratakv_bench::value::ValueSize;
+use stratakv_bench::{BenchError, Distribution, Report, RunOptions, TargetKind, Workload, run_through};
+
+use crate::subject::{Means, Opened, Subject};
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Name of a [`Subject`].
+    pub subject: String,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// See [`Means`].
+    pub memory_bytes: u64,
+    /// See [`Means`].
+    pub capacity_bytes: u64,
+    /// Requests in flight.
+    pub clients: usize,
+    /// Cores, shards, and threads that submit to ours.
+    pub cores: usize,
+    /// Records there are, or will be.
+    pub records: u64,
+    /// Length of values; 0 for the production mix.
+    pub value_bytes: usize,
+    /// Seed.
+    pub seed: u64,
+    /// What.
+    pub task: Task,
+}
+
+/// What to do with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// Write all records, then so many of them again.
+    Load { overwrites: u64 },
+    /// Run a workload.
+    Run { workload: String, distribution: String, seconds: u64, warm_up: u64 },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Done {
+    /// Of a run.
+    pub report: Option<Report>,
+    /// Time to open the store.
+    pub open_s: f64,
+    /// Time to load it.
+    pub load_s: f64,
+    /// Bytes sent to storage by all of the job.
+    pub write_bytes: u64,
+    /// Most memory the process had.
+    pub memory_peak_bytes: u64,
+    /// Bytes the directory takes.
+    pub disk_bytes: u64,
+}
+
+impl Job {
+    /// Does it here.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn execute(&self) -> Result<Done, BenchError> {
+        let subject: Subject = self.subject.parse().map_err(BenchError::Wrong)?;
+        let means = Means {
+            memory_bytes: self.memory_bytes,
+            capacity_bytes: self.capacity_bytes,
+            clients: self.clients,
+            cores: self.cores,
+        };
+        let started = std::time::Instant::now();
+        // What is loaded is not measured, and is durable when the store is closed.
+        let opened_as = match (&self.task, subject) {
+            (Task::Load { .. }, Subject::Ours(placement, _)) => Subject::Ours(placement, Level::ProcessCrash),
+            (Task::Load { .. }, Subject::RocksDb { .. }) => Subject::RocksDb { sync: false },
+            (Task::Load { .. }, Subject::WiredTiger { .. }) => Subject::WiredTiger { sync: false },
+            (Task::Run { .. }, subject) => subject,
+        };
+        let store = Opened::open(opened_as, &self.directory, &means)?;
+        let mut done = Done { open_s: started.elapsed().as_secs_f64(), ..Done::default() };
+        match &self.task {
+            Task::Load { overwrites } => done.load_s = self.load(&store, *overwrites)?.as_secs_f64(),
+            Task::Run { workload, distribution, seconds, warm_up } => {
+                let options = RunOptions {
+                    workload: workload.parse().map_err(BenchError::Wrong)?,
+                    distribution: distribution.parse().map_err(BenchError::Wrong)?,
+                    ..self.run_options(*seconds, *warm_up)
+                };
+                let mut report = run_through(&store, &options)?;
+                report.durability = subject.to_string();
+                done.report = Some(report);
+            }
+        }
+        store.close()?;
+        done.write_bytes = Usage::now().write_bytes;
+        done.memory_peak_bytes = memory_peak_bytes();
+        done.disk_bytes = disk_bytes(&self.directory);
+        Ok(done)
+    }
+
+    fn value(&self) -> ValueSize {
+        if self.value_bytes == 0 { ValueSize::Production } else { ValueSize::Fixed(self.value_bytes) }
+    }
+
+    fn load(&self, store: &Opened, overwrites: u64) -> Result<Duration, BenchError> {
+        let options = LoadOptions {
+            records: self.records,
+            overwrites,
+            value: self.value(),
+            target: TargetKind::Embedded,
+            level: Level::ProcessCrash,
+            threads: 1,
+            clients: self.clients,
+            seed: self.seed,
+        };
+        load_through(store, &options, &|_| {})
+    }
+
+    fn run_options(&self, seconds: u64, warm_up: u64) -> RunOptions {
+        RunOptions {
+            workload: Workload::A,
+            distribution: Distribution::Uniform,
+            records: self.records,
+            value: self.value(),
+            target: TargetKind::Embedded,
+            level: Level::PowerLoss,
+            threads: self.cores,
+            clients: self.clients,
+            duration: Duration::from_secs(seconds),
+            warm_up: Duration::from_secs(warm_up),
+            seed: self.seed,
+        }
+    }
+
+    /// Does it in a process of its own.
+    ///
+    /// # Errors
+    /// It failed; what it said went to stderr.
+    pub fn run(&self) -> Result<Done, String> {
+        let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let job = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        let output = Command::new(program).arg("--job").arg(job).stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| format!("cannot start this program again: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{}: {:?} failed ({})", self.subject, self.task, output.status));
+        }
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("{}: an odd answer: {error}", self.subject))
+    }
+}
+
+fn memory_peak_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak =
+        text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
+    peak.unwrap_or_default() << 10
+}
+
+/// Blocks allocated, of the files in `directory` itself (no store here has folders).
+fn disk_bytes(directory: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512)).sum()
+}

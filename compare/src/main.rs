@@ -1,0 +1,280 @@
+//! `cargo xtask compare`: StrataKV beside RocksDB and WiredTiger on the same machine, data, memory and durability, in turn.
+
+mod job;
+mod rocksdb;
+mod subject;
+mod table;
+mod wiredtiger;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_bench::{Distribution, Workload};
+
+use crate::job::{Done, Job, Task};
+use crate::subject::Subject;
+use crate::table::Run;
+
+/// StrataKV, RocksDB and WiredTiger under the same YCSB workloads, in turn
+#[derive(Parser)]
+#[command(name = "cargo xtask compare", max_term_width = 120)]
+struct Arguments {
+    /// Small data, one distribution, a second each: whether it works, not how fast
+    #[arg(long)]
+    short: bool,
+    /// Stores, by name
+    #[arg(long, value_delimiter = ',', default_value = "in_place,packed,rocksdb-sync,rocksdb-async,wiredtiger-sync")]
+    stores: Vec<Subject>,
+    /// Workloads: a to f, production (with values of its own: 250 B to 1 KiB)
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f,production")]
+    workloads: Vec<Workload>,
+    /// Distributions; d has its own, latest
+    #[arg(long, value_delimiter = ',', default_value = "uniform,zipfian")]
+    distributions: Vec<Distribution>,
+    /// Requests in flight: threads of the others; several: each in turn
+    #[arg(long, value_delimiter = ',', default_value = "64")]
+    clients: Vec<usize>,
+    /// Records
+    #[arg(long, default_value_t = 4_000_000)]
+    records: u64,
+    /// Length of values in bytes
+    #[arg(long, default_value_t = 1024)]
+    value_size: usize,
+    /// Memory of each store [default: a third of the data]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// Before anything is measured, overwrite so many times the volume, at random
+    #[arg(long, default_value_t = 3.0)]
+    age: f64,
+    /// How full the volume of `packed` is
+    #[arg(long, default_value_t = 0.8)]
+    fill: f64,
+    /// Rounds: each store once for each workload, all stores in turn
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds that count
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Seconds before that, in which caches fill
+    #[arg(long, default_value_t = 15)]
+    warm_up: u64,
+    /// Seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the stores are; what is made there is removed afterwards
+    #[arg(long, value_name = "DIR", default_value = "./stratakv-compare")]
+    data: PathBuf,
+    /// Where tables.md, timeline.csv and runs.json go [default: only tables, to stdout]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What this program gives itself to do
+    #[arg(long, hide = true)]
+    job: Option<String>,
+}
+
+impl Arguments {
+    fn shortened(mut self) -> Arguments {
+        if self.short {
+            (self.records, self.rounds, self.seconds, self.warm_up) = (20_000, 1, 1, 0);
+            self.distributions.truncate(1);
+            (self.age, self.memory) = (self.age.min(1.0), Some(32 << 20));
+        }
+        self
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let legal = [
+            (self.records >= 1000, "--records: 1000 or more"),
+            ((16..=1 << 20).contains(&self.value_size), "--value-size: 16 to 1048576"),
+            ((0.0..=100.0).contains(&self.age), "--age: 0 to 100"),
+            ((0.1..=0.95).contains(&self.fill), "--fill: 0.1 to 0.95"),
+            ((1..=100).contains(&self.rounds), "--rounds: 1 to 100"),
+            ((1..=86_400).contains(&self.seconds), "--seconds: 1 to 86400"),
+            (self.clients.iter().all(|clients| (1..=4096).contains(clients)), "--clients: 1 to 4096"),
+        ];
+        legal.into_iter().find(|(legal, _)| !legal).map_or(Ok(()), |(_, message)| Err(message.to_owned()))
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.job {
+        Some(job) => execute(job),
+        None => compare(&arguments.shortened()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("compare: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(job: &str) -> Result<(), String> {
+    let job: Job = serde_json::from_str(job).map_err(|error| format!("--job: {error}"))?;
+    let done = job.execute().map_err(|error| format!("{}: {error}", job.subject))?;
+    println!("{}", serde_json::to_string(&done).map_err(|error| error.to_string())?);
+    Ok(())
+}
+
+/// One data set of one store: its job without a task.
+struct Stand {
+    subject: Subject,
+    job: Job,
+}
+
+fn compare(arguments: &Arguments) -> Result<(), String> {
+    arguments.check()?;
+    let folder = arguments.data.join(format!("compare-{}", std::process::id()));
+    let outcome = compare_in(arguments, &folder);
+    let removed = fs::remove_dir_all(&folder);
+    let runs = outcome?;
+    removed.map_err(|error| format!("cannot remove {}: {error}", folder.display()))?;
+    // Only if it is empty: it may be somebody's.
+    let _ = fs::remove_dir(&arguments.data);
+    let tables = table::tables(&runs);
+    println!("{tables}");
+    match &arguments.out {
+        Some(out) => write_out(out, &tables, &runs),
+        None => Ok(()),
+    }
+}
+
+fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> {
+    fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let mut runs = Vec::new();
+    // The production mix has records of its own lengths, so stores of its own; one data set at a time saves room.
+    for production in [false, true] {
+        let is_asked = |workload: &&Workload| (**workload == Workload::Production) == production;
+        let workloads: Vec<Workload> = arguments.workloads.iter().filter(is_asked).copied().collect();
+        if workloads.is_empty() {
+            continue;
+        }
+        let mut stands: Vec<Stand> =
+            arguments.stores.iter().map(|subject| Stand::new(*subject, arguments, folder, production)).collect();
+        for stand in &stands {
+            stand.load(arguments)?;
+        }
+        for round in 1..=arguments.rounds {
+            run_round(arguments, &workloads, round, &mut stands, &mut runs)?;
+        }
+        for stand in &stands {
+            let gone = fs::remove_dir_all(&stand.job.directory);
+            gone.map_err(|error| format!("cannot remove {}: {error}", stand.job.directory.display()))?;
+        }
+    }
+    Ok(runs)
+}
+
+fn run_round(
+    arguments: &Arguments,
+    workloads: &[Workload],
+    round: usize,
+    stands: &mut [Stand],
+    runs: &mut Vec<Run>,
+) -> Result<(), String> {
+    for clients in &arguments.clients {
+        for workload in workloads {
+            let own = [Distribution::Latest];
+            let distributions = if *workload == Workload::D { &own } else { &arguments.distributions[..] };
+            for distribution in distributions {
+                for stand in &mut *stands {
+                    let lower = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
+                    let (name, distribution) = (lower(workload), lower(distribution));
+                    let setting = format!("{} {distribution} {clients} in flight", name.to_uppercase());
+                    let done = stand.run(arguments, (&name, &distribution), *clients)?;
+                    let speed = done.report.as_ref().map_or(0.0, |report| report.operations_per_s);
+                    eprintln!(
+                        "round {round}, {setting}: {} {speed:.0}/s, opened in {:.1} s",
+                        stand.subject, done.open_s
+                    );
+                    runs.push(Run { subject: stand.subject, round, setting, done });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a record beside its value: the key, and what `packed` puts before it.
+const RECORD_OVERHEAD_BYTES: u64 = 24 + 32;
+/// Mean of [`stratakv_bench::value::ValueSize::Production`].
+const PRODUCTION_BYTES_MEAN: u64 = 519;
+
+impl Stand {
+    fn new(subject: Subject, arguments: &Arguments, folder: &Path, production: bool) -> Stand {
+        let value_bytes = if production { PRODUCTION_BYTES_MEAN } else { arguments.value_size as u64 };
+        let data_bytes = arguments.records * (value_bytes + RECORD_OVERHEAD_BYTES);
+        let memory_bytes = arguments.memory.unwrap_or(data_bytes / 3);
+        let job = Job {
+            subject: subject.to_string(),
+            directory: folder.join(subject.to_string()),
+            memory_bytes: memory_bytes.max(32 << 20),
+            capacity_bytes: (data_bytes as f64 / arguments.fill) as u64 + (16 << 20),
+            clients: arguments.clients.iter().copied().max().unwrap_or(64),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            records: arguments.records,
+            value_bytes: if production { 0 } else { arguments.value_size },
+            seed: arguments.seed,
+            task: Task::Load { overwrites: (arguments.records as f64 * arguments.age) as u64 },
+        };
+        Stand { subject, job }
+    }
+
+    fn load(&self, arguments: &Arguments) -> Result<(), String> {
+        let Done { load_s, write_bytes, disk_bytes, memory_peak_bytes, .. } = self.job.run()?;
+        eprintln!(
+            "{}: {} records loaded, then overwritten {} times, in {load_s:.1} s; {} written, {} on disk, {} of memory at most",
+            self.subject,
+            self.job.records,
+            arguments.age,
+            format_bytes(write_bytes),
+            format_bytes(disk_bytes),
+            format_bytes(memory_peak_bytes)
+        );
+        Ok(())
+    }
+
+    /// The records it inserts stay, for what runs next.
+    fn run(
+        &mut self,
+        arguments: &Arguments,
+        (workload, distribution): (&str, &str),
+        clients: usize,
+    ) -> Result<Done, String> {
+        self.job.seed += 1;
+        self.job.clients = clients;
+        self.job.task = Task::Run {
+            workload: workload.to_owned(),
+            distribution: distribution.to_owned(),
+            seconds: arguments.seconds,
+            warm_up: arguments.warm_up,
+        };
+        let done = self.job.run()?;
+        if let Some(report) = &done.report {
+            if report.missing > 0 {
+                return Err(format!("{}: {} reads found no record", self.subject, report.missing));
+            }
+            self.job.records = self.job.records.max(report.records_after);
+        }
+        Ok(done)
+    }
+}
+
+fn write_out(out: &Path, tables: &str, runs: &[Run]) -> Result<(), String> {
+    let write = || -> std::io::Result<()> {
+        fs::create_dir_all(out)?;
+        fs::write(out.join("tables.md"), tables)?;
+        fs::write(out.join("timeline.csv"), table::timeline(runs))?;
+        let all: Vec<_> = runs
+            .iter()
+            .map(|run| serde_json::json!({ "store": run.subject.to_string(), "round": run.round, "setting": run.setting, "done": run.done }))
+            .collect();
+        fs::write(out.join("runs.json"), serde_json::to_vec_pretty(&all)?)
+    };
+    write().map_err(|error| format!("cannot write to {}: {error}", out.display()))
+}

@@ -1,0 +1,167 @@
+//! The stores that are compared, each opened with the same memory.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use stratakv::{Level, Options, Placement, Store};
+use stratakv_bench::BenchError;
+use stratakv_bench::target::{Kind, Target, Through, Way};
+
+use crate::rocksdb::{RocksDb, RocksDbTarget};
+use crate::wiredtiger::{WiredTiger, WiredTigerTarget};
+
+/// One column of the comparison: a store, and when it acknowledges a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Ours, placement `in_place` or `packed`.
+    Ours(Placement, Level),
+    /// `sync`: after the log has been flushed; else when it is in the kernel's cache.
+    RocksDb { sync: bool },
+    /// As RocksDB, but without `sync` the log may still be in the process.
+    WiredTiger { sync: bool },
+}
+
+impl Subject {
+    /// All there are.
+    pub const ALL: [Subject; 8] = [
+        Subject::Ours(Placement::InPlace, Level::PowerLoss),
+        Subject::Ours(Placement::Packed, Level::PowerLoss),
+        Subject::Ours(Placement::InPlace, Level::ProcessCrash),
+        Subject::Ours(Placement::Packed, Level::ProcessCrash),
+        Subject::RocksDb { sync: true },
+        Subject::RocksDb { sync: false },
+        Subject::WiredTiger { sync: true },
+        Subject::WiredTiger { sync: false },
+    ];
+
+    /// Whether it is of this house.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Subject::Ours(..))
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Subject::Ours(Placement::InPlace, Level::PowerLoss) => "in_place",
+            Subject::Ours(Placement::Packed, Level::PowerLoss) => "packed",
+            Subject::Ours(Placement::InPlace, _) => "in_place-process_crash",
+            Subject::Ours(Placement::Packed, _) => "packed-process_crash",
+            Subject::RocksDb { sync: true } => "rocksdb-sync",
+            Subject::RocksDb { sync: false } => "rocksdb-async",
+            Subject::WiredTiger { sync: true } => "wiredtiger-sync",
+            Subject::WiredTiger { sync: false } => "wiredtiger-async",
+        })
+    }
+}
+
+impl FromStr for Subject {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Subject, String> {
+        let found = Subject::ALL.into_iter().find(|subject| subject.to_string() == text);
+        let names = || Subject::ALL.map(|subject| subject.to_string()).join(", ");
+        found.ok_or_else(|| format!("unknown store `{text}`: use {}", names()))
+    }
+}
+
+/// What every store is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Means {
+    /// Cap of ours; cache and write buffers of the others.
+    pub memory_bytes: u64,
+    /// Cap on the volume of `packed`, so that it is as full as asked; 0: none.
+    pub capacity_bytes: u64,
+    /// Requests in flight.
+    pub clients: usize,
+    /// Cores.
+    pub cores: usize,
+}
+
+/// An open store.
+pub enum Opened {
+    /// Ours.
+    Ours(Store, Level),
+    /// RocksDB, and whether writes are synchronous.
+    RocksDb(Arc<RocksDb>, bool),
+    /// WiredTiger.
+    WiredTiger(Arc<WiredTiger>),
+}
+
+impl Opened {
+    /// Opens or creates `subject` in `directory`.
+    ///
+    /// # Errors
+    /// The store's own.
+    pub fn open(subject: Subject, directory: &Path, means: &Means) -> Result<Opened, BenchError> {
+        std::fs::create_dir_all(directory)?;
+        Ok(match subject {
+            Subject::Ours(placement, level) => {
+                let capacity = if placement == Placement::Packed { means.capacity_bytes } else { 0 };
+                let options = Options::new()
+                    .memory_bytes(means.memory_bytes)
+                    .shards(means.cores)
+                    .placement(placement)
+                    .capacity_bytes(capacity)
+                    .level(level);
+                Opened::Ours(options.open(directory)?, level)
+            }
+            Subject::RocksDb { sync } => {
+                Opened::RocksDb(Arc::new(RocksDb::open(directory, means.memory_bytes, means.cores)?), sync)
+            }
+            Subject::WiredTiger { sync } => {
+                Opened::WiredTiger(Arc::new(WiredTiger::open(directory, means.memory_bytes, sync, means.clients)?))
+            }
+        })
+    }
+
+    /// Everything durable, everything closed.
+    ///
+    /// # Errors
+    /// The store's own.
+    pub fn close(self) -> Result<(), BenchError> {
+        if let Opened::Ours(store, _) = self {
+            store.close()?;
+        }
+        Ok(())
+    }
+}
+
+impl Way for Opened {
+    fn name(&self) -> String {
+        match self {
+            Opened::Ours(..) => "embedded".into(),
+            Opened::RocksDb(..) => "RocksDB".into(),
+            Opened::WiredTiger(..) => "WiredTiger".into(),
+        }
+    }
+
+    /// Ours has many requests in flight from each thread; the others need a thread for each.
+    fn spread(&self, clients: usize, threads: usize) -> (usize, usize) {
+        if matches!(self, Opened::Ours(..)) { Kind::Embedded } else { Kind::Blocking }.spread(clients, threads)
+    }
+
+    fn open(&self) -> Result<Box<dyn Target>, BenchError> {
+        Ok(match self {
+            Opened::Ours(store, level) => {
+                return Through { kind: Kind::Embedded, store: Some(store), level: *level }.open();
+            }
+            Opened::RocksDb(db, sync) => Box::new(RocksDbTarget::new(Arc::clone(db), *sync)),
+            Opened::WiredTiger(db) => Box::new(WiredTigerTarget::new(Arc::clone(db))?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_its_own() {
+        for subject in Subject::ALL {
+            assert_eq!(subject.to_string().parse(), Ok(subject));
+        }
+        assert!("rocksdb".parse::<Subject>().is_err());
+    }
+}

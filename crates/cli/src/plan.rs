@@ -1,0 +1,173 @@
+//! `stratakv plan`: what so many records will need, before there are any.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde_json::json;
+use stratakv_base::quantity::{format_bytes, parse_bytes};
+
+use crate::Output;
+use crate::failure::Failure;
+use crate::opening::PlacementArgument;
+
+/// Forecast memory, disk and reopening time for so many records
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 1024
+  stratakv plan --keys 4000000 --key-bytes 16 --value-bytes 400 --placement packed --json
+
+The forecast takes keys for random: keys that share long beginnings with their neighbours need less memory. `doctor` measures what
+--read-bandwidth wants: its line for reads of 64 KiB in order.")]
+pub(crate) struct Arguments {
+    /// How many records
+    #[arg(long)]
+    keys: u64,
+    /// Length of a key in bytes
+    #[arg(long, default_value_t = 24)]
+    key_bytes: u64,
+    /// Length of a value in bytes, on average
+    #[arg(long, default_value = "1K", value_parser = parse_bytes)]
+    value_bytes: u64,
+    /// Where small records go
+    #[arg(long, value_enum, default_value_t)]
+    placement: PlacementArgument,
+    /// Shards
+    #[arg(long, default_value_t = 2)]
+    shards: u64,
+    /// Bytes a second the disk reads in large pieces
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    read_bandwidth: u64,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const PAGE_BYTES: u64 = 4096;
+/// Header, trailer: what a page of slots or a run has beside records (docs/format-slab.md).
+const PAGE_OVERHEAD_BYTES: u64 = 64;
+/// Before each record of a page of slots.
+const SLOT_OVERHEAD_BYTES: u64 = 20;
+/// Slots of a page, by size class (docs/format-slab.md).
+const SLOTS: [u64; 19] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64];
+/// Before each record of a log (docs/format-packed.md).
+const LOGGED_OVERHEAD_BYTES: u64 = 24;
+/// Longest record of a log.
+const LOGGED_BYTES_MAX: u64 = 16 << 10;
+/// A volume grows so that a log has this much of it alive at most.
+const LOG_FILL: f64 = 0.75;
+/// The default collection, before each key.
+const COLLECTION_BYTES: u64 = 1;
+/// Beside the rest of the key: length, version, place, and what half-full nodes waste.
+const INDEX_OVERHEAD_BYTES: f64 = 14.0;
+/// Smallest useful cache and I/O buffers of a shard.
+const SHARD_BYTES_MIN: u64 = 4 << 20;
+/// Records a core verifies and indexes in a second while a store is opened.
+const RECOVERED_PER_S: f64 = 700_000.0;
+
+/// A forecast.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Forecast {
+    data_bytes: u64,
+    index_bytes: u64,
+    memory_bytes_min: u64,
+    memory_bytes_advised: u64,
+    disk_bytes: u64,
+    reopen_s: f64,
+}
+
+fn forecast(arguments: &Arguments) -> Forecast {
+    let keys = arguments.keys.max(1);
+    let key_bytes = arguments.key_bytes + COLLECTION_BYTES;
+    let data_bytes = keys.saturating_mul(arguments.key_bytes + arguments.value_bytes);
+    // Of a random key, neighbours in order share as many bytes as it takes to tell so many keys apart.
+    let shared = COLLECTION_BYTES as f64 + (keys as f64).log2() / 8.0;
+    let in_index = (key_bytes as f64 - shared).max(1.0) + INDEX_OVERHEAD_BYTES;
+    let record_disk_bytes = match arguments.placement {
+        PlacementArgument::InPlace => in_place_bytes(key_bytes, arguments.value_bytes),
+        PlacementArgument::Packed => packed_bytes(key_bytes, arguments.value_bytes),
+    };
+    let index_bytes = (keys as f64 * in_index) as u64;
+    let disk_bytes = (keys as f64 * record_disk_bytes) as u64;
+    let memory_bytes_min = index_bytes + SHARD_BYTES_MIN * arguments.shards;
+    let scan_s = disk_bytes as f64 / arguments.read_bandwidth.max(1) as f64;
+    Forecast {
+        data_bytes,
+        index_bytes,
+        memory_bytes_min,
+        memory_bytes_advised: memory_bytes_min + data_bytes / 10,
+        disk_bytes,
+        // The volumes are scanned, and every record is verified and put into the index, by a thread for each shard.
+        reopen_s: scan_s.max(keys as f64 / RECOVERED_PER_S / arguments.shards.clamp(1, 8) as f64),
+    }
+}
+
+/// Disk for a record in pages of slots, or in a run of pages of its own.
+fn in_place_bytes(key_bytes: u64, value_bytes: u64) -> f64 {
+    let record = SLOT_OVERHEAD_BYTES + key_bytes + value_bytes;
+    let payload = PAGE_BYTES - PAGE_OVERHEAD_BYTES;
+    let slots = SLOTS.iter().rev().find(|slots| payload / **slots / 8 * 8 >= record);
+    slots.map_or_else(|| run_bytes(key_bytes, value_bytes), |slots| PAGE_BYTES as f64 / *slots as f64)
+}
+
+/// Disk for a record in a log at its fill, or in a run.
+fn packed_bytes(key_bytes: u64, value_bytes: u64) -> f64 {
+    let record = (LOGGED_OVERHEAD_BYTES + key_bytes + value_bytes).next_multiple_of(8);
+    if record > LOGGED_BYTES_MAX {
+        return run_bytes(key_bytes, value_bytes);
+    }
+    record as f64 / LOG_FILL
+}
+
+fn run_bytes(key_bytes: u64, value_bytes: u64) -> f64 {
+    (PAGE_OVERHEAD_BYTES + key_bytes + value_bytes).next_multiple_of(PAGE_BYTES) as f64
+}
+
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if !(1..=1 << 44).contains(&arguments.keys) {
+        return Err(Failure::usage("--keys: 1 to 2^44"));
+    }
+    if !(1..=65_535).contains(&arguments.key_bytes) || arguments.value_bytes > 64 << 20 {
+        return Err(Failure::usage("keys have 1 to 65535 bytes, values at most 64 MiB"));
+    }
+    if !(1..=1024).contains(&arguments.shards) {
+        return Err(Failure::usage("--shards: 1 to 1024"));
+    }
+    let forecast = forecast(arguments);
+    let written = if arguments.json { write_json(&forecast, output) } else { write_text(&forecast, output) };
+    written.map_err(Failure::output)
+}
+
+fn write_json(forecast: &Forecast, output: &mut Output) -> io::Result<()> {
+    let object = json!({
+        "data_bytes": forecast.data_bytes, "index_bytes": forecast.index_bytes,
+        "memory_bytes_min": forecast.memory_bytes_min, "memory_bytes_advised": forecast.memory_bytes_advised,
+        "disk_bytes": forecast.disk_bytes, "reopen_s": forecast.reopen_s,
+    });
+    writeln!(output, "{object}")
+}
+
+fn write_text(forecast: &Forecast, output: &mut Output) -> io::Result<()> {
+    let amplification = forecast.disk_bytes as f64 / forecast.data_bytes.max(1) as f64;
+    writeln!(output, "{:<28} {}", "keys and values", format_bytes(forecast.data_bytes))?;
+    writeln!(output, "{:<28} {}", "index, in memory", format_bytes(forecast.index_bytes))?;
+    writeln!(output, "{:<28} {}", "--memory, at least", format_bytes(forecast.memory_bytes_min))?;
+    let advised = format_bytes(forecast.memory_bytes_advised);
+    writeln!(output, "{:<28} {advised} (a tenth of the data in the cache)", "--memory, advised")?;
+    let disk = format_bytes(forecast.disk_bytes);
+    writeln!(output, "{:<28} {disk} ({amplification:.2} times the data)", "disk")?;
+    writeln!(output, "{:<28} {:.1} s", "reopening", forecast.reopen_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_and_runs_are_as_the_format_has_them() {
+        assert_eq!(in_place_bytes(25, 1024), 4096.0 / 3.0);
+        assert_eq!(in_place_bytes(25, 400), 4096.0 / 8.0);
+        assert_eq!(in_place_bytes(25, 5000), 8192.0);
+        assert_eq!(packed_bytes(25, 1024), 1080.0 / 0.75);
+        assert_eq!(packed_bytes(25, 100_000), 102_400.0);
+    }
+}

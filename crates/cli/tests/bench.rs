@@ -1,0 +1,94 @@
+//! `bench` as its users see it: what it refuses, what it says, what it leaves behind.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).env_remove("STRATAKV_LOG").args(arguments).output().unwrap()
+}
+
+/// `bench ycsb` in `data`, for a second.
+fn ycsb(data: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let data = data.to_str().unwrap();
+    let common = ["bench", "ycsb", "--data", data, "--seconds", "1", "--warm-up", "0", "--durability", "process_crash"];
+    let output = run(&[&common, arguments].concat());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn values_shorter_than_their_stamp_are_known_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("bench");
+    for bytes in ["0", "3"] {
+        let (code, _, told) = ycsb(&data, &["--records", "500", "--workload", "a", "--value-size", bytes]);
+        assert_eq!((code, told.as_str()), (0, ""), "{bytes} bytes");
+    }
+    assert!(!data.exists(), "it is removed afterwards");
+}
+
+#[test]
+fn a_run_that_fails_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("bench");
+    // No room for that many.
+    let failing = ["--records", "200000", "--workload", "a", "--capacity", "16M", "--shards", "1"];
+    let (code, _, told) = ycsb(&data, &failing);
+    assert_eq!(code, 1, "{told}");
+    assert!(!data.exists());
+    std::fs::create_dir(&data).unwrap();
+    assert_eq!(ycsb(&data, &failing).0, 1);
+    assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0, "a directory that was there stays, empty as it was");
+}
+
+#[test]
+fn a_store_of_somebody_else_is_not_written_to_unasked() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let place = data.to_str().unwrap();
+    let put = ["put", "--data", place, "--durability", "process_crash", "key", "value"];
+    assert!(run(&put).status.success());
+    let small = ["--records", "100", "--workload", "c"];
+    let (code, _, told) = ycsb(&data, &small);
+    assert_eq!(code, 2, "{told}");
+    assert!(told.contains("--existing"), "{told}");
+    assert_eq!(run(&["scan", "--data", place]).stdout, b"key\tvalue\n");
+    let (code, _, told) = ycsb(&data, &[&small[..], &["--existing"]].concat());
+    assert_eq!(code, 0, "{told}");
+    assert!(data.exists(), "it was there before");
+
+    let other = directory.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("letter"), "dear").unwrap();
+    assert_eq!(ycsb(&other, &small).0, 2, "neither is a directory of other things");
+    assert_eq!(std::fs::read_dir(&other).unwrap().count(), 1);
+}
+
+#[test]
+fn what_was_not_loaded_is_not_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("bench");
+    let (code, out, told) = ycsb(&data, &["--records", "100", "--workload", "c", "--no-load"]);
+    assert_eq!((code, out.as_str()), (3, ""), "{told}");
+    assert!(!data.exists());
+    let kept = ycsb(&data, &["--records", "100", "--workload", "c", "--keep"]);
+    assert_eq!(kept.0, 0, "{}", kept.2);
+    let (code, out, told) = ycsb(&data, &["--records", "1000", "--workload", "c", "--no-load"]);
+    assert_eq!((code, out.as_str()), (3, ""), "{told}");
+    assert!(told.contains("is not there") && data.exists(), "{told}");
+    assert_eq!(ycsb(&data, &["--records", "100", "--workload", "c", "--no-load"]).0, 0, "a store that bench made");
+}
+
+#[test]
+fn hits_are_not_sold_as_misses() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("bench");
+    let arguments = ["bench", "paths", "--data", data.to_str().unwrap(), "--records", "1000", "--count", "500"];
+    let output = run(&[&arguments[..], &["--durability", "process_crash"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let miss = text.lines().find(|line| line.starts_with("blocking miss")).unwrap_or_else(|| panic!("{output:?}"));
+    assert!(miss.contains("the cache holds the rest"), "{text}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--memory"), "{output:?}");
+}

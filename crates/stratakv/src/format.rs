@@ -1,0 +1,34 @@
+//! What a store is, without opening it.
+
+use std::path::Path;
+
+use stratakv_slab::Placement;
+
+use crate::directory::parse;
+use crate::error::Error;
+
+/// What is fixed when a store is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Format {
+    /// Number of shards.
+    pub shards: usize,
+    /// Where small records go.
+    pub placement: Placement,
+}
+
+/// What the store in directory `path` is, if there is one. It is not opened: another process may have it.
+///
+/// # Errors
+/// What says it cannot be read, is damaged, or is of a newer program.
+pub fn format_of(path: impl AsRef<Path>) -> Result<Option<Format>, Error> {
+    let path = path.as_ref().join("store.toml");
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::Io { what: "read", path, error }),
+    };
+    let manifest = parse(&text).map_err(|refusal| refusal.at(path))?;
+    let placement = if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace };
+    Ok(manifest.complete.then_some(Format { shards: manifest.shards as usize, placement }))
+}
