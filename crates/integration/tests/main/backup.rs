@@ -108,7 +108,9 @@ fn is_a_cut(placement: Placement) {
         let made: Vec<_> = backups.iter().map(|to| store.backup(to)).collect();
         // Before anything is said of it: the writers would go on for ever.
         stop.store(true, Ordering::Relaxed);
-        made.into_iter().for_each(|made| drop(made.expect("backed up")));
+        for made in made {
+            made.expect("backed up");
+        }
     });
     let written = written.into_inner().expect("no panic");
     for (number, to) in backups.iter().enumerate() {
