@@ -105,8 +105,12 @@ fn is_a_cut(placement: Placement) {
                 }
             }
         });
-        backups.iter().for_each(|to| drop(store.backup(to).expect("backed up")));
+        let made: Vec<_> = backups.iter().map(|to| store.backup(to)).collect();
+        // Before anything is said of it: the writers would go on for ever.
         stop.store(true, Ordering::Relaxed);
+        for made in made {
+            made.expect("backed up");
+        }
     });
     let written = written.into_inner().expect("no panic");
     for (number, to) in backups.iter().enumerate() {

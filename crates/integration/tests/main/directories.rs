@@ -18,7 +18,7 @@ fn fill(store: &Store) {
 }
 
 fn count(store: &Store) -> usize {
-    store.prefix(b"").map(|item| item.expect("an item")).count()
+    store.prefix(b"").collect::<Result<Vec<_>, _>>().expect("items").len()
 }
 
 /// Three directories with a store of 50 records in them.
