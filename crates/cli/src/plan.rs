@@ -16,7 +16,7 @@ use crate::opening::PlacementArgument;
   stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 1024
   stratakv plan --keys 4000000 --key-bytes 16 --value-bytes 400 --placement packed --json
 
-The forecast takes keys for random: keys that share long beginnings with their neighbours need less memory. `doctor` measures what
+The index keeps of each key what tells it from its neighbour: `user:00000042` shares 12 bytes with the next. `doctor` measures what
 --read-bandwidth wants: its line for reads of 64 KiB in order.")]
 pub(crate) struct Arguments {
     /// How many records
@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     /// Length of a key in bytes
     #[arg(long, default_value_t = 24)]
     key_bytes: u64,
+    /// Bytes at its front that a key shares with its neighbours in order, on average [default: as random bytes do]
+    #[arg(long)]
+    shared_bytes: Option<u64>,
     /// Length of a value in bytes, on average
     #[arg(long, default_value = "1K", value_parser = parse_bytes)]
     value_bytes: u64,
@@ -58,7 +61,9 @@ const LOG_FILL: f64 = 0.75;
 /// The default collection, before each key.
 const COLLECTION_BYTES: u64 = 1;
 /// Beside the rest of the key: length, version, place, and what half-full nodes waste.
-const INDEX_OVERHEAD_BYTES: f64 = 14.0;
+const INDEX_OVERHEAD_BYTES: f64 = 11.0;
+/// Books of a page of slots or a run, in memory.
+const PAGE_BOOKS_BYTES: f64 = 16.0;
 /// Smallest useful cache and I/O buffers of a shard.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// Records a core verifies and indexes in a second while a store is opened.
@@ -80,13 +85,17 @@ fn forecast(arguments: &Arguments) -> Forecast {
     let key_bytes = arguments.key_bytes + COLLECTION_BYTES;
     let data_bytes = keys.saturating_mul(arguments.key_bytes + arguments.value_bytes);
     // Of a random key, neighbours in order share as many bytes as it takes to tell so many keys apart.
-    let shared = COLLECTION_BYTES as f64 + (keys as f64).log2() / 8.0;
-    let in_index = (key_bytes as f64 - shared).max(1.0) + INDEX_OVERHEAD_BYTES;
+    let shared = arguments.shared_bytes.map_or((keys as f64).log2() / 8.0, |bytes| bytes as f64);
     let record_disk_bytes = match arguments.placement {
         PlacementArgument::InPlace => in_place_bytes(key_bytes, arguments.value_bytes),
         PlacementArgument::Packed => packed_bytes(key_bytes, arguments.value_bytes),
     };
-    let index_bytes = (keys as f64 * in_index) as u64;
+    let pages_in_books = match arguments.placement {
+        PlacementArgument::InPlace => (record_disk_bytes / PAGE_BYTES as f64).min(1.0),
+        PlacementArgument::Packed => 0.0,
+    };
+    let in_index = (arguments.key_bytes as f64 - shared).max(1.0) + INDEX_OVERHEAD_BYTES;
+    let index_bytes = (keys as f64 * (in_index + PAGE_BOOKS_BYTES * pages_in_books)) as u64;
     let disk_bytes = (keys as f64 * record_disk_bytes) as u64;
     let memory_bytes_min = index_bytes + SHARD_BYTES_MIN * arguments.shards;
     let scan_s = disk_bytes as f64 / arguments.read_bandwidth.max(1) as f64;
