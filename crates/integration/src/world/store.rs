@@ -25,7 +25,7 @@ use client::{owned, scanned};
 use requests::Requests;
 
 /// Steps of the search for an order of one run's history.
-const STEPS_MAX: u64 = 4_000_000;
+const STEPS_MAX: u64 = 1_500_000;
 /// Rounds without an event after which the store counts as stuck.
 const IDLE_ROUNDS_MAX: u32 = 3_000;
 

@@ -25,7 +25,7 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn new(random: &mut Random) -> Requests {
-        let batches = [0, 15, 40][random.below(3) as usize];
+        let batches = [0, 15, 40, 60][random.below(4) as usize];
         let counts = if batches == 0 { [2, 4, 8, 16] } else { [2, 3, 4, 5] };
         let count = counts[random.below(4) as usize];
         let keys = (0..count).map(|number| Key::bound(CollectionId(0), format!("key-{number:02}").as_bytes()));
