@@ -107,31 +107,20 @@ pub struct Caught {
 }
 
 /// Lets a canary sing and runs seed after seed until one fails, for at most so much processor time.
+///
+/// # Panics
+/// The seed fails without the canary too: that is a defect.
 #[cfg(feature = "canaries")]
 pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64, cut_down: bool) -> Option<Caught> {
-    stratakv_base::canary::release(Some(name));
-    let begin = cpu_seconds();
-    let mut seeds = 0;
-    let mut caught = loop {
-        seeds += 1;
-        let seed = from + seeds - 1;
-        let failed = run_seed(engine, seed).err();
-        let cpu_seconds = cpu_seconds() - begin;
-        if let Some(failure) = failed {
-            stratakv_base::canary::release(None);
-            assert!(run_seed(engine, seed).is_ok(), "seed {seed} fails without the canary too");
-            stratakv_base::canary::release(Some(name));
-            break Some(Caught { seeds, cpu_seconds, failure: *failure });
-        }
-        if cpu_seconds > cpu_seconds_max {
-            break None;
-        }
-    };
-    if let Some(caught) = caught.as_mut().filter(|_| cut_down) {
+    let run = |seed| run_seed(engine, seed).err();
+    let (seeds, cpu_seconds, failure) = hunt(&run, name, from, cpu_seconds_max)?;
+    let mut caught = Caught { seeds, cpu_seconds, failure: *failure };
+    if cut_down {
+        stratakv_base::canary::release(Some(name));
         caught.failure = shrink(engine, &caught.failure, 3000);
+        stratakv_base::canary::release(None);
     }
-    stratakv_base::canary::release(None);
-    caught
+    Some(caught)
 }
 
 /// As [`listen`], over whole worlds: for canaries of what one shard alone cannot do wrong. How many seeds it took, the processor time, and what was
@@ -143,21 +132,30 @@ pub fn listen_in_world(
     from: u64,
     cpu_seconds_max: f64,
 ) -> Option<(u64, f64, String)> {
+    hunt(&|seed| world(seed).err(), name, from, cpu_seconds_max)
+}
+
+#[cfg(feature = "canaries")]
+fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, from: u64, cpu_seconds_max: f64) -> Option<(u64, f64, F)> {
     stratakv_base::canary::release(Some(name));
     let begin = cpu_seconds();
     let mut seeds = 0;
     let caught = loop {
         seeds += 1;
-        let failed = world(from + seeds - 1).err();
+        let failed = run(from + seeds - 1);
         let cpu_seconds = cpu_seconds() - begin;
-        if let Some(why) = failed {
-            break Some((seeds, cpu_seconds, why));
+        if let Some(failure) = failed {
+            break Some((seeds, cpu_seconds, failure));
         }
         if cpu_seconds > cpu_seconds_max {
             break None;
         }
     };
     stratakv_base::canary::release(None);
+    if caught.is_some() {
+        let seed = from + seeds - 1;
+        assert!(run(seed).is_none(), "seed {seed} fails without the canary too");
+    }
     caught
 }
 
