@@ -76,7 +76,7 @@ impl Slab {
         add("segment_bytes", u64::from(segments.bytes()));
         add("live_bytes", segments.live_bytes());
         add("tombstone_bytes", segments.tombstone_bytes());
-        add("batches", counters.batches);
+        add("log_batches", counters.batches);
         add("user_bytes", counters.user_bytes);
         add("cleaned_bytes", counters.moved_bytes);
         add("cleaner_read_bytes", counters.cleaner_read_bytes);
