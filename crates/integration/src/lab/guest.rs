@@ -63,6 +63,7 @@ pub fn is_guest(words: &[String]) -> bool {
 /// Runs as process 1; never returns.
 #[expect(clippy::print_stdout, reason = "the console is the way to the host")]
 pub fn main(words: &[String]) -> ! {
+    println!("{}", super::machine::UP);
     let outcome = Task::from_words(words).ok_or_else(|| format!("bad task {words:?}")).and_then(run);
     match outcome {
         Ok(said) => println!("lab: done: {said}"),
