@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -20,6 +21,9 @@ const MAIL: &str = "/dev/nvme1n1";
 const TRACE: &str = "/sys/kernel/tracing";
 /// Where the store is, in the guest.
 const STORE: &str = "/data/store";
+
+/// A task that takes longer tells where it is: far more than any takes, less than the host waits.
+const STUCK: Duration = Duration::from_secs(90);
 
 /// Tells process 1 of a lab's machine from process 1 of, say, a container.
 const GUEST: &str = "lab-guest";
@@ -64,6 +68,10 @@ pub fn is_guest(words: &[String]) -> bool {
 #[expect(clippy::print_stdout, reason = "the console is the way to the host")]
 pub fn main(words: &[String]) -> ! {
     println!("{}", super::machine::UP);
+    thread::spawn(|| {
+        thread::sleep(STUCK);
+        println!("lab: not done after {STUCK:?}; where each thread is:\n{}", threads());
+    });
     let outcome = Task::from_words(words).ok_or_else(|| format!("bad task {words:?}")).and_then(run);
     match outcome {
         Ok(said) => println!("lab: done: {said}"),
@@ -74,6 +82,17 @@ pub fn main(words: &[String]) -> ! {
     loop {
         thread::park();
     }
+}
+
+/// What each thread of this process waits for, as the kernel tells: name, system call, frames.
+fn threads() -> String {
+    let mut said = String::new();
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        for what in ["comm", "syscall", "stack"] {
+            said += &fs::read_to_string(task.path().join(what)).unwrap_or_default();
+        }
+    }
+    said
 }
 
 fn run(task: Task) -> Result<String, String> {

@@ -360,9 +360,6 @@ impl LogScanner {
         for group in candidates.chunk_by(|a, b| key_of(a) == key_of(b)) {
             let Some(top) = group.first() else { continue };
             let spot = |candidate: &Candidate| Spot::new(candidate.at, candidate.bytes);
-            for other in group.iter().filter(|other| matches!(other.kind, RecordKind::Deleted { .. })) {
-                packed.segments.bury(spot(other));
-            }
             if top.damaged && !matches!(top.kind, RecordKind::Deleted { .. }) {
                 found.report.lose(key_of(top));
             }
@@ -374,7 +371,6 @@ impl LogScanner {
                     if older.any(|other| packed.segments.of(spot(other)) != own)
                         && !canary!("tombstones_forgotten_at_recovery")
                     {
-                        packed.segments.unbury(spot(top));
                         packed.segments.add_live(spot(top), true);
                     }
                 }
