@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -12,11 +12,12 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Store, StoreEvent};
+use stratakv::{Placement, Store, StoreEvent};
 use stratakv_base::quantity::parse_bytes;
 use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
+use crate::doctor::choose_placement;
 use crate::failure::{Exit, Failure};
 use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refuse_another_format};
 
@@ -44,7 +45,7 @@ pub(crate) struct Arguments {
     /// Shards; fixed when the store is created [default: one for each core]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Where small records go; fixed when the store is created [default: in_place]
+    /// Where small records go; fixed when the store is created [default: what suits the disk, measured for a second then]
     #[arg(long, value_enum)]
     placement: Option<PlacementArgument>,
     /// Longest value a client may store, up to 64M
@@ -88,12 +89,38 @@ impl Arguments {
         Ok(ServerOptions { memcache, threads, connections_max: self.connections, item_bytes_max, ..defaults })
     }
 
+    /// As asked for; for a new store, what suits the slowest of its disks.
+    fn placement(&self) -> Result<Placement, Failure> {
+        if let Some(asked) = self.placement {
+            return Ok(asked.into());
+        }
+        let data = &self.open.data;
+        if let Some(format) = stratakv::format_of(data.first())? {
+            return Ok(format.placement);
+        }
+        let mut chosen = Placement::InPlace;
+        for directory in [data.first()].into_iter().chain(data.further().iter().map(PathBuf::as_path)) {
+            // The store's own directory is made when it opens: this is its disk too.
+            let disk = directory.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+            match choose_placement(disk, self.open.io) {
+                Ok((placement, why)) => {
+                    eprintln!("stratakv: a new store: {why}");
+                    if placement == Placement::Packed {
+                        chosen = placement;
+                    }
+                }
+                Err(failure) => tracing::warn!("--placement in_place, unmeasured: {}", failure.message),
+            }
+        }
+        Ok(chosen)
+    }
+
     fn open(&self) -> Result<Store, Failure> {
         let data = &self.open.data;
         let directories = [data.first()].into_iter().chain(data.further().iter().map(PathBuf::as_path));
         refuse_another_format(directories, self.shards, self.placement)?;
         let mut options = self.open.options().create(true).depth(self.depth).level(self.durability.durability.into());
-        options = options.placement(self.placement.unwrap_or_default().into());
+        options = options.placement(self.placement()?);
         if let Some(shards) = self.shards {
             options = options.shards(shards);
         }
@@ -166,7 +193,8 @@ fn announce(store: &Store, server: &Server, started: Instant, output: &mut Outpu
     let ring = store.driver().map_or("unknown", |driver| driver.ring_name());
     let (shards, level) = (store.shards(), store.default_level().name());
     writeln!(output, "data      {} ({state} in {:.1} s)", store.path().display(), started.elapsed().as_secs_f64())?;
-    writeln!(output, "engine    slab, {shards} shards, durability {level}, I/O by {ring}")?;
+    let placement = stratakv::format_of(store.path()).ok().flatten().map_or("unknown", |format| format.placement.name());
+    writeln!(output, "engine    slab, placement {placement}, {shards} shards, durability {level}, I/O by {ring}")?;
     if !recovery.corrupt.is_empty() {
         eprintln!("stratakv: {} damaged places: run `stratakv check`", recovery.corrupt.len());
     }

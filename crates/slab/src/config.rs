@@ -13,6 +13,16 @@ pub enum Placement {
     Packed,
 }
 
+impl Placement {
+    /// As options and reports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::InPlace => "in_place",
+            Placement::Packed => "packed",
+        }
+    }
+}
+
 /// How to create or open one shard's volume.
 #[derive(Clone, Debug)]
 pub struct SlabConfig {

@@ -1,5 +1,7 @@
 //! What to change, from what was found.
 
+use stratakv::Placement;
+
 use super::measure::Measured;
 use super::system::System;
 
@@ -17,7 +19,7 @@ const PACKED_UPDATE_BYTES: f64 = 1080.0 * 2.5;
 const PACKED_GAIN_MIN: f64 = 3.0;
 
 /// Which placement suits the device, and why: `in_place` writes a page at random for an update, `packed` a part of a large batch.
-pub(super) fn placement(page_writes_per_s: f64, batch_bytes_per_s: f64) -> (&'static str, String) {
+pub(super) fn placement(page_writes_per_s: f64, batch_bytes_per_s: f64) -> (Placement, String) {
     let packed_per_s = batch_bytes_per_s / PACKED_UPDATE_BYTES;
     let gain = packed_per_s / page_writes_per_s.max(1.0);
     let figures = format!(
@@ -25,9 +27,9 @@ pub(super) fn placement(page_writes_per_s: f64, batch_bytes_per_s: f64) -> (&'st
          of 256 KiB with cleaning at 80 % fill"
     );
     match gain >= PACKED_GAIN_MIN {
-        true => ("packed", format!("--placement packed: {figures}; {gain:.1} times as many")),
+        true => (Placement::Packed, format!("--placement packed: {figures}; {gain:.1} times as many")),
         false => (
-            "in_place",
+            Placement::InPlace,
             format!("--placement in_place: {figures}; only {gain:.1} times as many, and cleaning costs processor"),
         ),
     }
@@ -123,9 +125,9 @@ mod tests {
     #[test]
     fn the_placement_follows_the_device() {
         // A virtual disk bound by IOPS, and memory behind a loop device.
-        assert_eq!(placement(30_000.0, 1.2e9).0, "packed");
-        assert_eq!(placement(400_000.0, 2.5e9).0, "in_place");
-        assert_eq!(placement(0.0, 0.0).0, "in_place");
+        assert_eq!(placement(30_000.0, 1.2e9).0, Placement::Packed);
+        assert_eq!(placement(400_000.0, 2.5e9).0, Placement::InPlace);
+        assert_eq!(placement(0.0, 0.0).0, Placement::InPlace);
     }
 
     #[test]

@@ -82,6 +82,18 @@ pub(super) fn measure(run: &Run<'_>) -> Result<Measured, Failure> {
     })
 }
 
+/// What decides where records go: pages a second written at random, and bytes a second in batches as large as those of `packed`.
+/// Takes about a second.
+pub(super) fn probe(directory: &Path, ring: RingKind) -> Result<(f64, f64), Failure> {
+    let length = Duration::from_millis(300);
+    let run = Run { directory, file_bytes: 64 * MIB, length, stability_s: 0, ring };
+    let bench = Bench::prepare(&run)?;
+    let pages = bench.load(Kind::Write, 64)?.0;
+    let batches = Pattern { kind: Kind::Write, bytes: BATCH, in_order: false };
+    let (times, elapsed, _) = bench.times(batches, 8, length)?;
+    Ok((pages.iops, Figures::new(times, elapsed).iops * BATCH as f64))
+}
+
 /// A way of asking the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {

@@ -5,11 +5,12 @@ mod measure;
 mod system;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use stratakv::Placement;
 use stratakv_base::quantity::{format_bytes, parse_bytes};
 
 use crate::Output;
@@ -67,6 +68,15 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     written.map_err(Failure::output)
 }
 
+/// Measures the disk under a directory for about a second, and tells which placement suits a new store there, and why.
+///
+/// # Errors
+/// There is no room for a temporary file of 64 MiB, or the disk fails.
+pub(crate) fn choose_placement(directory: &Path, io: Io) -> Result<(Placement, String), Failure> {
+    let (page_writes_per_s, batch_bytes_per_s) = measure::probe(directory, io.into())?;
+    Ok(advice::placement(page_writes_per_s, batch_bytes_per_s))
+}
+
 struct Report<'a> {
     arguments: &'a Arguments,
     system: &'a System,
@@ -100,7 +110,7 @@ impl Report<'_> {
                 "iops": figures.iops, "latency_us_p50": figures.latency_us_p50, "latency_us_p99": figures.latency_us_p99,
             })).collect::<Vec<_>>(),
             "write_iops_each_second": measured.write_iops_each_second,
-            "placement": advice::placement(measured.write_64.iops, measured.batch_bytes_per_s()).0,
+            "placement": advice::placement(measured.write_64.iops, measured.batch_bytes_per_s()).0.name(),
             "advice": self.advice,
         });
         writeln!(output, "{object}")
