@@ -1,0 +1,419 @@
+//! Record cache: single records of a log in memory, by where they lie on the volume.
+//!
+//! In a log, records that were written at the same time lie together, the hot beside the cold: a cache of pages would hold mostly
+//! what nobody asks for. Records are copied, back to back, into *sheets* of 64 KiB, and sheets are evicted whole by S3-FIFO (Yang et
+//! al., SOSP 2023): a new record goes into a small queue, a tenth of the memory, and leaves it for the main queue only if it was used
+//! meanwhile, or was evicted from there a short while ago; the main queue gives used records another round. So neither a scan nor a
+//! stream of writes displaces what is hot. Up to 36 bytes a record, besides the record.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use stratakv_device::block::ChunkId;
+use stratakv_device::{Block, Class};
+
+use crate::linear::{Linear, hash};
+
+/// Records and their places in a sheet are multiples of this.
+const UNIT: usize = 8;
+/// Uses that are counted.
+const USES_MAX: u8 = 3;
+/// The small queue's share of the sheets is one in so many.
+const SMALL_SHARE: usize = 10;
+/// Sheets evicted for one new sheet, at most.
+const EVICTIONS_MAX: usize = 4;
+/// Remembered evictions for each sheet of the limit.
+const GHOSTS: usize = 64;
+/// Bits of a place in a sheet, in units.
+const START_BITS: u32 = 13;
+
+/// Records by their offset on the volume, a multiple of 8.
+///
+/// One shard's own: not shared, no locks.
+pub struct RecordCache {
+    table: Linear<Entry>,
+    sheets: Vec<Option<Sheet>>,
+    free: Vec<u32>,
+    /// Closed sheets, oldest first: small, main.
+    queues: [VecDeque<u32>; 2],
+    open: [Option<u32>; 2],
+    /// Fingerprints of records evicted from the small queue, each where its hash says.
+    ghosts: Vec<u32>,
+    limit_sheets: usize,
+}
+
+const SMALL: usize = 0;
+const MAIN: usize = 1;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    sheet: u32,
+    /// In units.
+    start: u16,
+    len: u16,
+    uses: u8,
+}
+
+struct Sheet {
+    memory: Memory,
+    /// What was laid in it, in order: offset on the volume and start, in units. The table knows which of them are still there.
+    records: Vec<u64>,
+    /// Bytes in use.
+    used: usize,
+    queue: usize,
+}
+
+enum Memory {
+    /// Being filled.
+    Open(Block),
+    /// May be lent to replies.
+    Closed(Arc<Block>),
+}
+
+/// A cached record.
+pub struct Hit<'a> {
+    /// Its bytes, rounded up to a multiple of 8.
+    pub bytes: &'a [u8],
+    /// The block it lies in and where, if it can be lent.
+    pub shared: Option<(&'a Arc<Block>, usize)>,
+}
+
+impl std::fmt::Debug for RecordCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RecordCache({} records in {} sheets)", self.len(), self.sheet_count())
+    }
+}
+
+impl Default for RecordCache {
+    fn default() -> RecordCache {
+        RecordCache::new()
+    }
+}
+
+impl RecordCache {
+    /// A cache that holds nothing until it is given a limit.
+    pub fn new() -> RecordCache {
+        RecordCache {
+            table: Linear::new(),
+            sheets: Vec::new(),
+            free: Vec::new(),
+            queues: Default::default(),
+            open: [None; 2],
+            ghosts: Vec::new(),
+            limit_sheets: 0,
+        }
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether nothing is cached.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of sheets.
+    pub fn sheet_bytes(&self) -> usize {
+        self.sheet_count() * Class::Slice.bytes()
+    }
+
+    /// Bytes besides the sheets.
+    pub fn footprint_bytes(&self) -> usize {
+        let lists: usize = self.sheets.iter().flatten().map(|sheet| sheet.records.capacity() * 8).sum();
+        self.table.footprint_bytes() + lists + self.ghosts.capacity() * 4 + self.sheets.capacity() * size_of::<Sheet>()
+    }
+
+    fn sheet_count(&self) -> usize {
+        self.sheets.len() - self.free.len()
+    }
+
+    /// Lets it take `bytes` of sheets from now on; a few sheets above that are evicted at once, more at later calls.
+    pub fn set_limit_bytes(&mut self, bytes: usize) {
+        self.limit_sheets = bytes / Class::Slice.bytes();
+        if self.ghosts.is_empty() && self.limit_sheets > 0 {
+            self.ghosts = vec![0; (self.limit_sheets * GHOSTS).next_power_of_two()];
+        }
+        for _ in 0..EVICTIONS_MAX {
+            if self.sheet_count() <= self.limit_sheets || !self.evict(&mut || None) {
+                return;
+            }
+        }
+    }
+
+    /// The record at `at`, if cached; counts as a use. O(1).
+    pub fn get(&mut self, at: u64) -> Option<Hit<'_>> {
+        let slot = self.table.find(at)?;
+        let entry = self.table.value_mut(slot);
+        entry.uses = (entry.uses + 1).min(USES_MAX);
+        let entry = *entry;
+        let sheet = self.sheets.get(entry.sheet as usize)?.as_ref()?;
+        let (start, len) = (usize::from(entry.start) * UNIT, usize::from(entry.len) * UNIT);
+        let (block, shared) = match &sheet.memory {
+            Memory::Open(block) => (block, None),
+            Memory::Closed(block) => (&**block, Some((block, start))),
+        };
+        Some(Hit { bytes: block.get(start..start + len)?, shared })
+    }
+
+    /// Whether the record at `at` is cached; no use. O(1).
+    pub fn contains(&self, at: u64) -> bool {
+        self.table.find(at).is_some()
+    }
+
+    /// Caches a record of `parts`, one after the other; `take` gives blocks of 64 KiB as long as there are any. A record that is there
+    /// already stays as it is. O(1), but for what is evicted: four sheets at most.
+    pub fn insert(&mut self, at: u64, parts: &[&[u8]], take: &mut dyn FnMut() -> Option<Block>) {
+        if self.table.find(at).is_none() {
+            let queue = if self.was_evicted(at) { MAIN } else { SMALL };
+            self.insert_in(queue, at, parts, 0, take);
+        }
+    }
+
+    /// The record at `old`, if cached, has become `new`. In its place, if it can: what is written often takes no more room for that.
+    pub fn replace(&mut self, old: u64, new: u64, parts: &[&[u8]], take: &mut dyn FnMut() -> Option<Block>) {
+        if old != new {
+            self.remove(new);
+        }
+        let Some(slot) = self.table.find(old) else { return self.insert(new, parts, take) };
+        let entry = *self.table.value(slot);
+        let Some(sheet) = self.sheets.get_mut(entry.sheet as usize).and_then(Option::as_mut) else { return };
+        let queue = sheet.queue;
+        if units(parts) == usize::from(entry.len)
+            && let Some(bytes) = sheet.memory.writable()
+        {
+            copy(parts, bytes.get_mut(usize::from(entry.start) * UNIT..).unwrap_or_default());
+            return self.rekey(old, new);
+        }
+        self.table.take(slot);
+        self.insert_in(queue, new, parts, entry.uses, take);
+    }
+
+    /// The record at `old`, if cached, lies at `new` now.
+    pub fn rekey(&mut self, old: u64, new: u64) {
+        if old == new {
+            return;
+        }
+        self.remove(new);
+        let Some(slot) = self.table.find(old) else { return };
+        let (_, entry) = self.table.take(slot);
+        self.table.insert(new, entry);
+        if let Some(Some(sheet)) = self.sheets.get_mut(entry.sheet as usize) {
+            let start = u64::from(entry.start);
+            let place = sheet.records.binary_search_by_key(&start, |record| start_of(*record));
+            if let Ok(index) = place
+                && let Some(record) = sheet.records.get_mut(index)
+            {
+                *record = pack(new, entry.start);
+            }
+        }
+    }
+
+    /// Forgets a record. Its room comes back with its sheet's. O(1).
+    pub fn remove(&mut self, at: u64) {
+        if let Some(slot) = self.table.find(at) {
+            self.table.take(slot);
+        }
+    }
+
+    /// Forgets all records whose sheet lies in `chunk`. O(sheets).
+    pub fn drop_chunk(&mut self, chunk: ChunkId) {
+        let lies_there = |sheet: &Sheet| match &sheet.memory {
+            Memory::Open(block) => block.chunk() == chunk,
+            Memory::Closed(block) => block.chunk() == chunk,
+        };
+        for number in 0..self.sheets.len() as u32 {
+            if !self.sheets[number as usize].as_ref().is_some_and(lies_there) {
+                continue;
+            }
+            self.queues.iter_mut().for_each(|queue| queue.retain(|other| *other != number));
+            self.open.iter_mut().filter(|open| **open == Some(number)).for_each(|open| *open = None);
+            if let Some(sheet) = self.free_sheet(number) {
+                for record in sheet.records {
+                    if let Some(slot) = self.slot_in(number, record) {
+                        self.table.take(slot);
+                    }
+                }
+            }
+        }
+    }
+
+    fn insert_in(
+        &mut self,
+        queue: usize,
+        at: u64,
+        parts: &[&[u8]],
+        uses: u8,
+        take: &mut dyn FnMut() -> Option<Block>,
+    ) {
+        if let Some((sheet, start)) = self.lay(queue, at, parts, true, take) {
+            self.table.insert(at, Entry { sheet, start, len: units(parts) as u16, uses });
+        }
+    }
+
+    /// Copies a record into the open sheet of a queue; where.
+    fn lay(
+        &mut self,
+        queue: usize,
+        at: u64,
+        parts: &[&[u8]],
+        may_evict: bool,
+        take: &mut dyn FnMut() -> Option<Block>,
+    ) -> Option<(u32, u16)> {
+        let bytes = units(parts) * UNIT;
+        if bytes == 0 || bytes > Class::Slice.bytes() {
+            return None;
+        }
+        let has_room = |sheet: &Sheet| sheet.used + bytes <= Class::Slice.bytes();
+        let open = self.open[queue].filter(|number| self.sheets[*number as usize].as_ref().is_some_and(has_room));
+        let number = match open {
+            Some(number) => number,
+            None => self.open_sheet(queue, may_evict, take)?,
+        };
+        let sheet = self.sheets.get_mut(number as usize)?.as_mut()?;
+        let start = (sheet.used / UNIT) as u16;
+        copy(parts, sheet.memory.writable()?.get_mut(sheet.used..)?);
+        sheet.used += bytes;
+        sheet.records.push(pack(at, start));
+        Some((number, start))
+    }
+
+    /// Closes the open sheet of a queue and opens another.
+    fn open_sheet(
+        &mut self,
+        queue: usize,
+        may_evict: bool,
+        take: &mut dyn FnMut() -> Option<Block>,
+    ) -> Option<u32> {
+        if let Some(number) = self.open[queue].take()
+            && let Some(mut sheet) = self.sheets[number as usize].take()
+        {
+            if let Memory::Open(block) = sheet.memory {
+                sheet.memory = Memory::Closed(Arc::new(block));
+            }
+            sheet.records.shrink_to_fit();
+            self.sheets[number as usize] = Some(sheet);
+            self.queues[queue].push_back(number);
+        }
+        let mut evictions = if may_evict { EVICTIONS_MAX } else { 0 };
+        while self.sheet_count() >= self.limit_sheets && evictions > 0 && self.evict(take) {
+            evictions -= 1;
+        }
+        if may_evict && self.sheet_count() >= self.limit_sheets {
+            return None;
+        }
+        let block = take()?;
+        let sheet = Sheet { memory: Memory::Open(block), records: Vec::new(), used: 0, queue };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.sheets[number as usize] = Some(sheet);
+                number
+            }
+            None => {
+                self.sheets.push(Some(sheet));
+                self.sheets.len() as u32 - 1
+            }
+        };
+        self.open[queue] = Some(number);
+        Some(number)
+    }
+
+    /// Evicts the oldest sheet of the queue that is over its share; what was used goes to the main queue. False: there is none.
+    fn evict(&mut self, take: &mut dyn FnMut() -> Option<Block>) -> bool {
+        let small_over = self.queues[SMALL].len() * SMALL_SHARE >= self.sheet_count();
+        let order = if small_over { [SMALL, MAIN] } else { [MAIN, SMALL] };
+        let Some(number) = order.into_iter().find_map(|queue| self.queues[queue].pop_front()) else { return false };
+        // Its number is given to no other sheet before the end: until then it tells which records are this one's.
+        let Some(sheet) = self.sheets.get_mut(number as usize).and_then(Option::take) else { return false };
+        let Memory::Closed(block) = &sheet.memory else { return false };
+        for record in &sheet.records {
+            let Some(slot) = self.slot_in(number, *record) else { continue };
+            let entry = *self.table.value(slot);
+            let at = at_of(*record);
+            let from = usize::from(entry.start) * UNIT;
+            let bytes = block.get(from..from + usize::from(entry.len) * UNIT).unwrap_or_default();
+            let place = if entry.uses > 0 { self.lay(MAIN, at, &[bytes], false, take) } else { None };
+            match place {
+                Some((to, start)) => {
+                    let uses = if sheet.queue == MAIN { entry.uses - 1 } else { 0 };
+                    *self.table.value_mut(slot) = Entry { sheet: to, start, uses, ..entry };
+                }
+                None => {
+                    self.table.take(slot);
+                    if sheet.queue == SMALL {
+                        self.remember(at);
+                    }
+                }
+            }
+        }
+        self.free.push(number);
+        true
+    }
+
+    /// The slot of a record, if it is this sheet's.
+    fn slot_in(&self, number: u32, record: u64) -> Option<usize> {
+        let slot = self.table.find(at_of(record))?;
+        let entry = self.table.value(slot);
+        (entry.sheet == number && u64::from(entry.start) == start_of(record)).then_some(slot)
+    }
+
+    fn free_sheet(&mut self, number: u32) -> Option<Sheet> {
+        let sheet = self.sheets.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        Some(sheet)
+    }
+
+    fn ghost(&self, at: u64) -> (usize, u32) {
+        let hash = hash(at / UNIT as u64);
+        (hash as usize & self.ghosts.len().saturating_sub(1), (hash >> 32) as u32 | 1)
+    }
+
+    fn remember(&mut self, at: u64) {
+        let (index, fingerprint) = self.ghost(at);
+        if let Some(ghost) = self.ghosts.get_mut(index) {
+            *ghost = fingerprint;
+        }
+    }
+
+    fn was_evicted(&self, at: u64) -> bool {
+        let (index, fingerprint) = self.ghost(at);
+        self.ghosts.get(index) == Some(&fingerprint)
+    }
+}
+
+impl Memory {
+    /// Its bytes, unless somebody else looks at them.
+    fn writable(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Memory::Open(block) => Some(block),
+            Memory::Closed(block) => Arc::get_mut(block).map(|block| &mut **block),
+        }
+    }
+}
+
+fn units(parts: &[&[u8]]) -> usize {
+    parts.iter().map(|part| part.len()).sum::<usize>().div_ceil(UNIT)
+}
+
+fn copy(parts: &[&[u8]], mut to: &mut [u8]) {
+    for part in parts {
+        let (here, rest) = to.split_at_mut(part.len().min(to.len()));
+        here.copy_from_slice(&part[..here.len()]);
+        to = rest;
+    }
+}
+
+fn pack(at: u64, start: u16) -> u64 {
+    (at / UNIT as u64) << START_BITS | u64::from(start)
+}
+
+fn at_of(record: u64) -> u64 {
+    (record >> START_BITS) * UNIT as u64
+}
+
+fn start_of(record: u64) -> u64 {
+    record & ((1 << START_BITS) - 1)
+}
+
+const _: () = assert!(Class::Slice.bytes() / UNIT == 1 << START_BITS);
