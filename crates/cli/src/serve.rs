@@ -193,7 +193,8 @@ fn announce(store: &Store, server: &Server, started: Instant, output: &mut Outpu
     let ring = store.driver().map_or("unknown", |driver| driver.ring_name());
     let (shards, level) = (store.shards(), store.default_level().name());
     writeln!(output, "data      {} ({state} in {:.1} s)", store.path().display(), started.elapsed().as_secs_f64())?;
-    let placement = stratakv::format_of(store.path()).ok().flatten().map_or("unknown", |format| format.placement.name());
+    let placement =
+        stratakv::format_of(store.path()).ok().flatten().map_or("unknown", |format| format.placement.name());
     writeln!(output, "engine    slab, placement {placement}, {shards} shards, durability {level}, I/O by {ring}")?;
     if !recovery.corrupt.is_empty() {
         eprintln!("stratakv: {} damaged places: run `stratakv check`", recovery.corrupt.len());

@@ -239,14 +239,7 @@ impl RecordCache {
         }
     }
 
-    fn insert_in(
-        &mut self,
-        queue: usize,
-        at: u64,
-        parts: &[&[u8]],
-        uses: u8,
-        take: &mut dyn FnMut() -> Option<Block>,
-    ) {
+    fn insert_in(&mut self, queue: usize, at: u64, parts: &[&[u8]], uses: u8, take: &mut dyn FnMut() -> Option<Block>) {
         if let Some((sheet, start)) = self.lay(queue, at, parts, true, take) {
             self.table.insert(at, Entry { sheet, start, len: units(parts) as u16, uses });
         }
@@ -280,12 +273,7 @@ impl RecordCache {
     }
 
     /// Closes the open sheet of a queue and opens another.
-    fn open_sheet(
-        &mut self,
-        queue: usize,
-        may_evict: bool,
-        take: &mut dyn FnMut() -> Option<Block>,
-    ) -> Option<u32> {
+    fn open_sheet(&mut self, queue: usize, may_evict: bool, take: &mut dyn FnMut() -> Option<Block>) -> Option<u32> {
         if let Some(number) = self.open[queue].take()
             && let Some(mut sheet) = self.sheets[number as usize].take()
         {

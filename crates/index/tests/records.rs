@@ -64,7 +64,8 @@ fn a_hit_is_what_was_put_there_last() {
                 _ => {
                     if let Some(expected) = model.get(&at) {
                         hits += u32::from(assert_hit(&mut cache, at, expected));
-                        let kept = cache.get(at).and_then(|hit| hit.shared.map(|(block, start)| (block.clone(), start)));
+                        let kept =
+                            cache.get(at).and_then(|hit| hit.shared.map(|(block, start)| (block.clone(), start)));
                         lent.extend(kept.map(|(block, start)| (block, start, expected.clone())));
                         lent.truncate(20);
                     } else {

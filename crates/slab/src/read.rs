@@ -82,8 +82,7 @@ impl Slab {
             Place::Record(spot) => match self.cached_record(spot, &key, part) {
                 Some(record) => {
                     self.counters.cache_hits += u64::from(first);
-                    let reply =
-                        record.map_or_else(|damage| Reply::Failed(damage.into()), |record| alive(record, effects));
+                    let reply = alive(record, effects);
                     effects.reply(token, reply);
                 }
                 None => {

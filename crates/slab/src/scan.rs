@@ -269,7 +269,7 @@ impl Slab {
             Place::Record(spot) => match self.cached_record(spot, key, RecordPart::Whole) {
                 Some(record) => {
                     self.counters.cache_hits += 1;
-                    *state = State::Read(record?);
+                    *state = State::Read(record);
                 }
                 None => {
                     *state = State::Reading(spot.bytes() as usize);

@@ -34,6 +34,10 @@ use crate::superblock::Superblock;
 use crate::table::PageTable;
 use crate::write::{Kind, Origin, Pending, Work};
 
+/// With placement `packed`, what the record cache leaves to batches and reads: two groups of five batches of 256 KiB, 64 reads over a page's
+/// end (a slice each), a victim.
+const IO_BYTES: usize = 8 << 20;
+
 /// What a request in flight is for.
 #[derive(Debug)]
 pub(crate) enum Purpose {
@@ -258,16 +262,23 @@ impl Slab {
     /// filled with blocks of one class would starve the other.
     fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
-        let used = self.index_bytes() + self.cache.0.footprint_bytes() as u64;
+        let records = self.packed.as_ref().map_or(0, |packed| packed.cache.footprint_bytes());
+        let used = self.index_bytes() + (self.cache.0.footprint_bytes() + records) as u64;
         let left = (self.config.memory_bytes.saturating_sub(used) as usize).max(2 * CHUNK_BYTES);
         let limit = left - CHUNK_BYTES;
         pool.set_limit_bytes(limit);
+        if let Some(packed) = &mut self.packed {
+            packed.cache.set_limit_bytes(limit - IO_BYTES.min(limit / 2));
+        }
         for _ in 0..4 {
             if pool.held_bytes() <= left {
                 break;
             }
             let Some(chunk) = pool.retire_chunk() else { break };
             self.cache.0.drop_chunk(chunk);
+            if let Some(packed) = &mut self.packed {
+                packed.cache.drop_chunk(chunk);
+            }
         }
         // A few cached pages may be lent to replies or lie in a chunk that is being given back: they help nobody.
         let starved = [(Class::Slice, true), (Class::Page, self.cache.0.len() < 64)];
@@ -552,7 +563,8 @@ impl Shard for Slab {
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.counters;
         let total = u64::from(self.space.total());
-        let cache_bytes = (self.cache.0.len() * PAGE_BYTES) as u64;
+        let sheets = self.packed.as_ref().map_or(0, |packed| packed.cache.sheet_bytes());
+        let cache_bytes = (self.cache.0.len() * PAGE_BYTES + sheets) as u64;
         let mut add = |name, value| out.push(Statistic { name, value });
         add("records", self.index.0.len() as u64);
         add("index_bytes", self.index_bytes());

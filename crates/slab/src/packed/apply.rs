@@ -1,6 +1,11 @@
 //! What becomes of a batch once it is durable at its level, and of places that nothing names any more.
 
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Key, canary};
+use stratakv_device::{Block, Class};
 use stratakv_engine::{Effects, Outcome, Reply};
 use stratakv_index::Entry;
 
@@ -34,7 +39,10 @@ impl Slab {
     pub(crate) fn apply_batch(&mut self, batch: LaidBatch, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
         for laid in batch.laid {
             match laid {
-                Laid::Change { change, spot } => self.apply_laid(change, spot, group, drained, effects),
+                Laid::Change { change, spot } => {
+                    self.cache_laid(&change, spot, (batch.first, &batch.pages), effects);
+                    self.apply_laid(change, spot, group, drained, effects);
+                }
                 Laid::Moved { key, what, from, to } => self.apply_moved(&key, what, (from, to), group),
             }
         }
@@ -44,10 +52,28 @@ impl Slab {
             segment.in_flight -= 1;
         }
         self.give_back_if_dead(batch.segment, group);
-        if batch.cached {
-            for (page, block) in batch.pages {
-                self.cache.0.insert(u64::from(page), block);
-            }
+    }
+
+    /// A record that is shown from now on takes the place in the cache of the one before it.
+    fn cache_laid(&mut self, change: &Change, spot: Spot, (first, pages): (u32, &[Arc<Block>]), effects: &Effects) {
+        if change.kind != Changed::Put || matches!(change.place, Place::Run { .. }) {
+            return;
+        }
+        let Some(packed) = &mut self.packed else { return };
+        let offset = (spot.at - Self::offset(first)) as usize;
+        let (mut page, mut from, mut left) = (offset / PAGE_BYTES, offset % PAGE_BYTES, spot.bytes() as usize);
+        let mut parts: SmallVec<[&[u8]; 6]> = SmallVec::new();
+        while let Some(block) = pages.get(page).filter(|_| left > 0) {
+            let part = block.get(from..(from + left).min(PAGE_BYTES)).unwrap_or_default();
+            parts.push(part);
+            left -= part.len();
+            (page, from) = (page + 1, 0);
+        }
+        let take = &mut || effects.block(Class::Slice);
+        let old = self.index.0.get(change.key.encoded()).map(|entry| Place::from_bits(entry.place));
+        match old {
+            Some(Place::Record(old)) => packed.cache.replace(old.at, spot.at, &parts, take),
+            _ => packed.cache.insert(spot.at, &parts, take),
         }
     }
 
@@ -98,6 +124,7 @@ impl Slab {
             Moving::Value => {
                 let expiry = self.index.0.get(key.encoded()).map_or(0, |entry| entry.expiry);
                 self.index.0.insert(key.encoded(), Entry { place: Place::Record(to).to_bits(), expiry });
+                packed.cache.rekey(from.at, to.at);
             }
         }
         self.give_back_if_dead(number, group);
@@ -112,6 +139,7 @@ impl Slab {
         let Some(packed) = &mut self.packed else { return };
         match place {
             Place::Record(spot) => {
+                packed.cache.remove(spot.at);
                 let number = packed.segments.remove_live(spot, false);
                 self.give_back_if_dead(number, group);
             }

@@ -315,6 +315,11 @@ fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
     Some(Parsed { record, key_checks: check == key_check(key), end, value_start })
 }
 
+/// A record that was checked before, and the offset of its value in `bytes`.
+pub(crate) fn parsed(bytes: &[u8]) -> Option<(LogRecord<'_>, usize)> {
+    parse(bytes).map(|parsed| (parsed.record, parsed.value_start))
+}
+
 /// The record at offset `at` of the volume, if it checks; with the offset of its value in `bytes`.
 pub(crate) fn record<'a>(uuid: &[u8; 16], at: u64, generation: u64, bytes: &'a [u8]) -> Option<(LogRecord<'a>, usize)> {
     let parsed = parse(bytes)?;

@@ -267,13 +267,13 @@ impl Slab {
             Err(()) => return self.end_victim(true, 0),
         };
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
-        let (mut left, mut looked_at, mut cached) = (portion, 0, false);
+        let (mut left, mut looked_at) = (portion, 0);
         // The pass ends, and has failed.
         let mut over = None;
         while left > 0 && looked_at < LOOKED_AT {
             match self.next_of_victim() {
                 Ok(Some((at, len))) => {
-                    let Some(moved) = self.move_record(&mut open, (at, len), &mut cached, effects) else { break };
+                    let Some(moved) = self.move_record(&mut open, (at, len), effects) else { break };
                     left = left.saturating_sub(moved);
                     looked_at += len;
                     self.advance_victim(len);
@@ -296,7 +296,7 @@ impl Slab {
         if open.layer.is_empty() {
             packed.cleaner.credit = credit;
         } else {
-            self.seal_batch(open, cached, laying);
+            self.seal_batch(open, laying);
         }
         if let Some(failed) = over {
             self.end_victim(failed, self.groups.sealed() + u64::from(!laying.is_empty()));
@@ -337,7 +337,6 @@ impl Slab {
         &mut self,
         open: &mut super::lay::Open,
         (at, len): (usize, usize),
-        cached: &mut bool,
         effects: &mut Effects,
     ) -> Option<u64> {
         let victim = self.packed.as_mut()?.cleaner.victim.take()?;
@@ -348,7 +347,7 @@ impl Slab {
         let moved = match record {
             Some(record) => {
                 let from = (victim.segment, offset);
-                self.judge_and_move(open, from, &record, (cached, &mut fruitful), effects)
+                self.judge_and_move(open, from, &record, &mut fruitful, effects)
             }
             None => Some(0),
         };
@@ -362,7 +361,7 @@ impl Slab {
         open: &mut super::lay::Open,
         (segment, offset): (u32, u64),
         record: &LogRecord<'_>,
-        (cached, fruitful): (&mut bool, &mut bool),
+        fruitful: &mut bool,
         effects: &mut Effects,
     ) -> Option<u64> {
         let from = Spot::new(offset, record.bytes() as u32);
@@ -388,7 +387,6 @@ impl Slab {
             return None;
         }
         let to = Spot::new(open.layer.lay(record), bytes as u32);
-        *cached |= self.cache.0.peek(from.at / PAGE_BYTES as u64).is_some();
         let packed = self.packed.as_mut()?;
         packed.segments.add_live(to, what == Moving::Tombstone);
         if what == Moving::Tombstone {

@@ -67,9 +67,9 @@ pub(crate) enum Moving {
 pub(crate) struct LaidBatch {
     pub(crate) segment: u32,
     pub(crate) laid: Vec<Laid>,
-    /// Its pages, and whether each is worth caching.
-    pub(crate) pages: Vec<(u32, Arc<Block>)>,
-    pub(crate) cached: bool,
+    /// Its first page, and what is being written: users' records are cached from it.
+    pub(crate) first: u32,
+    pub(crate) pages: Vec<Arc<Block>>,
 }
 
 /// A group under construction.
@@ -144,7 +144,7 @@ impl Slab {
                 // No block to be had.
                 return;
             }
-            self.seal_batch(open, true, laying);
+            self.seal_batch(open, laying);
         }
     }
 
@@ -216,21 +216,22 @@ impl Slab {
     }
 
     /// Completes a batch: it joins the group.
-    pub(crate) fn seal_batch(&mut self, open: Open, cached: bool, laying: &mut Laying) {
+    pub(crate) fn seal_batch(&mut self, open: Open, laying: &mut Laying) {
         let durable = self.groups.durable_sequence();
         let Some(packed) = &mut self.packed else { return };
         let previous = std::mem::replace(&mut packed.last_sequence, open.sequence);
         let durable = if canary!("packed_durable_mark_too_high") { open.sequence } else { durable };
         let blocks = open.layer.seal(open.stream, open.sequence, previous, durable);
-        let pages: Vec<(u32, Arc<Block>)> = (open.first..).zip(blocks.into_iter().map(Arc::new)).collect();
+        let pages: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
         packed.counters.batches += 1;
         if let Some(segment) = packed.segments.get_mut(open.segment) {
             segment.end += pages.len() as u32;
             segment.in_flight += 1;
         }
-        let parts = pages.iter().map(|(_, block)| Part::whole(Arc::clone(block))).collect();
+        let parts = pages.iter().map(|block| Part::whole(Arc::clone(block))).collect();
         laying.writes.push((open.first, parts));
-        laying.members.push(Member::Batch(LaidBatch { segment: open.segment, laid: open.laid, pages, cached }));
+        let (segment, first) = (open.segment, open.first);
+        laying.members.push(Member::Batch(LaidBatch { segment, laid: open.laid, first, pages }));
     }
 
     /// Segments that can be opened, or will be soon.

@@ -26,6 +26,7 @@ use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use stratakv_base::limits::PAGE_BYTES;
+use stratakv_index::RecordCache;
 
 use crate::slab::new_map;
 use crate::space::SEGMENT_PAGES;
@@ -97,6 +98,8 @@ pub(crate) struct Packed {
     pub(crate) large: LargeValues,
     pub(crate) cleaner: Cleaner,
     pub(crate) reads: RecordReads,
+    /// Records in memory, by their spots.
+    pub(crate) cache: RecordCache,
     pub(crate) counters: PackedCounters,
 }
 
@@ -113,6 +116,7 @@ impl Packed {
             large: LargeValues::default(),
             cleaner: Cleaner::default(),
             reads: RecordReads::default(),
+            cache: RecordCache::new(),
             counters: PackedCounters::default(),
         }
     }

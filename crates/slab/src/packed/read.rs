@@ -1,4 +1,4 @@
-//! Reads of records: from cached pages, or one read of the pages they lie on. Every record is checked each time.
+//! Reads of records: from the cache, or one read of the pages they lie on, which checks them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,6 +54,15 @@ enum Found {
     Copied(Vec<u8>),
 }
 
+impl Found {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Found::Page(block, start) => block.get(*start..).unwrap_or_default(),
+            Found::Copied(bytes) => bytes,
+        }
+    }
+}
+
 impl Spot {
     /// The pages it lies on: the first, and how many.
     fn span(self) -> (u32, u32) {
@@ -68,33 +77,25 @@ impl Spot {
 }
 
 impl Slab {
-    /// The record of `key` at `spot`, if its pages are cached.
-    pub(crate) fn cached_record(
-        &mut self,
-        spot: Spot,
-        key: &Key,
-        part: RecordPart,
-    ) -> Option<Result<Record, Corruption>> {
-        let found = self.cached_bytes(spot)?;
-        Some(self.record_in(&found, spot, key, part).map(|(record, _)| record))
-    }
-
-    fn cached_bytes(&mut self, spot: Spot) -> Option<Found> {
-        let (first, mut pages) = spot.span();
-        // The length is rounded up: it may seem to reach into a page that was never written.
-        let end = self.packed.as_ref().map_or(1, |packed| packed.segments.pages);
-        pages = pages.min(end - first % end);
-        if pages == 1 {
-            return Some(Found::Page(self.cache.0.get(u64::from(first))?, spot.start()));
+    /// The record of `key` at `spot`, if it is cached: it was checked when it came into memory.
+    pub(crate) fn cached_record(&mut self, spot: Spot, key: &Key, part: RecordPart) -> Option<Record> {
+        let hit = self.packed.as_mut()?.cache.get(spot.at)?;
+        let (record, start) = batch::parsed(hit.bytes)?;
+        if record.key != key.encoded() || record.kind != RecordKind::Value {
+            debug_assert!(false, "the cache has another record at {spot:?} than {key}");
+            return None;
         }
-        let mut copied = Vec::with_capacity(spot.bytes() as usize);
-        for page in first..first + pages {
-            let block = self.cache.0.get(u64::from(page))?;
-            let from = if page == first { spot.start() } else { 0 };
-            copied.extend_from_slice(block.get(from..)?);
-        }
-        copied.truncate(spot.bytes() as usize);
-        Some(Found::Copied(copied))
+        let range = part_range(part, record.value.len());
+        let value = match hit.shared {
+            // A reply holds a whole sheet: only for what is too long to be copied.
+            Some((block, at)) if range.len() >= PAGE_BYTES => Value::Blocks {
+                blocks: vec![Arc::clone(block)],
+                start: (at + start + range.start) as u32,
+                len: range.len() as u64,
+            },
+            _ => Value::Inline(Bytes::copy_from_slice(record.value.get(range).unwrap_or_default())),
+        };
+        Some(record_with(value, record.meta, record.value.len()))
     }
 
     /// A record, and its length.
@@ -105,10 +106,7 @@ impl Slab {
         key: &Key,
         part: RecordPart,
     ) -> Result<(Record, usize), Corruption> {
-        let bytes = match found {
-            Found::Page(block, start) => block.get(*start..).unwrap_or_default(),
-            Found::Copied(bytes) => bytes,
-        };
+        let bytes = found.bytes();
         let generation = self.packed.as_ref().map_or(0, |packed| packed.segments.generation(spot));
         let what = match batch::record(&self.config.uuid, spot.at, generation, bytes) {
             Some((record, start)) if record.key == key.encoded() && record.kind == RecordKind::Value => {
@@ -174,8 +172,6 @@ impl Slab {
         let waiters = packed.reads.waiters.remove(&(first, pages)).unwrap_or_default();
         let error = result.err().map(|fault| Error::Io { what: "reading a record", fault });
         let block = Arc::new(block);
-        // The length of a spot is rounded up: a last page may hold nothing of it, and be in the middle of being written.
-        let mut written = 0;
         for (spot, waiter) in waiters {
             let found = if pages == 1 {
                 Found::Page(Arc::clone(&block), spot.start())
@@ -183,32 +179,17 @@ impl Slab {
                 let len = (pages as usize * PAGE_BYTES).min(spot.start() + spot.bytes() as usize);
                 Found::Copied(block.get(spot.start()..len).unwrap_or_default().to_vec())
             };
-            if let Some(bytes) = self.record_ready(spot, &found, waiter, error.as_ref(), effects) {
-                written = written.max((spot.start() + bytes).div_ceil(PAGE_BYTES) as u32);
+            if let Some(bytes) = self.record_ready(spot, &found, waiter, error.as_ref(), effects)
+                && let Some(packed) = &mut self.packed
+            {
+                let record = found.bytes().get(..bytes).unwrap_or_default();
+                packed.cache.insert(spot.at, &[record], &mut || effects.block(Class::Slice));
             }
-        }
-        if written > 0 {
-            self.cache_pages(first, written, block, effects);
         }
         if self.space.has_pinned() {
             self.release_limbo(effects);
         }
         self.pump_record_reads(effects);
-    }
-
-    fn cache_pages(&mut self, first: u32, pages: u32, block: Arc<Block>, effects: &mut Effects) {
-        if block.class() == Class::Page {
-            self.cache.0.insert(u64::from(first), block);
-            return;
-        }
-        for (page, bytes) in (first..first + pages).zip(block.chunks_exact(PAGE_BYTES)) {
-            if self.cache.0.peek(u64::from(page)).is_some() {
-                continue;
-            }
-            let Some(mut own) = self.take_block(Class::Page, effects) else { return };
-            own.copy_from_slice(bytes);
-            self.cache.0.insert(u64::from(page), Arc::new(own));
-        }
     }
 
     /// Goes on with who waited for a record; its length, if it checks.
@@ -271,7 +252,6 @@ impl Slab {
         if let Place::Record(spot) = place
             && let Some(record) = self.cached_record(spot, &work.key, RecordPart::Whole)
         {
-            let record = record.map_err(Error::Corrupt)?;
             let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
             return Ok((meta, record.value.to_bytes()));
         }
@@ -291,9 +271,13 @@ fn record_part(found: &Found, (meta, value, start): (Meta, &[u8], usize), part: 
         _ => None,
     };
     let copied = || Value::Inline(Bytes::copy_from_slice(value.get(range.clone()).unwrap_or_default()));
+    record_with(shared.unwrap_or_else(copied), meta, value.len())
+}
+
+fn record_with(value: Value, meta: Meta, value_len: usize) -> Record {
     Record {
-        value: shared.unwrap_or_else(copied),
-        value_bytes: value.len() as u64,
+        value,
+        value_bytes: value_len as u64,
         flags: meta.flags,
         version: if canary!("packed_records_lose_their_version") { 1 } else { meta.version },
         expiry: Expiry(meta.expiry),

@@ -132,10 +132,6 @@ impl Slab {
                 packed.segments.set_state(number, State::Ready);
                 packed.segments.ready.push_back(number);
             }
-            let first = number * packed.segments.pages;
-            for page in first..first + packed.segments.pages {
-                self.cache.0.remove(u64::from(page));
-            }
         }
         for group in 0..self.packed.as_ref().map_or(0, |packed| packed.tables.groups.len()) as u32 {
             self.write_table(group, effects);
