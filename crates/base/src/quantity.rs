@@ -1,4 +1,6 @@
-//! Quantities of bytes as people write them: `4G`, `512MiB`, `1.5GB`.
+//! Quantities as people write them: `4G`, `512MiB`, `1.5GB`; `500us`, `2ms`.
+
+use std::time::Duration;
 
 /// Parses a number of bytes. `K`, `M`, `G`, `T` (with or without `iB` or `B`) are powers of 1024.
 ///
@@ -26,6 +28,29 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if bytes >= u64::MAX as f64 { Err(out_of_range()) } else { Ok(bytes as u64) }
 }
 
+/// Parses a length of time: `500us`, `2ms`, `1.5s`.
+///
+/// # Errors
+/// The text is no number with one of these units, or it is not above 0 and at most an hour; the message says so.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit_s = match unit.trim() {
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        other => return Err(format!("unknown unit `{other}` in `{text}`: write for example 500us, 2ms or 1s")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("`{text}` is not a length of time: write for example 2ms"))?;
+    let seconds = number * unit_s;
+    if seconds > 0.0 && seconds <= 3600.0 {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("`{text}` is not above 0 and at most an hour"))
+    }
+}
+
 /// Bytes for people: three significant digits, binary units.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -46,6 +71,16 @@ pub fn format_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parses_lengths_of_time() {
+        assert_eq!(parse_duration("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(parse_duration(" 1.5 ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(parse_duration("2s"), Ok(Duration::from_secs(2)));
+        for wrong in ["", "5", "0ms", "2h", "-1s", "9999999s", "..s", "NaNs"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn parses_what_people_write() {

@@ -6,18 +6,18 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Placement, Store, StoreEvent};
-use stratakv_base::quantity::parse_bytes;
+use stratakv_base::quantity::{parse_bytes, parse_duration};
 use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
-use crate::doctor::choose_placement;
+use crate::doctor::{choose_depth, choose_placement};
 use crate::failure::{Exit, Failure};
 use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refuse_another_format};
 
@@ -57,6 +57,9 @@ pub(crate) struct Arguments {
     /// Most requests in flight on the device
     #[arg(long, value_name = "N", default_value_t = 64)]
     depth: u32,
+    /// Instead of a depth: the longest that 99 of 100 reads of the device may take, such as 500us or 2ms; it is measured for a second
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "depth")]
+    max_latency: Option<Duration>,
     /// Most bytes the store may take on disk [default: what the disk has]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
@@ -100,9 +103,7 @@ impl Arguments {
         }
         let mut chosen = Placement::InPlace;
         for directory in [data.first()].into_iter().chain(data.further().iter().map(PathBuf::as_path)) {
-            // The store's own directory is made when it opens: this is its disk too.
-            let disk = directory.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
-            match choose_placement(disk, self.open.io) {
+            match choose_placement(disk_of(directory), self.open.io) {
                 Ok((placement, why)) => {
                     eprintln!("stratakv: a new store: {why}");
                     if placement == Placement::Packed {
@@ -115,11 +116,20 @@ impl Arguments {
         Ok(chosen)
     }
 
+    /// As asked for, or measured.
+    fn depth(&self) -> Result<u32, Failure> {
+        let Some(max) = self.max_latency else { return Ok(self.depth) };
+        let (depth, why) = choose_depth(disk_of(self.open.data.first()), self.open.io, max)?;
+        eprintln!("stratakv: {why}");
+        Ok(depth)
+    }
+
     fn open(&self) -> Result<Store, Failure> {
         let data = &self.open.data;
         let directories = [data.first()].into_iter().chain(data.further().iter().map(PathBuf::as_path));
         refuse_another_format(directories, self.shards, self.placement)?;
-        let mut options = self.open.options().create(true).depth(self.depth).level(self.durability.durability.into());
+        let mut options = self.open.options().create(true).level(self.durability.durability.into());
+        options = options.depth(self.depth()?);
         options = options.placement(self.placement()?);
         if let Some(shards) = self.shards {
             options = options.shards(shards);
@@ -130,6 +140,11 @@ impl Arguments {
         options = options.on_event(Arc::new(tell));
         Ok(options.open(self.open.data.first())?)
     }
+}
+
+/// A directory on the disk that a store's directory is on, or will be made on.
+fn disk_of(directory: &Path) -> &Path {
+    directory.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."))
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {

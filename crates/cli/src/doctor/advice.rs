@@ -1,5 +1,7 @@
 //! What to change, from what was found.
 
+use std::time::Duration;
+
 use stratakv::Placement;
 
 use super::measure::Measured;
@@ -32,6 +34,24 @@ pub(super) fn placement(page_writes_per_s: f64, batch_bytes_per_s: f64) -> (Plac
             Placement::InPlace,
             format!("--placement in_place: {figures}; only {gain:.1} times as many, and cleaning costs processor"),
         ),
+    }
+}
+
+/// The greatest depth up to which no read is slower than `max`, of `(depth, p99 in µs)`, and why.
+pub(super) fn depth(latency_us_p99: &[(u64, f64)], max: Duration) -> (u32, String) {
+    let max_us = max.as_secs_f64() * 1e6;
+    let kept = latency_us_p99.iter().take_while(|(_, p99)| *p99 <= max_us).last();
+    let said = |(depth, p99): &(u64, f64)| format!("{p99:.0} µs with {depth} in flight");
+    match (kept, latency_us_p99.first()) {
+        (Some(kept), _) => {
+            let next = latency_us_p99.iter().find(|(depth, _)| *depth > kept.0);
+            let beyond = next.map_or(String::new(), |next| format!(", and {}", said(next)));
+            (kept.0 as u32, format!("--depth {}: 99 % of reads take up to {}{beyond}", kept.0, said(kept)))
+        }
+        (None, Some(first)) => {
+            (1, format!("--depth 1: this disk cannot keep {max_us:.0} µs: 99 % of reads take up to {}", said(first)))
+        }
+        (None, None) => (1, "--depth 1: nothing was measured".into()),
     }
 }
 
@@ -128,6 +148,20 @@ mod tests {
         assert_eq!(placement(30_000.0, 1.2e9).0, Placement::Packed);
         assert_eq!(placement(400_000.0, 2.5e9).0, Placement::InPlace);
         assert_eq!(placement(0.0, 0.0).0, Placement::InPlace);
+    }
+
+    #[test]
+    fn the_depth_follows_the_latency_asked_for() {
+        let measured = [(1, 90.0), (2, 95.0), (4, 130.0), (8, 420.0), (16, 300.0)];
+        let (depth, why) = super::depth(&measured, Duration::from_micros(200));
+        assert_eq!(
+            (depth, why.as_str()),
+            (4, "--depth 4: 99 % of reads take up to 130 µs with 4 in flight, and 420 µs with 8 in flight")
+        );
+        assert_eq!(super::depth(&measured, Duration::from_millis(1)).0, 16);
+        let (depth, why) = super::depth(&measured, Duration::from_micros(50));
+        assert!(depth == 1 && why.contains("cannot keep 50 µs"), "{why}");
+        assert_eq!(super::depth(&[], Duration::from_millis(1)).0, 1);
     }
 
     #[test]

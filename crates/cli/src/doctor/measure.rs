@@ -94,6 +94,17 @@ pub(super) fn probe(directory: &Path, ring: RingKind) -> Result<(f64, f64), Fail
     Ok((pages.iops, Figures::new(times, elapsed).iops * BATCH as f64))
 }
 
+/// Depths that `--max-latency` chooses from.
+const DEPTHS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/// The 99th percentile in µs of a random read of a page, by depth. Takes about a second.
+pub(super) fn latency_by_depth(directory: &Path, ring: RingKind) -> Result<Vec<(u64, f64)>, Failure> {
+    let length = Duration::from_millis(100);
+    let run = Run { directory, file_bytes: 64 * MIB, length, stability_s: 0, ring };
+    let bench = Bench::prepare(&run)?;
+    DEPTHS.iter().map(|depth| Ok((*depth, bench.load(Kind::Read, *depth)?.0.latency_us_p99))).collect()
+}
+
 /// A way of asking the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {

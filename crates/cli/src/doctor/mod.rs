@@ -77,6 +77,15 @@ pub(crate) fn choose_placement(directory: &Path, io: Io) -> Result<(Placement, S
     Ok(advice::placement(page_writes_per_s, batch_bytes_per_s))
 }
 
+/// Measures the disk under a directory for about a second, and tells how many requests may be in flight there if nine and ninety of a
+/// hundred reads shall take no longer than `max`, and why.
+///
+/// # Errors
+/// There is no room for a temporary file of 64 MiB, or the disk fails.
+pub(crate) fn choose_depth(directory: &Path, io: Io, max: Duration) -> Result<(u32, String), Failure> {
+    Ok(advice::depth(&measure::latency_by_depth(directory, io.into())?, max))
+}
+
 struct Report<'a> {
     arguments: &'a Arguments,
     system: &'a System,
