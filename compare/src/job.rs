@@ -116,6 +116,7 @@ impl Job {
         let options = LoadOptions {
             records: self.records,
             overwrites,
+            hot_shard_percent: 0,
             value: self.value(),
             target: TargetKind::Embedded,
             level: Level::ProcessCrash,

@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | sanitize | lab | crash | realdata`.
+//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | sanitize | lab | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -25,6 +25,7 @@ usage: cargo xtask COMMAND
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; docs/lab.md says more
+  soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
 
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         "sim" => sim::run(&repository(), rest),
         "compare" => compare::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
-        "crash" | "realdata" => ci::harness(&repository(), command, rest),
+        "crash" | "realdata" | "soak" => ci::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

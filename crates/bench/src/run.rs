@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use stratakv::{Level, Store};
+use stratakv::{CollectionId, Key, Level, Store};
 use stratakv_base::random::Random;
 
 use crate::distribution::Distribution;
@@ -24,6 +24,8 @@ pub struct RunOptions {
     pub distribution: Distribution,
     /// Records loaded.
     pub records: u64,
+    /// Of 100 choices, so many fall on records of the store's shard 0, and are distributed among them; 0: as they fall.
+    pub hot_shard_percent: u32,
     /// Length of values written.
     pub value: ValueSize,
     /// Through which way in.
@@ -83,7 +85,22 @@ impl Tally {
 /// # Errors
 /// An operation failed, or a value did not belong to its key.
 pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchError> {
-    run_through(&Through { kind: options.target, store, level: options.level }, options)
+    let way = Through { kind: options.target, store, level: options.level };
+    let mut generator = generator(&way, options);
+    if let (Some(store), 1..) = (store, options.hot_shard_percent) {
+        let store = store.clone();
+        let is_hot = move |record| {
+            let key = Key::new(CollectionId::default(), &key(record));
+            key.is_ok_and(|key| store.shard_of(&key) == 0)
+        };
+        generator = generator.with_focus(options.hot_shard_percent, Box::new(is_hot));
+    }
+    run_with(&way, options, &generator)
+}
+
+fn generator(way: &dyn Way, options: &RunOptions) -> Generator {
+    let (threads, depth) = way.spread(options.clients, options.threads);
+    Generator::new(options.workload, options.distribution, options.records, (threads * depth) as u64)
 }
 
 /// The same through a way of one's own; `target` of the options does not matter then.
@@ -91,16 +108,18 @@ pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchE
 /// # Errors
 /// As [`run`].
 pub fn run_through(way: &dyn Way, options: &RunOptions) -> Result<Report, BenchError> {
+    run_with(way, options, &generator(way, options))
+}
+
+fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Result<Report, BenchError> {
     let (threads, depth) = way.spread(options.clients, options.threads);
-    let in_flight = (threads * depth) as u64;
-    let generator = Generator::new(options.workload, options.distribution, options.records, in_flight);
     let values = Values::new(options.value.max());
     let barrier = Barrier::new(threads + 1);
     let (at_work, ended) = mpsc::channel::<()>();
     let (tallies, used): (Result<Vec<Tally>, BenchError>, Usage) = thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
-                let (generator, values, barrier) = (&generator, &values, &barrier);
+                let (generator, values, barrier) = (generator, &values, &barrier);
                 let at_work = at_work.clone();
                 scope.spawn(move || {
                     let _at_work = at_work;

@@ -111,7 +111,6 @@ impl Workload {
 }
 
 /// Draws actions; shared by threads, each with its own random numbers.
-#[derive(Debug)]
 pub struct Generator {
     mix: [u32; 5],
     chooser: Chooser,
@@ -119,7 +118,14 @@ pub struct Generator {
     next_insert: AtomicU64,
     /// Inserts that may be in flight: records this young are not asked for.
     margin: u64,
+    focus: Option<(u32, IsHot)>,
 }
+
+/// Whether a record is one of those that are asked for more often.
+pub type IsHot = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
+/// Draws until a hot record is found, at most.
+const DRAWS_MAX: u32 = 256;
 
 impl Generator {
     /// For a store loaded with `records`, and at most `in_flight` operations at once.
@@ -130,7 +136,15 @@ impl Generator {
             chooser: Chooser::new(distribution, records),
             next_insert: records.into(),
             margin: if inserts { in_flight } else { 0 },
+            focus: None,
         }
+    }
+
+    /// Of 100 choices, `percent` fall on records that are hot, whatever the share of these is; the others on the rest.
+    #[must_use]
+    pub fn with_focus(mut self, percent: u32, is_hot: IsHot) -> Generator {
+        self.focus = Some((percent, is_hot));
+        self
     }
 
     /// How many records there are now, inserts in flight included.
@@ -154,16 +168,38 @@ impl Generator {
             Kind::Insert => self.next_insert.fetch_add(1, Ordering::Relaxed),
             _ => {
                 let known = self.next_insert.load(Ordering::Relaxed).saturating_sub(self.margin).max(1);
-                self.chooser.next(known, random)
+                self.choose(known, random)
             }
         };
         Action { kind, record, len }
+    }
+
+    fn choose(&self, known: u64, random: &mut Random) -> u64 {
+        let Some((percent, is_hot)) = &self.focus else { return self.chooser.next(known, random) };
+        let hot = random.below(100) < u64::from(*percent);
+        let mut record = self.chooser.next(known, random);
+        for _ in 0..DRAWS_MAX {
+            if is_hot(record) == hot {
+                break;
+            }
+            record = self.chooser.next(known, random);
+        }
+        record
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_focus_gets_its_share() {
+        let generator = Generator::new(Workload::C, Distribution::Zipfian, 1000, 64);
+        let generator = generator.with_focus(80, Box::new(|record| record.is_multiple_of(4)));
+        let mut random = Random::new(3);
+        let hot = (0..10_000).filter(|_| generator.next(&mut random).record.is_multiple_of(4)).count();
+        assert!((7_800..8_200).contains(&hot), "{hot} of 10000");
+    }
 
     #[test]
     fn the_mix_is_what_the_workload_says() {

@@ -107,6 +107,9 @@ struct Ycsb {
     /// uniform, zipfian or latest [default: the workload's own]
     #[arg(long)]
     distribution: Option<Distribution>,
+    /// So many of 100 requests go to shard 0, whatever its share of the records; figures of each shard are printed
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    hot_shard: u32,
     /// embedded, blocking, async or memcache://HOST:PORT
     #[arg(long, default_value = "embedded")]
     target: TargetKind,
@@ -161,6 +164,7 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
         workload: ycsb.workload,
         distribution: ycsb.distribution.unwrap_or(ycsb.workload.distribution()),
         records: subject.records,
+        hot_shard_percent: ycsb.hot_shard,
         value: subject.value_size,
         target: ycsb.target,
         level: Level::from(subject.durability.durability),
@@ -174,6 +178,9 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     write!(output, "{report}").map_err(Failure::output)?;
     if let Some(stand) = stand {
         stand.print_statistics(output)?;
+        if ycsb.hot_shard > 0 {
+            stand.print_shards(output)?;
+        }
         stand.close()?;
     }
     subject.write_json(&report)
@@ -288,6 +295,21 @@ impl Stand {
     fn print_statistics(&self, output: &mut Output) -> Result<(), Failure> {
         for one in self.store.stats() {
             writeln!(output, "{:<32}{:>16}", one.name, one.value).map_err(Failure::output)?;
+        }
+        Ok(())
+    }
+
+    /// The statistics of each shard beside one another.
+    fn print_shards(&self, output: &mut Output) -> Result<(), Failure> {
+        let shards: Vec<_> = (0..self.store.shards()).map(|shard| self.store.shard_stats(shard)).collect();
+        let numbers: String = (0..shards.len()).map(|shard| format!("{:>16}", format!("shard {shard}"))).collect();
+        writeln!(output, "\n{:<32}{numbers}", "").map_err(Failure::output)?;
+        for one in shards.first().into_iter().flatten() {
+            let value = |shard: &Vec<stratakv::Statistic>| {
+                shard.iter().find(|other| other.name == one.name).map_or(0, |found| found.value)
+            };
+            let values: String = shards.iter().map(|shard| format!("{:>16}", value(shard))).collect();
+            writeln!(output, "{:<32}{values}", one.name).map_err(Failure::output)?;
         }
         Ok(())
     }

@@ -17,5 +17,6 @@ pub mod realdata;
 pub mod requirement;
 pub mod scenario;
 pub mod sim;
+pub mod soak;
 pub mod value;
 pub mod world;

@@ -23,7 +23,7 @@ const TRACE: &str = "/sys/kernel/tracing";
 const STORE: &str = "/data/store";
 
 /// A task that takes longer tells where it is: far more than any takes, less than the host waits.
-const STUCK: Duration = Duration::from_secs(90);
+const TASK_LONG: Duration = Duration::from_secs(200);
 
 /// Tells process 1 of a lab's machine from process 1 of, say, a container.
 const GUEST: &str = "lab-guest";
@@ -69,8 +69,8 @@ pub fn is_guest(words: &[String]) -> bool {
 pub fn main(words: &[String]) -> ! {
     println!("{}", super::machine::UP);
     thread::spawn(|| {
-        thread::sleep(STUCK);
-        println!("lab: not done after {STUCK:?}; where each thread is:\n{}", threads());
+        thread::sleep(TASK_LONG);
+        println!("{} for {TASK_LONG:?}; where each thread is:\n{}", super::machine::STUCK, threads());
     });
     let outcome = Task::from_words(words).ok_or_else(|| format!("bad task {words:?}")).and_then(run);
     match outcome {

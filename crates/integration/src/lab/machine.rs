@@ -9,14 +9,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A task that takes longer is ended.
-const TASK_MAX: Duration = Duration::from_secs(150);
+const TASK_MAX: Duration = Duration::from_secs(300);
 /// A machine whose process 1 says nothing for so long is ended. A boot takes 3 to 10 s on an idle host.
 const BOOT_MAX: Duration = Duration::from_secs(60);
-/// QEMU's software emulation can hang between firmware and kernel, before any drive is touched: seen once, on a busy
-/// host. Such a machine is booted again; one whose process 1 spoke, never.
+/// QEMU's software emulation can hang (seen once in some hundred boots). A machine that stands still, so that not even the watch of
+/// process 1 speaks ([`STUCK`]), is booted again; one whose kernel runs while the task does not end is a finding.
 const BOOTS_MAX: u32 = 3;
 /// What process 1 says first.
 pub(super) const UP: &str = "lab: up";
+/// What process 1 says of a task that takes far too long, before where its threads are.
+pub(super) const STUCK: &str = "lab: stuck";
 /// Lines of the console shown when something went wrong.
 const TAIL_LINES: usize = 200;
 
@@ -76,6 +78,7 @@ fn boot_until_up(command: &mut Command, boot_max: Duration, task_max: Duration) 
         match run_for(command, boot_max, task_max)? {
             Outcome::Ended(said) => return Ok(said),
             Outcome::Silent(_) if left > 0 => {}
+            Outcome::Late(said) if left > 0 && !said.contains(STUCK) => {}
             Outcome::Silent(said) => {
                 return Err(format!(
                     "not up within {boot_max:?}, {BOOTS_MAX} times; the console's end:\n{}",
@@ -273,6 +276,10 @@ mod tests {
 
     #[test]
     fn a_machine_that_hangs_in_its_task_is_ended() {
+        let hangs = "echo 'lab: up'; echo 'lab: stuck in a futex'; exec sleep 600";
+        let outcome = boot_until_up(&mut shell(hangs), SOON, 2 * SOON);
+        assert!(outcome.is_err_and(|message| message.starts_with("up, but not done after 600ms")));
+        // Of a machine that stands still, the third is told.
         let outcome = boot_until_up(&mut shell("echo 'lab: up'; exec sleep 600"), SOON, 2 * SOON);
         assert!(outcome.is_err_and(|message| message.starts_with("up, but not done after 600ms")));
         assert_eq!(boot_until_up(&mut shell("echo lab"), TASK_MAX, TASK_MAX), Ok("lab\n".to_owned()));
