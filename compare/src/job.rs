@@ -116,7 +116,6 @@ impl Job {
         let options = LoadOptions {
             records: self.records,
             overwrites,
-            hot_shard_percent: 0,
             value: self.value(),
             target: TargetKind::Embedded,
             level: Level::ProcessCrash,
@@ -131,6 +130,7 @@ impl Job {
         RunOptions {
             workload: Workload::A,
             distribution: Distribution::Uniform,
+            hot_shard_percent: 0,
             records: self.records,
             value: self.value(),
             target: TargetKind::Embedded,
