@@ -1,10 +1,12 @@
-//! Pages of scans: keys from the index, then each small page once, a window of items at a time.
+//! Pages of scans: keys from the index, then the records, a window of them at a time with all its reads in flight at once.
 //!
-//! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4).
+//! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4). Scans go on at the end of a turn, before
+//! reads are submitted: what a turn brings is taken in one step, and the reads that a window adds can be joined.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
+use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{CollectionId, Corruption, Key, canary};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
@@ -14,8 +16,9 @@ use crate::read::Waiter;
 use crate::run_read::RunPurpose;
 use crate::slab::{Slab, is_expired};
 
-/// Items read at once.
-const WINDOW: usize = 64;
+/// Most items read at once, and most bytes of them: with 64 KiB to a read, a window keeps a queue of reads full.
+const WINDOW: usize = 256;
+const WINDOW_BYTES: usize = 1 << 20;
 /// Most items of a page.
 const ITEMS_MAX: usize = 16 << 10;
 
@@ -23,6 +26,8 @@ const ITEMS_MAX: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Scans {
     active: BTreeMap<u64, Scan>,
+    /// Those with something new; some more than once.
+    awake: Vec<u64>,
     next: u64,
 }
 
@@ -57,6 +62,26 @@ impl State {
             State::Reading(bytes) => *bytes,
             State::Read(record) => record.value.len() as usize,
         }
+    }
+}
+
+impl Scan {
+    /// Passes the items that are there; whether there were any. An item that reaches the limit of bytes is the last.
+    fn advance(&mut self) -> bool {
+        let before = self.done;
+        while let Some((key, state)) = self.items.get(self.done) {
+            match state {
+                State::Read(record) => self.bytes += key.encoded().len() + record.value.len() as usize,
+                State::Gone => {}
+                State::Todo | State::Reading(_) => break,
+            }
+            self.done += 1;
+            if self.bytes >= self.request.bytes_max as usize && self.done < self.items.len() {
+                self.items.truncate(self.done);
+                self.more = !canary!("scan_ends_at_its_bytes");
+            }
+        }
+        self.done > before
     }
 }
 
@@ -188,52 +213,29 @@ impl Slab {
         (page.keys, page.more)
     }
 
-    /// Goes on with every scan.
+    /// Goes on with the scans that have something new.
     pub(crate) fn pump_scans(&mut self, effects: &mut Effects) {
-        let numbers: Vec<u64> = self.scans.active.keys().copied().collect();
-        for number in numbers {
+        let mut awake = std::mem::take(&mut self.scans.awake);
+        awake.sort_unstable();
+        awake.dedup();
+        for number in awake {
             self.step_scan(number, effects);
         }
     }
 
-    /// Reads the window's items and answers if they are all there.
+    /// Begins what the window allows, takes what is there, and answers if that is all.
     fn step_scan(&mut self, number: u64, effects: &mut Effects) {
         let Some(mut scan) = self.scans.active.remove(&number) else { return };
         let mut runs = Vec::new();
         loop {
-            let end = scan.items.len().min(scan.done + WINDOW);
-            // No more is begun than the answer may hold: 64 large values would be 4 GiB.
-            let mut bytes = scan.bytes;
-            for item in scan.done..end {
-                if item > scan.done && bytes >= scan.request.bytes_max as usize {
-                    break;
-                }
-                if let Err(corruption) = self.start_item(number, item, &mut scan, &mut runs, effects) {
-                    return self.scan_failed(&scan, corruption.into(), effects);
-                }
-                bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
+            if let Err(corruption) = self.start_window(number, &mut scan, &mut runs, effects) {
+                return self.scan_failed(&scan, corruption.into(), effects);
             }
-            let before = scan.done;
-            while scan.done < end {
-                let (key, state) = &scan.items[scan.done];
-                match state {
-                    State::Read(record) => scan.bytes += key.encoded().len() + record.value.len() as usize,
-                    State::Gone => {}
-                    State::Todo | State::Reading(_) => break,
-                }
-                scan.done += 1;
-                if scan.bytes >= scan.request.bytes_max as usize && scan.done < scan.items.len() {
-                    scan.items.truncate(scan.done);
-                    scan.more = !canary!("scan_ends_at_its_bytes");
-                }
-                if scan.done == scan.items.len() {
-                    break;
-                }
-            }
+            let moved = scan.advance();
             if scan.done == scan.items.len() {
                 return self.end_scan(scan, effects);
             }
-            if scan.done == before {
+            if !moved {
                 break;
             }
         }
@@ -242,6 +244,27 @@ impl Slab {
             let purpose = RunPurpose::Scan { scan: number, item };
             self.read_run(purpose, key, (first, pages), RecordPart::Whole, effects);
         }
+    }
+
+    /// Begins the reads of a window of items: no more bytes than the window has, nor than the answer may hold (64 large values would be
+    /// 4 GiB); but always the next item.
+    fn start_window(
+        &mut self,
+        number: u64,
+        scan: &mut Scan,
+        runs: &mut Vec<(usize, Key, u32, u32)>,
+        effects: &mut Effects,
+    ) -> Result<(), Corruption> {
+        let bytes_max = (scan.request.bytes_max as usize).saturating_sub(scan.bytes).min(WINDOW_BYTES);
+        let mut bytes = 0;
+        for item in scan.done..scan.items.len().min(scan.done + WINDOW) {
+            if item > scan.done && bytes >= bytes_max {
+                break;
+            }
+            self.start_item(number, item, scan, runs, effects)?;
+            bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
+        }
+        Ok(())
     }
 
     /// Takes an item from the cache, or begins to read it. Other waiters of a failed scan find it gone.
@@ -269,12 +292,12 @@ impl Slab {
             Place::Record(spot) => match self.cached_record(spot, key, RecordPart::Whole) {
                 Some(record) => {
                     self.counters.cache_hits += 1;
-                    *state = State::Read(record?);
+                    *state = State::Read(owned(record?));
                 }
                 None => {
                     *state = State::Reading(spot.bytes() as usize);
                     self.counters.cache_misses += 1;
-                    self.request_record(spot, Waiter::Scan { scan, item }, effects);
+                    self.request_record(spot, Waiter::Scan { scan, item });
                 }
             },
             Place::Run { first, pages } => {
@@ -284,7 +307,7 @@ impl Slab {
             Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
                 Some(block) => {
                     self.counters.cache_hits += 1;
-                    *state = State::Read(self.record_at(&block, logical, slot, key, RecordPart::Whole)?);
+                    *state = State::Read(owned(self.record_at(&block, logical, slot, key, RecordPart::Whole)?));
                 }
                 None => {
                     self.counters.cache_misses += 1;
@@ -300,22 +323,31 @@ impl Slab {
         self.scans.active.get(&number)?.items.get(item).map(|(key, _)| key.clone())
     }
 
-    /// The page of an item is in the cache.
+    /// The page of an item is in the cache: its record is taken now, as the page may go before the turn ends.
     pub(crate) fn scan_item_ready(&mut self, number: u64, item: usize, effects: &mut Effects) {
-        let Some(scan) = self.scans.active.get_mut(&number) else { return };
+        let Some(mut scan) = self.scans.active.remove(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
             *state = State::Todo;
         }
-        self.step_scan(number, effects);
+        let mut runs = Vec::new();
+        if let Err(corruption) = self.start_item(number, item, &mut scan, &mut runs, effects) {
+            return self.scan_failed(&scan, corruption.into(), effects);
+        }
+        self.scans.active.insert(number, scan);
+        self.scans.awake.push(number);
+        for (item, key, first, pages) in runs {
+            let purpose = RunPurpose::Scan { scan: number, item };
+            self.read_run(purpose, key, (first, pages), RecordPart::Whole, effects);
+        }
     }
 
-    /// An item that lies in a run has been read.
-    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record, effects: &mut Effects) {
+    /// An item has been read.
+    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record) {
         let Some(scan) = self.scans.active.get_mut(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
-            *state = State::Read(record);
+            *state = State::Read(if record.value.len() as usize <= PAGE_BYTES { owned(record) } else { record });
+            self.scans.awake.push(number);
         }
-        self.step_scan(number, effects);
     }
 
     /// There is no block left to read into: values of pages under construction give theirs back, as copies, or scans could wait for
@@ -324,9 +356,8 @@ impl Slab {
         for (_, state) in self.scans.active.values_mut().flat_map(|scan| &mut scan.items) {
             if let State::Read(record) = state
                 && !canary!("scans_keep_their_blocks")
-                && let Value::Blocks { .. } = record.value
             {
-                record.value = Value::Inline(record.value.to_bytes());
+                record.value = owned_value(std::mem::replace(&mut record.value, Value::Inline(Bytes::new())));
             }
         }
     }
@@ -360,12 +391,25 @@ impl KeyPage {
     }
 }
 
+/// A record that holds no block of the cache.
+fn owned(record: Record) -> Record {
+    Record { value: owned_value(record.value), ..record }
+}
+
+fn owned_value(value: Value) -> Value {
+    match value {
+        Value::Inline(bytes) => Value::Inline(bytes),
+        blocks @ Value::Blocks { .. } => Value::Inline(blocks.to_bytes()),
+    }
+}
+
+/// Pages hold no blocks: whoever asks ahead leaves an answer lying, and a shard that has lent all its blocks reads nothing more.
 fn reply(scan: Scan, effects: &mut Effects) {
     let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| Bound::Excluded(key.clone()));
     let keys_only = scan.request.keys_only;
     let items = scan.items.into_iter().filter_map(|(key, state)| match state {
         State::Read(record) if is_expired(record.expiry.0, effects) => None,
-        State::Read(record) => Some(Item { key, record: Some(record) }),
+        State::Read(record) => Some(Item { key, record: Some(owned(record)) }),
         _ if keys_only => Some(Item { key, record: None }),
         _ => None,
     });

@@ -498,11 +498,11 @@ impl Shard for Slab {
                 self.wake(&key, effects);
             }
         }
+        self.pump_scans(effects);
+        self.step_backup(effects);
         self.pump_reads(effects);
         self.pump_record_reads(effects);
         self.pump_run_reads(effects);
-        self.pump_scans(effects);
-        self.step_backup(effects);
         if !self.config.read_only && self.poisoned.is_none() {
             self.sweep_expired(effects);
             self.pump_ranges(effects);
@@ -513,6 +513,8 @@ impl Shard for Slab {
             self.pump_tables(effects);
             self.seal(effects);
             self.pump_flush(effects);
+            // What writes have asked for since.
+            self.pump_record_reads(effects);
         }
         self.keep_promises(effects);
         if self.batches.has_work() {

@@ -56,8 +56,8 @@ pub(crate) fn segment_pages(capacity_bytes: Option<u64>) -> u32 {
 /// What a request of this placement is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// Pages of a record.
-    Record { first: u32, pages: u32 },
+    /// Pages of records.
+    Record { read: u64 },
     /// A slice of the segment that is cleaned.
     Victim { slice: u32 },
     /// A copy of a group's table.
