@@ -272,7 +272,6 @@ impl Slab {
             let (mut read, mut spans) = packed.reads.reach(front, segment);
             let class = |pages| if pages == 1 { Class::Page } else { Class::Slice };
             let mut block = self.take_block(class(read.pages), effects);
-            let Some(packed) = &self.packed else { return };
             if block.is_none() && read.pages > 1 && front.1 == 1 {
                 // Large blocks are all lent out.
                 (read, spans) = only(front);
