@@ -307,7 +307,7 @@ impl Slab {
                         let reply = alive(record, effects);
                         effects.reply(token, reply);
                     }
-                    RunPurpose::Scan { scan, item } => self.scan_item_read(scan, item, record),
+                    RunPurpose::Scan { scan, item } => self.scan_item_read(scan, item, record, None),
                     RunPurpose::Load => {
                         let value: Bytes = record.value.to_bytes();
                         let is_whole = value.len() as u64 == record.value_bytes;

@@ -11,6 +11,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{CollectionId, Corruption, Key, canary};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 
+use crate::packed::gather::Origin;
 use crate::place::Place;
 use crate::read::Waiter;
 use crate::run_read::RunPurpose;
@@ -43,6 +44,8 @@ struct Scan {
     /// Items up to here are read; their bytes.
     done: usize,
     bytes: usize,
+    /// Reads of records it took.
+    reads: usize,
 }
 
 #[derive(Debug)]
@@ -50,7 +53,8 @@ enum State {
     Todo,
     /// With the bytes it may take.
     Reading(usize),
-    Read(Record),
+    /// And where it was, if that was in a log.
+    Read(Record, Option<Origin>),
     /// Deleted since.
     Gone,
 }
@@ -60,18 +64,27 @@ impl State {
         match self {
             State::Todo | State::Gone => 0,
             State::Reading(bytes) => *bytes,
-            State::Read(record) => record.value.len() as usize,
+            State::Read(record, _) => record.value.len() as usize,
         }
     }
 }
 
 impl Scan {
+    /// What was read, and where.
+    fn records<'a>(&'a self) -> Vec<(&'a Key, &'a Record, Option<Origin>)> {
+        let read = |item: &'a (Key, State)| match &item.1 {
+            State::Read(record, origin) => Some((&item.0, record, *origin)),
+            _ => None,
+        };
+        self.items.iter().filter_map(read).collect()
+    }
+
     /// Passes the items that are there; whether there were any. An item that reaches the limit of bytes is the last.
     fn advance(&mut self) -> bool {
         let before = self.done;
         while let Some((key, state)) = self.items.get(self.done) {
             match state {
-                State::Read(record) => self.bytes += key.encoded().len() + record.value.len() as usize,
+                State::Read(record, _) => self.bytes += key.encoded().len() + record.value.len() as usize,
                 State::Gone => {}
                 State::Todo | State::Reading(_) => break,
             }
@@ -131,7 +144,7 @@ impl Slab {
         let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
         let (keys, more) = self.page_of_keys(&request, limit, &batched, effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        let scan = Scan { token, request, for_backup: false, items, more, done: 0, bytes: 0 };
+        let scan = Scan { token, request, for_backup: false, items, more, done: 0, bytes: 0, reads: 0 };
         if scan.request.keys_only {
             return reply(scan, effects);
         }
@@ -143,7 +156,7 @@ impl Slab {
         request.to = before_engine_keys(request.to);
         let (keys, more) = self.page_of_keys(&request, request.items_max as usize, &BTreeMap::new(), effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        self.begin_scan(Scan { token, request, for_backup: true, items, more, done: 0, bytes: 0 }, effects);
+        self.begin_scan(Scan { token, request, for_backup: true, items, more, done: 0, bytes: 0, reads: 0 }, effects);
     }
 
     fn begin_scan(&mut self, scan: Scan, effects: &mut Effects) {
@@ -155,11 +168,14 @@ impl Slab {
 
     fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
         if !scan.for_backup {
+            if scan.reads > 0 {
+                self.gather(scan.reads, &scan.records(), effects);
+            }
             return reply(scan, effects);
         }
         let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| key.clone());
         let read = scan.items.into_iter().map(|(key, state)| match state {
-            State::Read(record) => (key, Some(record)),
+            State::Read(record, _) => (key, Some(record)),
             _ => (key, None),
         });
         self.backup_read(read.collect(), next, effects);
@@ -280,7 +296,7 @@ impl Slab {
         let Some((key, state)) = todo else { return Ok(()) };
         let of_batch = if page.for_backup { None } else { self.batch_record(key, RecordPart::Whole, effects) };
         if let Some(record) = of_batch {
-            *state = record.map_or(State::Gone, State::Read);
+            *state = record.map_or(State::Gone, |record| State::Read(owned(record), None));
             return Ok(());
         }
         let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
@@ -292,7 +308,8 @@ impl Slab {
             Place::Record(spot) => match self.cached_record(spot, key, RecordPart::Whole) {
                 Some(record) => {
                     self.counters.cache_hits += 1;
-                    *state = State::Read(owned(record?));
+                    let origin = self.packed.as_ref().map(|packed| (spot, packed.segments.generation(spot)));
+                    *state = State::Read(owned(record?), origin);
                 }
                 None => {
                     *state = State::Reading(spot.bytes() as usize);
@@ -307,7 +324,7 @@ impl Slab {
             Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
                 Some(block) => {
                     self.counters.cache_hits += 1;
-                    *state = State::Read(owned(self.record_at(&block, logical, slot, key, RecordPart::Whole)?));
+                    *state = State::Read(owned(self.record_at(&block, logical, slot, key, RecordPart::Whole)?), None);
                 }
                 None => {
                     self.counters.cache_misses += 1;
@@ -342,11 +359,27 @@ impl Slab {
     }
 
     /// An item has been read.
-    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record) {
+    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record, origin: Option<Origin>) {
         let Some(scan) = self.scans.active.get_mut(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
-            *state = State::Read(if record.value.len() as usize <= PAGE_BYTES { owned(record) } else { record });
+            let record = if record.value.len() as usize <= PAGE_BYTES { owned(record) } else { record };
+            *state = State::Read(record, origin);
             self.scans.awake.push(number);
+        }
+    }
+
+    /// A read of records has come back for these waiters.
+    pub(crate) fn count_read_of_scans<'a>(&mut self, waiters: impl Iterator<Item = &'a Waiter>) {
+        let mut last = None;
+        for waiter in waiters {
+            if let Waiter::Scan { scan, .. } = waiter
+                && last != Some(*scan)
+            {
+                last = Some(*scan);
+                if let Some(scan) = self.scans.active.get_mut(scan) {
+                    scan.reads += 1;
+                }
+            }
         }
     }
 
@@ -354,7 +387,7 @@ impl Slab {
     /// one another for ever.
     pub(crate) fn give_back_blocks(&mut self) {
         for (_, state) in self.scans.active.values_mut().flat_map(|scan| &mut scan.items) {
-            if let State::Read(record) = state
+            if let State::Read(record, _) = state
                 && !canary!("scans_keep_their_blocks")
             {
                 record.value = owned_value(std::mem::replace(&mut record.value, Value::Inline(Bytes::new())));
@@ -408,8 +441,8 @@ fn reply(scan: Scan, effects: &mut Effects) {
     let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| Bound::Excluded(key.clone()));
     let keys_only = scan.request.keys_only;
     let items = scan.items.into_iter().filter_map(|(key, state)| match state {
-        State::Read(record) if is_expired(record.expiry.0, effects) => None,
-        State::Read(record) => Some(Item { key, record: Some(owned(record)) }),
+        State::Read(record, _) if is_expired(record.expiry.0, effects) => None,
+        State::Read(record, _) => Some(Item { key, record: Some(owned(record)) }),
         _ if keys_only => Some(Item { key, record: None }),
         _ => None,
     });

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use harness::*;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Level};
-use stratakv_engine::{Item, Operation, PageRequest, Reply};
+use stratakv_engine::{Item, Operation, PageRequest, Reply, Shard};
 use stratakv_slab::Placement;
 
 const MEMORY: u64 = 8 << 20;
@@ -210,4 +210,80 @@ fn a_fault_is_its_own_records() {
         }
     }
     assert!((1..=6).contains(&failed), "{failed} records failed for one page");
+}
+
+/// A page that took many reads brings its records together: the next scan there reads little, also after a crash, and nothing else changes.
+#[test]
+fn a_scan_brings_neighbours_together() {
+    let (count, bytes) = (12_000, 900);
+    let mut machine = cold(Placement::Packed, &shuffled(count), bytes);
+    let pages = |machine: &mut Machine| {
+        for number in 0..4 {
+            let from = Bound::Included(key(name(number * 150).as_bytes()));
+            let (items, _) = scan(machine, PageRequest { from, ..page(150, 8 << 20) });
+            check_items(&items, number * 150..(number + 1) * 150, bytes);
+            machine.settle();
+        }
+    };
+    pages(&mut machine);
+    let before = machine.disk.reads;
+    assert!(before > 400, "{before} reads for 600 records anywhere");
+    assert!(statistic(&machine, "gathered_bytes") > 500_000);
+    for crash in [false, true] {
+        if crash {
+            machine.disk.lose_all_unflushed();
+            machine.recover(MEMORY, None).unwrap();
+            machine.settle();
+            machine.disk.reads = 0;
+        } else {
+            reopen(&mut machine);
+        }
+        sound(&machine);
+        pages(&mut machine);
+        let reads = machine.disk.reads;
+        assert!(reads <= 30, "{reads} reads for 600 records that were brought together");
+        assert_eq!(statistic(&machine, "gathered_bytes"), 0, "they are moved again");
+    }
+    // What is written while copies are laid is not lost to them.
+    reopen(&mut machine);
+    let number = machine.submit(Operation::Page(PageRequest {
+        from: Bound::Included(key(name(6000).as_bytes())),
+        ..page(150, 8 << 20)
+    }));
+    for changed in 6000..6150 {
+        machine.turn(3);
+        let name = name(changed);
+        let operation = match changed % 3 {
+            0 => put_operation(name.as_bytes(), b"new", Expiry::NEVER, Level::PowerLoss),
+            1 => delete_operation(name.as_bytes(), Level::PowerLoss),
+            _ => continue,
+        };
+        machine.submit(operation);
+    }
+    machine.wait(number);
+    machine.settle();
+    sound(&machine);
+    machine.disk.lose_all_unflushed();
+    machine.recover(MEMORY, None).unwrap();
+    sound(&machine);
+    for changed in 6000..6150 {
+        let found = machine.get(name(changed).as_bytes()).unwrap();
+        match changed % 3 {
+            0 => assert_eq!(found.as_deref(), Some(&b"new"[..])),
+            1 => assert_eq!(found, None),
+            _ => assert!(found.unwrap() == value(changed, bytes)),
+        }
+    }
+}
+
+fn statistic(machine: &Machine, name: &str) -> u64 {
+    let mut all = Vec::new();
+    machine.slab.statistics(&mut all);
+    all.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
+}
+
+#[track_caller]
+fn sound(machine: &Machine) {
+    let report = machine.slab.check();
+    assert!(report.is_sound(), "{report:#?}");
 }

@@ -99,7 +99,7 @@ impl Cleaner {
 }
 
 /// What is to be done with a record of the victim.
-enum Verdict {
+pub(crate) enum Verdict {
     Dead,
     Live(Moving),
     /// It will be dead when a write in flight is done.
@@ -110,7 +110,7 @@ enum Verdict {
 
 impl Slab {
     /// Above this many spare segments nothing is moved.
-    fn spare_high(&self) -> u32 {
+    pub(crate) fn spare_high(&self) -> u32 {
         let Some(packed) = &self.packed else { return 0 };
         let all = self.space.whole_segments() + packed.segments.used();
         (all / 64 + 6).min((all / 2).max(LOW + 1))
@@ -387,21 +387,31 @@ impl Slab {
         if !self.make_room(open, bytes, effects) {
             return None;
         }
-        let to = Spot::new(open.layer.lay(record), bytes as u32);
         *cached |= self.cache.0.peek(from.at / PAGE_BYTES as u64).is_some();
-        let packed = self.packed.as_mut()?;
+        *fruitful = true;
+        self.packed.as_mut()?.counters.moved_bytes += bytes as u64;
+        self.lay_copy(open, from, record, (Key::from_encoded(record.key)?, what));
+        Some(bytes as u64)
+    }
+
+    /// Lays a copy of a live record, for which there is room.
+    pub(crate) fn lay_copy(
+        &mut self,
+        open: &mut super::lay::Open,
+        from: Spot,
+        record: &LogRecord<'_>,
+        (key, what): (Key, Moving),
+    ) {
+        let to = Spot::new(open.layer.lay(record), record.bytes() as u32);
+        let Some(packed) = &mut self.packed else { return };
         packed.segments.add_live(to, what == Moving::Tombstone);
         if what == Moving::Tombstone {
             packed.segments.bury(from);
         }
-        if let Some(segment) = packed.segments.get_mut(segment) {
+        if let Some(segment) = packed.segments.get_mut(packed.segments.of(from)) {
             segment.moving += 1;
         }
-        *fruitful = true;
-        packed.counters.moved_bytes += bytes as u64;
-        let key = Key::from_encoded(record.key)?;
         open.laid.push(Laid::Moved { key, what, from, to });
-        Some(bytes as u64)
     }
 
     fn verdict(&self, segment: u32, from: Spot, record: &LogRecord<'_>) -> Verdict {
@@ -432,7 +442,7 @@ impl Slab {
     }
 
     /// A copy laid after a tombstone of its key could outlive it.
-    fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
+    pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
         let laid = self.pending.get(key).is_some_and(|pending: &Pending| pending.laid > 0);
         match named {
             true if laid && !canary!("moved_while_a_write_is_under_way") => Verdict::Wait,

@@ -11,6 +11,7 @@ pub(crate) mod apply;
 pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod clean;
+pub(crate) mod gather;
 pub(crate) mod large;
 pub(crate) mod lay;
 pub(crate) mod read;
@@ -30,6 +31,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use crate::slab::new_map;
 use crate::space::SEGMENT_PAGES;
 use clean::Cleaner;
+use gather::Gatherer;
 use large::LargeValues;
 use lay::Append;
 use read::RecordReads;
@@ -75,6 +77,8 @@ pub(crate) struct PackedCounters {
     pub(crate) user_bytes: u64,
     /// Bytes of records moved.
     pub(crate) moved_bytes: u64,
+    /// Bytes of records laid once more beside their neighbours.
+    pub(crate) gathered_bytes: u64,
     /// Bytes of segments read to find what is alive.
     pub(crate) cleaner_read_bytes: u64,
     /// Segments given back.
@@ -96,6 +100,7 @@ pub(crate) struct Packed {
     pub(crate) pointers: HashMap<u32, Spot>,
     pub(crate) large: LargeValues,
     pub(crate) cleaner: Cleaner,
+    pub(crate) gatherer: Gatherer,
     pub(crate) reads: RecordReads,
     pub(crate) counters: PackedCounters,
 }
@@ -112,6 +117,7 @@ impl Packed {
             pointers: new_map(),
             large: LargeValues::default(),
             cleaner: Cleaner::default(),
+            gatherer: Gatherer::default(),
             reads: RecordReads::default(),
             counters: PackedCounters::default(),
         }
@@ -124,7 +130,7 @@ impl Packed {
 
     /// Bytes of memory of what grows with the store.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        self.segments.footprint_bytes() + self.pointers.capacity() * 13 + self.cleaner.footprint_bytes()
+        self.segments.footprint_bytes() + self.pointers.capacity() * 13 + self.cleaner.footprint_bytes() + self.gatherer.footprint_bytes()
     }
 }
 

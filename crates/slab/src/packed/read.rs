@@ -298,6 +298,7 @@ impl Slab {
         let ended = self.packed.as_mut().and_then(|packed| packed.reads.end(number, result.is_err()));
         let Some((first, pages, waiters)) = ended else { return };
         let error = result.err().map(|fault| Error::Io { what: "reading a record", fault });
+        self.count_read_of_scans(waiters.iter().map(|(_, waiter)| waiter));
         let block = Arc::new(block);
         // Only pages in which a record was found to be right: the length of a spot is rounded up, its last page may hold nothing of it
         // and be in the middle of being written.
@@ -365,7 +366,10 @@ impl Slab {
                 effects.reply(token, reply);
             }
             (Waiter::Get { token, .. }, Err(error)) => effects.reply(token, stratakv_engine::Reply::Failed(error)),
-            (Waiter::Scan { scan, item }, Ok(record)) => self.scan_item_read(scan, item, record),
+            (Waiter::Scan { scan, item }, Ok(record)) => {
+                let origin = self.packed.as_ref().map(|packed| (spot, packed.segments.generation(spot)));
+                self.scan_item_read(scan, item, record, origin);
+            }
             (Waiter::Scan { scan, .. }, Err(error)) => self.fail_scan(scan, &error, effects),
             (Waiter::Write(key), Ok(record)) => {
                 let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
