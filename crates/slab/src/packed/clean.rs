@@ -28,7 +28,7 @@ pub(crate) struct Cleaner {
     victim: Option<Victim>,
     /// Bytes that may be moved.
     credit: u64,
-    /// Bytes users had laid when credit was last given.
+    /// Bytes users had laid, and scans gathered, when credit was last given.
     given_at: u64,
     /// Users' records wait for a segment.
     pub(crate) blocked: bool,
@@ -228,12 +228,12 @@ impl Slab {
         self.give_back_if_dead(victim.segment, group);
     }
 
-    /// Adds to what may be moved, as users lay records.
+    /// Adds to what may be moved, as users lay records and scans gather them.
     fn give_credit(&mut self) -> u64 {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let Some(packed) = &mut self.packed else { return 0 };
-        let laid = packed.counters.user_bytes - packed.cleaner.given_at;
-        packed.cleaner.given_at = packed.counters.user_bytes;
+        let laid = packed.counters.user_bytes + packed.counters.gathered_bytes - packed.cleaner.given_at;
+        packed.cleaner.given_at += laid;
         let batch = u64::from(super::lay::BATCH_PAGES) * PAGE_BYTES as u64;
         if packed.cleaner.blocked {
             packed.cleaner.credit = batch;

@@ -3,8 +3,8 @@
 //!
 //! A copy is one of the cleaner's: it is laid only if the index names this very place, in the same life of its segment, and no write of
 //! the key is under way; version and expiry stay; the index changes when the copy is durable, and only if it still names the old place.
-//! So docs/format-packed.md holds as it stands. What it may cost: 64 KiB in a group, one group at a time, and only while more segments are
-//! spare than the cleaner wants; it never makes anybody wait, and what has to wait too long is forgotten.
+//! So docs/format-packed.md holds as it stands. What it may cost: 64 KiB in a group, one group at a time, paid for in cleaning as users'
+//! records are, and nothing when segments are short; nobody waits for it, and what would have to wait for room is forgotten.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_engine::{Effects, Record, Value};
 
 use super::batch::{LogRecord, RecordKind, Stream};
-use super::clean::Verdict;
+use super::clean::{LOW, Verdict};
 use super::lay::{Laying, Moving};
 use super::spot::Spot;
 use crate::page::Meta;
@@ -22,13 +22,10 @@ use crate::slab::{Closing, Slab, is_expired};
 
 /// Bytes laid in one group.
 const PORTION: usize = SLICE_BYTES;
-/// Bytes that wait; a page that finds more is left where it is.
-const QUEUE_BYTES: usize = 4 * PORTION;
+/// Bytes that wait at most, but no more than a 32nd of the shard's memory; what finds no room is left where it is.
+const QUEUE_BYTES: u64 = 4 * PORTION as u64;
 /// Fewest records of a page worth the trouble.
 const ITEMS_MIN: usize = 4;
-/// Spare segments to be left beyond those at which the cleaner begins.
-const SPARE: u32 = 2;
-
 /// Where a record was read: its spot, and the generation of its segment.
 pub(crate) type Origin = (Spot, u64);
 
@@ -59,18 +56,16 @@ impl Gatherer {
     fn clear(&mut self) {
         (self.queue, self.bytes) = (VecDeque::new(), 0);
     }
-
-    pub(crate) fn footprint_bytes(&self) -> usize {
-        self.bytes + self.queue.capacity() * size_of::<Gathered>()
-    }
 }
 
 impl Slab {
+    /// Down to half of the spare segments that the cleaner keeps: about there each byte laid buys as much room as it takes, so that
+    /// gathering goes on as long as it helps, and users' records find the other half.
     fn may_gather(&self) -> bool {
         !self.config.read_only
             && self.poisoned.is_none()
             && self.closing == Closing::Open
-            && self.spare_segments() > self.spare_high() + SPARE
+            && self.spare_segments() > LOW + self.spare_high().saturating_sub(LOW) / 2
     }
 
     /// A page of a scan has taken `reads` reads for these records, in the order of their keys or the reverse.
@@ -78,11 +73,12 @@ impl Slab {
         if reads * 2 <= records.len() || records.len() < ITEMS_MIN || !self.may_gather() {
             return;
         }
+        let room = QUEUE_BYTES.min(self.config.memory_bytes / 32) as usize;
         let Some(packed) = &mut self.packed else { return };
-        if packed.gatherer.bytes > QUEUE_BYTES {
-            return;
-        }
         for (key, record, origin) in records.iter().copied() {
+            if packed.gatherer.bytes + PAGE_BYTES > room {
+                return;
+            }
             // Longer ones take a read each wherever they are.
             let small = origin.filter(|(spot, _)| spot.bytes() as usize <= PAGE_BYTES);
             let (Some(origin), Value::Inline(value)) = (small, &record.value) else { continue };

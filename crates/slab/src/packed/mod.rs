@@ -130,7 +130,7 @@ impl Packed {
 
     /// Bytes of memory of what grows with the store.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        self.segments.footprint_bytes() + self.pointers.capacity() * 13 + self.cleaner.footprint_bytes() + self.gatherer.footprint_bytes()
+        self.segments.footprint_bytes() + self.pointers.capacity() * 13 + self.cleaner.footprint_bytes()
     }
 }
 
