@@ -258,7 +258,8 @@ impl Slab {
     /// filled with blocks of one class would starve the other.
     fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
-        let used = self.index_bytes() + self.cache.0.footprint_bytes() as u64;
+        let working = self.packed.as_ref().map_or(0, |packed| packed.working_bytes());
+        let used = self.index_bytes() + (self.cache.0.footprint_bytes() + working) as u64;
         let left = (self.config.memory_bytes.saturating_sub(used) as usize).max(2 * CHUNK_BYTES);
         let limit = left - CHUNK_BYTES;
         pool.set_limit_bytes(limit);

@@ -56,6 +56,10 @@ impl Gatherer {
     fn clear(&mut self) {
         (self.queue, self.bytes) = (VecDeque::new(), 0);
     }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 impl Slab {

@@ -130,7 +130,12 @@ impl Packed {
 
     /// Bytes of memory of what grows with the store.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        self.segments.footprint_bytes() + self.pointers.capacity() * 13 + self.cleaner.footprint_bytes()
+        self.segments.footprint_bytes() + self.pointers.capacity() * 13
+    }
+
+    /// Bytes of memory that come and go: they take from the cache, but refuse no write.
+    pub(crate) fn working_bytes(&self) -> usize {
+        self.cleaner.footprint_bytes() + self.gatherer.bytes()
     }
 }
 
