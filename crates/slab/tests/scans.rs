@@ -93,7 +93,10 @@ fn a_page_reads_at_depth() {
             }
         };
         let reads = machine.disk.reads;
-        assert!(reads > 60 && full + 2 * DEPTH as u64 > reads, "{placement:?}: {full} turns at full depth, {reads} reads");
+        assert!(
+            reads > 60 && full + 2 * DEPTH as u64 > reads,
+            "{placement:?}: {full} turns at full depth, {reads} reads"
+        );
         let Reply::Page { items, .. } = reply else { panic!("a page") };
         check_items(&items, 0..200, 900);
     }
@@ -274,6 +277,43 @@ fn a_scan_brings_neighbours_together() {
             _ => assert!(found.unwrap() == value(changed, bytes)),
         }
     }
+}
+
+/// Where space is short gathering stops in time: it is no reason to refuse a write, and what was gathered stays so.
+#[test]
+fn gathering_leaves_room() {
+    let (count, bytes, capacity) = (22_000, 900, Some(32 << 20));
+    let mut machine = Machine::create_as(Placement::Packed, 3, 1 << 30, MEMORY, capacity);
+    for numbers in shuffled(count).chunks(64) {
+        let put = |number: &u64| {
+            put_operation(name(*number).as_bytes(), &value(*number, bytes), Expiry::NEVER, Level::PowerLoss)
+        };
+        let waiting: Vec<u32> = numbers.iter().map(|number| machine.submit(put(number))).collect();
+        for number in waiting {
+            assert!(matches!(machine.wait(number), Reply::Done { .. }));
+        }
+    }
+    let mut reads = Vec::new();
+    for _ in 0..3 {
+        machine.disk.reads = 0;
+        for number in 0..count / 100 {
+            let from = Bound::Included(key(name(number * 100).as_bytes()));
+            let (items, _) = scan(&mut machine, PageRequest { from, ..page(100, 8 << 20) });
+            check_items(&items, number * 100..(number + 1) * 100, bytes);
+        }
+        reads.push(machine.disk.reads);
+    }
+    machine.settle();
+    sound(&machine);
+    assert!(statistic(&machine, "gathered_bytes") > 4 << 20);
+    assert!(reads[2] * 3 < reads[0] * 2, "reads of each pass: {reads:?}");
+    for number in 0..2000 {
+        let reply = machine.put(name(number * 11).as_bytes(), &value(number * 11, bytes));
+        assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    }
+    machine.settle();
+    sound(&machine);
+    assert_eq!(statistic(&machine, "full_refusals"), 0);
 }
 
 fn statistic(machine: &Machine, name: &str) -> u64 {

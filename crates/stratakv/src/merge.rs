@@ -150,7 +150,8 @@ mod tests {
             // Even keys are the first shard's, but 6, and the rest the second's.
             let shard_of = |key: &Key| usize::from(key.user()[0] % 2 == 1 || key.user()[0] == 6);
             let shares = shares(all.iter().map(|user| key(*user)), &request, 3, shard_of);
-            let told: Vec<_> = shares.iter().map(|share| (share.shard, share.keys.len(), share.request.bytes_max)).collect();
+            let told: Vec<_> =
+                shares.iter().map(|share| (share.shard, share.keys.len(), share.request.bytes_max)).collect();
             assert_eq!(told, [(0, 3, 300), (1, 5, 500)]);
             assert_eq!(shares[0].request.from, Bound::Included(key(0)));
             assert_eq!(shares[0].request.to, Bound::Included(key(4)));

@@ -11,9 +11,7 @@ use std::task::Poll;
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Key, Level};
-use stratakv_engine::{
-    Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply,
-};
+use stratakv_engine::{Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply};
 use stratakv_runtime::{Pending, Runtime};
 
 use crate::catalogue::Names;

@@ -194,7 +194,9 @@ impl Iterator for Scan {
             if let Some(round) = &mut self.round
                 && let Some((key, record)) = round.next(self.collection.inner())
             {
-                return Some(record.map(|record| (Bytes::copy_from_slice(key.user()), record.into())).map_err(Error::from));
+                return Some(
+                    record.map(|record| (Bytes::copy_from_slice(key.user()), record.into())).map_err(Error::from),
+                );
             }
             self.round = None;
             match self.turn_over() {

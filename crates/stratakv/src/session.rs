@@ -12,8 +12,8 @@ use stratakv_runtime::Event;
 
 use crate::Driver;
 use crate::error::Error;
-use crate::routing::Route;
 use crate::merge::{Page, merge_pages};
+use crate::routing::Route;
 use crate::store::Store;
 
 /// Submit and poll, with a ring of its own: the thread that polls runs the shards' turns and does their I/O, so nothing hops between

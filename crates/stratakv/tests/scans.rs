@@ -61,7 +61,10 @@ fn a_scan_reads_ahead() {
         let begun = Instant::now();
         while statistic(&store, "page_reads") < 80 {
             let reads = statistic(&store, "page_reads");
-            assert!(begun.elapsed() < Duration::from_secs(20), "{placement:?}: {reads} reads, and the third round is not read");
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "{placement:?}: {reads} reads, and the third round is not read"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(statistic(&store, "page_reads") <= 16 + 32 + 64);
