@@ -144,9 +144,9 @@ impl RecordReads {
         self.next
     }
 
-    /// A read has come back: where it began, how many pages it has, and who waited for it. If it `failed` for several spans, nobody
+    /// A read has come back: its pages, and who waited for it. If it `failed` for several spans, nobody
     /// is told yet: each is read again on its own.
-    fn end(&mut self, number: u64, failed: bool) -> Option<(u32, u32, Vec<(Spot, Waiter)>)> {
+    fn end(&mut self, number: u64, failed: bool) -> Option<(Span, Vec<(Spot, Waiter)>)> {
         let at = self.in_flight.iter().position(|read| read.number == number)?;
         let Reading { first, pages, .. } = self.in_flight.swap_remove(at);
         let within = self.wanted.range((first, 0)..(first + pages, 0));
@@ -163,7 +163,7 @@ impl RecordReads {
             return None;
         }
         let waiters = spans.iter().filter_map(|span| self.wanted.remove(span)).flat_map(|wanted| wanted.waiters);
-        Some((first, pages, waiters.collect()))
+        Some(((first, pages), waiters.collect()))
     }
 }
 
@@ -296,7 +296,7 @@ impl Slab {
         effects: &mut Effects,
     ) {
         let ended = self.packed.as_mut().and_then(|packed| packed.reads.end(number, result.is_err()));
-        let Some((first, pages, waiters)) = ended else { return };
+        let Some(((first, pages), waiters)) = ended else { return };
         let error = result.err().map(|fault| Error::Io { what: "reading a record", fault });
         self.count_read_of_scans(waiters.iter().map(|(_, waiter)| waiter));
         let block = Arc::new(block);
