@@ -23,4 +23,4 @@ pub use clock::{Clock, ManualClock};
 pub use driver::{Driver, Event};
 pub use open::{OpenFailure, open_shard, open_shard_by};
 pub use runtime::{Listener, Member, Runtime, RuntimeOptions};
-pub use slot::Pending;
+pub use slot::{Pending, Started};

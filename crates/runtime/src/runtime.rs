@@ -15,7 +15,7 @@ use crate::cell::{Cell, RING_LOST, TurnOutput};
 use crate::clock::{self, Clock};
 use crate::driver::Driver;
 use crate::reactor;
-use crate::slot::{Pending, Slot, Waiter, lock};
+use crate::slot::{Pending, Slot, Started, Waiter, lock};
 
 /// A shard ready to run, with its volume and its pool of blocks.
 pub struct Member<S> {
@@ -145,6 +145,11 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// Does several operations at once; their I/O overlaps on the reactors. Replies are in the order asked.
     pub fn execute_many(&self, operations: Vec<(usize, Operation)>) -> Vec<Reply> {
+        self.start_many(operations).wait()
+    }
+
+    /// Begins what [`Runtime::execute_many`] does, to be waited for later; the reactors see to it meanwhile.
+    pub fn start_many(&self, operations: Vec<(usize, Operation)>) -> Started {
         let slot = Slot::new(operations.len());
         let mut queues: Vec<Vec<(Waiter, Operation)>> = self.cells.iter().map(|_| Vec::new()).collect();
         for (index, (shard, operation)) in operations.into_iter().enumerate() {
@@ -157,7 +162,7 @@ impl<S: Shard + 'static> Runtime<S> {
             self.after_turn(shard as u32, &mut out, None);
         }
         out.fire();
-        slot.wait()
+        Started(slot)
     }
 
     /// An operation as a future.

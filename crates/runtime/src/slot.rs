@@ -117,6 +117,24 @@ fn take_replies(state: &mut SlotState) -> Vec<Reply> {
     replies.map(|reply| reply.unwrap_or(Reply::Failed(Error::Unknown("the reply was lost")))).collect()
 }
 
+/// Operations under way, for a blocking caller that has other things to do meanwhile. Dropping it suppresses the replies, never a write
+/// that has begun.
+#[must_use = "nobody else gets the replies"]
+pub struct Started(pub(crate) Arc<Slot>);
+
+impl Started {
+    /// Parks the calling thread until all replies are there, in the order asked.
+    pub fn wait(self) -> Vec<Reply> {
+        self.0.wait()
+    }
+}
+
+impl std::fmt::Debug for Started {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Started(ready: {})", self.0.is_ready())
+    }
+}
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {

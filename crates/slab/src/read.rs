@@ -87,7 +87,7 @@ impl Slab {
                 }
                 None => {
                     self.counters.cache_misses += u64::from(first);
-                    self.request_record(spot, Waiter::Get { token, key, part }, effects);
+                    self.request_record(spot, Waiter::Get { token, key, part });
                 }
             },
             Place::Run { first, pages } => {

@@ -210,7 +210,7 @@ impl Slab {
     pub(crate) fn load_run(&mut self, key: Key, whole: bool, effects: &mut Effects) {
         let place = self.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place));
         if let Some(Place::Record(spot)) = place {
-            return self.request_record(spot, crate::read::Waiter::Write(key), effects);
+            return self.request_record(spot, crate::read::Waiter::Write(key));
         }
         let Some(Place::Run { first, pages }) = place else { return self.block_waiters.push(key) };
         let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
@@ -307,7 +307,7 @@ impl Slab {
                         let reply = alive(record, effects);
                         effects.reply(token, reply);
                     }
-                    RunPurpose::Scan { scan, item } => self.scan_item_read(scan, item, record, effects),
+                    RunPurpose::Scan { scan, item } => self.scan_item_read(scan, item, record, None),
                     RunPurpose::Load => {
                         let value: Bytes = record.value.to_bytes();
                         let is_whole = value.len() as u64 == record.value_bytes;

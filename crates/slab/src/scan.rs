@@ -1,21 +1,25 @@
-//! Pages of scans: keys from the index, then each small page once, a window of items at a time.
+//! Pages of scans: keys from the index, then the records, a window of them at a time with all its reads in flight at once.
 //!
-//! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4).
+//! A scan sees the latest durable value of each key, not a snapshot (KVell paper, section 4). Scans go on at the end of a turn, before
+//! reads are submitted: what a turn brings is taken in one step, and the reads that a window adds can be joined.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
+use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{CollectionId, Corruption, Key, canary};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 
+use crate::packed::gather::Origin;
 use crate::place::Place;
 use crate::read::Waiter;
 use crate::run_read::RunPurpose;
 use crate::slab::{Slab, is_expired};
 
-/// Items read at once.
-const WINDOW: usize = 64;
+/// Most items read at once, and most bytes of them: with 64 KiB to a read, a window keeps a queue of reads full.
+const WINDOW: usize = 256;
+const WINDOW_BYTES: usize = 1 << 20;
 /// Most items of a page.
 const ITEMS_MAX: usize = 16 << 10;
 
@@ -23,6 +27,8 @@ const ITEMS_MAX: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Scans {
     active: BTreeMap<u64, Scan>,
+    /// Those with something new; some more than once.
+    awake: Vec<u64>,
     next: u64,
 }
 
@@ -38,6 +44,8 @@ struct Scan {
     /// Items up to here are read; their bytes.
     done: usize,
     bytes: usize,
+    /// Reads of records it took.
+    reads: usize,
 }
 
 #[derive(Debug)]
@@ -45,7 +53,8 @@ enum State {
     Todo,
     /// With the bytes it may take.
     Reading(usize),
-    Read(Record),
+    /// And where it was, if that was in a log.
+    Read(Record, Option<Origin>),
     /// Deleted since.
     Gone,
 }
@@ -55,8 +64,37 @@ impl State {
         match self {
             State::Todo | State::Gone => 0,
             State::Reading(bytes) => *bytes,
-            State::Read(record) => record.value.len() as usize,
+            State::Read(record, _) => record.value.len() as usize,
         }
+    }
+}
+
+impl Scan {
+    /// What was read, and where.
+    fn records<'a>(&'a self) -> Vec<(&'a Key, &'a Record, Option<Origin>)> {
+        let read = |item: &'a (Key, State)| match &item.1 {
+            State::Read(record, origin) => Some((&item.0, record, *origin)),
+            _ => None,
+        };
+        self.items.iter().filter_map(read).collect()
+    }
+
+    /// Passes the items that are there; whether there were any. An item that reaches the limit of bytes is the last.
+    fn advance(&mut self) -> bool {
+        let before = self.done;
+        while let Some((key, state)) = self.items.get(self.done) {
+            match state {
+                State::Read(record, _) => self.bytes += key.encoded().len() + record.value.len() as usize,
+                State::Gone => {}
+                State::Todo | State::Reading(_) => break,
+            }
+            self.done += 1;
+            if self.bytes >= self.request.bytes_max as usize && self.done < self.items.len() {
+                self.items.truncate(self.done);
+                self.more = !canary!("scan_ends_at_its_bytes");
+            }
+        }
+        self.done > before
     }
 }
 
@@ -106,7 +144,7 @@ impl Slab {
         let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
         let (keys, more) = self.page_of_keys(&request, limit, &batched, effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        let scan = Scan { token, request, for_backup: false, items, more, done: 0, bytes: 0 };
+        let scan = Scan { token, request, for_backup: false, items, more, done: 0, bytes: 0, reads: 0 };
         if scan.request.keys_only {
             return reply(scan, effects);
         }
@@ -118,7 +156,7 @@ impl Slab {
         request.to = before_engine_keys(request.to);
         let (keys, more) = self.page_of_keys(&request, request.items_max as usize, &BTreeMap::new(), effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        self.begin_scan(Scan { token, request, for_backup: true, items, more, done: 0, bytes: 0 }, effects);
+        self.begin_scan(Scan { token, request, for_backup: true, items, more, done: 0, bytes: 0, reads: 0 }, effects);
     }
 
     fn begin_scan(&mut self, scan: Scan, effects: &mut Effects) {
@@ -130,11 +168,14 @@ impl Slab {
 
     fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
         if !scan.for_backup {
+            if scan.reads > 0 {
+                self.gather(scan.reads, &scan.records(), effects);
+            }
             return reply(scan, effects);
         }
         let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| key.clone());
         let read = scan.items.into_iter().map(|(key, state)| match state {
-            State::Read(record) => (key, Some(record)),
+            State::Read(record, _) => (key, Some(record)),
             _ => (key, None),
         });
         self.backup_read(read.collect(), next, effects);
@@ -188,52 +229,29 @@ impl Slab {
         (page.keys, page.more)
     }
 
-    /// Goes on with every scan.
+    /// Goes on with the scans that have something new.
     pub(crate) fn pump_scans(&mut self, effects: &mut Effects) {
-        let numbers: Vec<u64> = self.scans.active.keys().copied().collect();
-        for number in numbers {
+        let mut awake = std::mem::take(&mut self.scans.awake);
+        awake.sort_unstable();
+        awake.dedup();
+        for number in awake {
             self.step_scan(number, effects);
         }
     }
 
-    /// Reads the window's items and answers if they are all there.
+    /// Begins what the window allows, takes what is there, and answers if that is all.
     fn step_scan(&mut self, number: u64, effects: &mut Effects) {
         let Some(mut scan) = self.scans.active.remove(&number) else { return };
         let mut runs = Vec::new();
         loop {
-            let end = scan.items.len().min(scan.done + WINDOW);
-            // No more is begun than the answer may hold: 64 large values would be 4 GiB.
-            let mut bytes = scan.bytes;
-            for item in scan.done..end {
-                if item > scan.done && bytes >= scan.request.bytes_max as usize {
-                    break;
-                }
-                if let Err(corruption) = self.start_item(number, item, &mut scan, &mut runs, effects) {
-                    return self.scan_failed(&scan, corruption.into(), effects);
-                }
-                bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
+            if let Err(corruption) = self.start_window(number, &mut scan, &mut runs, effects) {
+                return self.scan_failed(&scan, corruption.into(), effects);
             }
-            let before = scan.done;
-            while scan.done < end {
-                let (key, state) = &scan.items[scan.done];
-                match state {
-                    State::Read(record) => scan.bytes += key.encoded().len() + record.value.len() as usize,
-                    State::Gone => {}
-                    State::Todo | State::Reading(_) => break,
-                }
-                scan.done += 1;
-                if scan.bytes >= scan.request.bytes_max as usize && scan.done < scan.items.len() {
-                    scan.items.truncate(scan.done);
-                    scan.more = !canary!("scan_ends_at_its_bytes");
-                }
-                if scan.done == scan.items.len() {
-                    break;
-                }
-            }
+            let moved = scan.advance();
             if scan.done == scan.items.len() {
                 return self.end_scan(scan, effects);
             }
-            if scan.done == before {
+            if !moved {
                 break;
             }
         }
@@ -242,6 +260,27 @@ impl Slab {
             let purpose = RunPurpose::Scan { scan: number, item };
             self.read_run(purpose, key, (first, pages), RecordPart::Whole, effects);
         }
+    }
+
+    /// Begins the reads of a window of items: no more bytes than the window has, nor than the answer may hold (64 large values would be
+    /// 4 GiB); but always the next item.
+    fn start_window(
+        &mut self,
+        number: u64,
+        scan: &mut Scan,
+        runs: &mut Vec<(usize, Key, u32, u32)>,
+        effects: &mut Effects,
+    ) -> Result<(), Corruption> {
+        let bytes_max = (scan.request.bytes_max as usize).saturating_sub(scan.bytes).min(WINDOW_BYTES);
+        let mut bytes = 0;
+        for item in scan.done..scan.items.len().min(scan.done + WINDOW) {
+            if item > scan.done && bytes >= bytes_max {
+                break;
+            }
+            self.start_item(number, item, scan, runs, effects)?;
+            bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
+        }
+        Ok(())
     }
 
     /// Takes an item from the cache, or begins to read it. Other waiters of a failed scan find it gone.
@@ -257,7 +296,7 @@ impl Slab {
         let Some((key, state)) = todo else { return Ok(()) };
         let of_batch = if page.for_backup { None } else { self.batch_record(key, RecordPart::Whole, effects) };
         if let Some(record) = of_batch {
-            *state = record.map_or(State::Gone, State::Read);
+            *state = record.map_or(State::Gone, |record| State::Read(owned(record), None));
             return Ok(());
         }
         let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
@@ -269,12 +308,13 @@ impl Slab {
             Place::Record(spot) => match self.cached_record(spot, key, RecordPart::Whole) {
                 Some(record) => {
                     self.counters.cache_hits += 1;
-                    *state = State::Read(record);
+                    let origin = self.packed.as_ref().map(|packed| (spot, packed.segments.generation(spot)));
+                    *state = State::Read(owned(record), origin);
                 }
                 None => {
                     *state = State::Reading(spot.bytes() as usize);
                     self.counters.cache_misses += 1;
-                    self.request_record(spot, Waiter::Scan { scan, item }, effects);
+                    self.request_record(spot, Waiter::Scan { scan, item });
                 }
             },
             Place::Run { first, pages } => {
@@ -284,7 +324,7 @@ impl Slab {
             Place::Slot { logical, slot } => match self.cache.0.get(u64::from(logical)) {
                 Some(block) => {
                     self.counters.cache_hits += 1;
-                    *state = State::Read(self.record_at(&block, logical, slot, key, RecordPart::Whole)?);
+                    *state = State::Read(owned(self.record_at(&block, logical, slot, key, RecordPart::Whole)?), None);
                 }
                 None => {
                     self.counters.cache_misses += 1;
@@ -300,33 +340,57 @@ impl Slab {
         self.scans.active.get(&number)?.items.get(item).map(|(key, _)| key.clone())
     }
 
-    /// The page of an item is in the cache.
+    /// The page of an item is in the cache: its record is taken now, as the page may go before the turn ends.
     pub(crate) fn scan_item_ready(&mut self, number: u64, item: usize, effects: &mut Effects) {
-        let Some(scan) = self.scans.active.get_mut(&number) else { return };
+        let Some(mut scan) = self.scans.active.remove(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
             *state = State::Todo;
         }
-        self.step_scan(number, effects);
+        let mut runs = Vec::new();
+        if let Err(corruption) = self.start_item(number, item, &mut scan, &mut runs, effects) {
+            return self.scan_failed(&scan, corruption.into(), effects);
+        }
+        self.scans.active.insert(number, scan);
+        self.scans.awake.push(number);
+        for (item, key, first, pages) in runs {
+            let purpose = RunPurpose::Scan { scan: number, item };
+            self.read_run(purpose, key, (first, pages), RecordPart::Whole, effects);
+        }
     }
 
-    /// An item that lies in a run has been read.
-    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record, effects: &mut Effects) {
+    /// An item has been read.
+    pub(crate) fn scan_item_read(&mut self, number: u64, item: usize, record: Record, origin: Option<Origin>) {
         let Some(scan) = self.scans.active.get_mut(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
-            *state = State::Read(record);
+            let record = if record.value.len() as usize <= PAGE_BYTES { owned(record) } else { record };
+            *state = State::Read(record, origin);
+            self.scans.awake.push(number);
         }
-        self.step_scan(number, effects);
+    }
+
+    /// A read of records has come back for these waiters.
+    pub(crate) fn count_read_of_scans<'a>(&mut self, waiters: impl Iterator<Item = &'a Waiter>) {
+        let mut last = None;
+        for waiter in waiters {
+            if let Waiter::Scan { scan, .. } = waiter
+                && last != Some(*scan)
+            {
+                last = Some(*scan);
+                if let Some(scan) = self.scans.active.get_mut(scan) {
+                    scan.reads += 1;
+                }
+            }
+        }
     }
 
     /// There is no block left to read into: values of pages under construction give theirs back, as copies, or scans could wait for
     /// one another for ever.
     pub(crate) fn give_back_blocks(&mut self) {
         for (_, state) in self.scans.active.values_mut().flat_map(|scan| &mut scan.items) {
-            if let State::Read(record) = state
+            if let State::Read(record, _) = state
                 && !canary!("scans_keep_their_blocks")
-                && let Value::Blocks { .. } = record.value
             {
-                record.value = Value::Inline(record.value.to_bytes());
+                record.value = owned_value(std::mem::replace(&mut record.value, Value::Inline(Bytes::new())));
             }
         }
     }
@@ -360,12 +424,25 @@ impl KeyPage {
     }
 }
 
+/// A record that holds no block of the cache.
+fn owned(record: Record) -> Record {
+    Record { value: owned_value(record.value), ..record }
+}
+
+fn owned_value(value: Value) -> Value {
+    match value {
+        Value::Inline(bytes) => Value::Inline(bytes),
+        blocks @ Value::Blocks { .. } => Value::Inline(blocks.to_bytes()),
+    }
+}
+
+/// Pages hold no blocks: whoever asks ahead leaves an answer lying, and a shard that has lent all its blocks reads nothing more.
 fn reply(scan: Scan, effects: &mut Effects) {
     let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| Bound::Excluded(key.clone()));
     let keys_only = scan.request.keys_only;
     let items = scan.items.into_iter().filter_map(|(key, state)| match state {
-        State::Read(record) if is_expired(record.expiry.0, effects) => None,
-        State::Read(record) => Some(Item { key, record: Some(record) }),
+        State::Read(record, _) if is_expired(record.expiry.0, effects) => None,
+        State::Read(record, _) => Some(Item { key, record: Some(owned(record)) }),
         _ if keys_only => Some(Item { key, record: None }),
         _ => None,
     });

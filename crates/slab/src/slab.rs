@@ -262,8 +262,8 @@ impl Slab {
     /// filled with blocks of one class would starve the other.
     fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
-        let records = self.packed.as_ref().map_or(0, |packed| packed.cache.footprint_bytes());
-        let used = self.index_bytes() + (self.cache.0.footprint_bytes() + records) as u64;
+        let log = self.packed.as_ref().map_or(0, |packed| packed.working_bytes() + packed.cache.footprint_bytes());
+        let used = self.index_bytes() + (self.cache.0.footprint_bytes() + log) as u64;
         let left = (self.config.memory_bytes.saturating_sub(used) as usize).max(2 * CHUNK_BYTES);
         let limit = left - CHUNK_BYTES;
         pool.set_limit_bytes(limit);
@@ -509,11 +509,11 @@ impl Shard for Slab {
                 self.wake(&key, effects);
             }
         }
+        self.pump_scans(effects);
+        self.step_backup(effects);
         self.pump_reads(effects);
         self.pump_record_reads(effects);
         self.pump_run_reads(effects);
-        self.pump_scans(effects);
-        self.step_backup(effects);
         if !self.config.read_only && self.poisoned.is_none() {
             self.sweep_expired(effects);
             self.pump_ranges(effects);
@@ -524,6 +524,8 @@ impl Shard for Slab {
             self.pump_tables(effects);
             self.seal(effects);
             self.pump_flush(effects);
+            // What writes have asked for since.
+            self.pump_record_reads(effects);
         }
         self.keep_promises(effects);
         if self.batches.has_work() {

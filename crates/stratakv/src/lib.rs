@@ -38,6 +38,7 @@ mod events;
 mod format;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod merge;
 mod open;
 mod options;
 mod parts;

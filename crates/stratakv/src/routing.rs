@@ -11,16 +11,14 @@ use std::task::Poll;
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Key, Level};
-use stratakv_engine::{
-    Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Record, RecordPart, Reply,
-};
+use stratakv_engine::{Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply};
 use stratakv_runtime::{Pending, Runtime};
 
 use crate::catalogue::Names;
 use crate::directory::Directory;
 use crate::engine::AnyShard;
 use crate::events::{StoreEvent, Watcher};
-use crate::scan::merge_keys;
+use crate::merge::{Page, merge_pages, shares};
 use crate::store::RecoverySummary;
 
 /// What the clones of a store, its collections, scans and sessions share.
@@ -60,6 +58,7 @@ impl Inner {
         match operation {
             Operation::Get { key, .. } | Operation::Update { key, .. } => Route::Shard(self.shard_of(key)),
             Operation::Write { changes, .. } => self.route_write(changes),
+            Operation::Page(_) if self.shards() == 1 => Route::Shard(0),
             Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Sync => Route::All,
             Operation::Snapshot(_) => Route::Refused(EngineError::Unsupported(Capability::Snapshot)),
             Operation::Backup { shard, .. } if (*shard as usize) < self.shards() => Route::Shard(*shard as usize),
@@ -139,7 +138,7 @@ impl Inner {
     /// One page of keys, merged over the shards: no I/O.
     pub(crate) fn page_of_keys(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
         let replies = self.runtime.execute_many(self.for_all(&Operation::Page(request.clone())));
-        merged(replies, request)
+        merged_keys(replies, request)
     }
 
     fn execute_page(&self, request: &PageRequest) -> Reply {
@@ -147,24 +146,23 @@ impl Inner {
         match self.page_of_keys(&keys_request) {
             Err(error) => Reply::Failed(error),
             Ok((keys, next)) if request.keys_only => keys_page(keys, next),
-            Ok((keys, next)) => {
-                let replies = self.execute_many(gets(&keys));
-                records_page(keys, replies, next)
-            }
+            Ok((keys, next)) => records_page(self.runtime.execute_many(self.pages(keys, request)), request, next),
         }
+    }
+
+    /// For each shard the page that has the records of its keys among these.
+    pub(crate) fn pages(&self, keys: Vec<Key>, request: &PageRequest) -> Vec<(usize, Operation)> {
+        let shares = shares(keys, request, self.shards(), |key| self.shard_of(key)).into_iter();
+        shares.map(|share| (share.shard, Operation::Page(share.request))).collect()
     }
 
     async fn execute_page_async(&self, request: PageRequest) -> Reply {
         let keys_request = PageRequest { keys_only: true, ..request.clone() };
         let replies = self.join(self.for_all(&Operation::Page(keys_request))).await;
-        match merged(replies, &request) {
+        match merged_keys(replies, &request) {
             Err(error) => Reply::Failed(error),
             Ok((keys, next)) if request.keys_only => keys_page(keys, next),
-            Ok((keys, next)) => {
-                let gets = keys.iter().zip(gets(&keys)).map(|(key, get)| (self.shard_of(key), get));
-                let replies = self.join(gets.collect()).await;
-                records_page(keys, replies, next)
-            }
+            Ok((keys, next)) => records_page(self.join(self.pages(keys, &request)).await, &request, next),
         }
     }
 
@@ -200,31 +198,32 @@ fn sum(replies: Vec<Reply>) -> Reply {
     Reply::Number { number: sum, version: 0 }
 }
 
-fn merged(replies: Vec<Reply>, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
+fn pages_of(replies: Vec<Reply>) -> Result<Vec<Page>, EngineError> {
     let pages = replies.into_iter().map(|reply| match reply {
         Reply::Page { items, next } => Ok((items, next)),
         Reply::Failed(error) => Err(error),
         _ => Err(EngineError::Unknown("the engine gave an answer of another kind")),
     });
-    Ok(merge_keys(pages.collect::<Result<_, _>>()?, request.reverse, request.items_max as usize))
+    pages.collect()
 }
 
-fn gets(keys: &[Key]) -> Vec<Operation> {
-    keys.iter().map(|key| Operation::Get { key: key.clone(), part: RecordPart::Whole }).collect()
+fn merged_keys(replies: Vec<Reply>, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
+    let (items, next) = merge_pages(pages_of(replies)?, request.reverse, request.items_max as usize);
+    Ok((items.into_iter().map(|item| item.key).collect(), next))
 }
 
 fn keys_page(keys: Vec<Key>, next: Option<Bound<Key>>) -> Reply {
     Reply::Page { items: keys.into_iter().map(|key| Item { key, record: None }).collect(), next }
 }
 
-/// Records that are gone since their keys were seen are left out, as if the scan had come later.
-fn records_page(keys: Vec<Key>, replies: Vec<Reply>, next: Option<Bound<Key>>) -> Reply {
-    let mut items = Vec::with_capacity(keys.len());
-    for (key, reply) in keys.into_iter().zip(replies) {
-        match reply {
-            Reply::Record(record) => items.extend(record.map(|record: Record| Item { key, record: Some(record) })),
-            other => return other,
+/// The shards' pages of records as one; the keys went on at `next`. Records that are gone since their keys were seen are left out, as if
+/// the scan had come later.
+fn records_page(replies: Vec<Reply>, request: &PageRequest, next: Option<Bound<Key>>) -> Reply {
+    match pages_of(replies) {
+        Err(error) => Reply::Failed(error),
+        Ok(pages) => {
+            let (items, cut) = merge_pages(pages, request.reverse, request.items_max as usize);
+            Reply::Page { items, next: cut.or(next) }
         }
     }
-    Reply::Page { items, next }
 }

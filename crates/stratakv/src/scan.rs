@@ -1,21 +1,28 @@
-//! Ordered scans over all shards.
+//! Ordered scans over all shards, a round of keys at a time ([`crate::merge`]). Not a snapshot: each key's latest value when its record
+//! is read.
 //!
-//! As in KVell (section 5.5): the keys are taken from every shard's index first and merged, then each record is read once, so a
-//! scan of n items over s shards costs n reads, not n·s. Not a snapshot: each key's latest value when its record is read.
+//! While a round is consumed the next one is being read. A round holds a bounded number of bytes, whatever the sizes of values are.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Key};
-use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, RecordPart, Reply};
+use stratakv_engine::{Error as EngineError, Operation, PageRequest, Record as EngineRecord, RecordPart, Reply};
+use stratakv_runtime::Started;
 
 use crate::collection::Collection;
 use crate::error::Error;
+use crate::merge::{Share, shares};
 use crate::record::Record;
+use crate::routing::Inner;
 
-/// Keys asked from each shard at a time, and records read at a time: bounds a scan's memory.
-const BATCH: u32 = 128;
+/// Keys of the first round, so that a short scan reads little; each round has twice as many as the one before.
+const ITEMS_MIN: u32 = 16;
+/// Most keys of a round.
+const ITEMS_MAX: u32 = 512;
+/// Bytes of keys and values that a round asks for at once. Values larger than a shard's share of it come one at a time.
+const ROUND_BYTES: u32 = 4 << 20;
 
 /// What to scan, and how.
 #[derive(Clone, Debug)]
@@ -87,47 +94,19 @@ pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// Merges one page of keys from each shard: the first `items_max` in order, and where the scan goes on.
-///
-/// A key may be given out only if no shard could still have a smaller one: beyond the last key of a shard whose page did not reach
-/// its end, nothing is known.
-pub(crate) fn merge_keys(
-    pages: Vec<(Vec<Item>, Option<Bound<Key>>)>,
-    reverse: bool,
-    items_max: usize,
-) -> (Vec<Key>, Option<Bound<Key>>) {
-    let before = |a: &Key, b: &Key| if reverse { a > b } else { a < b };
-    let mut horizon: Option<Key> = None;
-    let mut keys: Vec<Key> = Vec::new();
-    for (items, next) in pages {
-        if let (Some(last), true) = (items.last(), next.is_some())
-            && horizon.as_ref().is_none_or(|horizon| before(&last.key, horizon))
-        {
-            horizon = Some(last.key.clone());
-        }
-        keys.extend(items.into_iter().map(|item| item.key));
-    }
-    if let Some(horizon) = &horizon {
-        keys.retain(|key| !before(horizon, key));
-    }
-    keys.sort_unstable();
-    if reverse {
-        keys.reverse();
-    }
-    let more = keys.len() > items_max || horizon.is_some();
-    keys.truncate(items_max);
-    let next = keys.last().filter(|_| more).map(|last| Bound::Excluded(last.clone()));
-    (keys, next)
-}
-
-/// A running scan: an iterator of keys and records, in order. Memory is bounded by one batch. A record that cannot be read is an error in
-/// its place; the scan goes on after it.
+/// A running scan: an iterator of keys and records, in order. Memory is bounded: two rounds of at most 512 keys and 4 MiB, and one value
+/// of each shard. A record that cannot be read is an error in its place; the scan goes on after it.
 pub struct Scan {
     collection: Collection,
-    /// What is left to scan.
+    /// What is left to scan; keys only.
     request: PageRequest,
     keys_only: bool,
-    ready: VecDeque<Result<(Bytes, Record), Error>>,
+    /// Keys, if only those are wanted.
+    keys: VecDeque<Key>,
+    round: Option<Round>,
+    /// The next round, being read.
+    ahead: Option<Round>,
+    rounds: u64,
     ended: bool,
 }
 
@@ -135,39 +114,71 @@ impl Scan {
     pub(crate) fn new(collection: Collection, options: ScanOptions) -> Scan {
         let (from, to) = options.bounds(collection.id());
         let ScanOptions { reverse, keys_only, .. } = options;
-        let request = PageRequest { from, to, reverse, keys_only: true, items_max: 16, bytes_max: 1 << 20, at: None };
-        Scan { collection, request, keys_only, ready: VecDeque::new(), ended: false }
+        let (items_max, bytes_max) = (ITEMS_MIN, ROUND_BYTES);
+        let request = PageRequest { from, to, reverse, keys_only: true, items_max, bytes_max, at: None };
+        let keys = VecDeque::new();
+        Scan { collection, request, keys_only, keys, round: None, ahead: None, rounds: 0, ended: false }
     }
 
-    fn fill(&mut self) -> Result<(), Error> {
-        let (keys, next) = self.collection.inner().page_of_keys(&self.request)?;
-        // Small at first, so that a short scan reads little.
-        self.request.items_max = (self.request.items_max * 2).min(BATCH);
-        match next {
-            Some(next) if self.request.reverse => self.request.to = next,
-            Some(next) => self.request.from = next,
-            None => self.ended = true,
+    /// The keys of the next round, from the shards' indexes. None: there are no more.
+    fn next_keys(&mut self) -> Result<Vec<Key>, Error> {
+        while !self.ended {
+            let (keys, next) = self.collection.inner().page_of_keys(&self.request)?;
+            match next {
+                Some(next) if self.request.reverse => self.request.to = next,
+                Some(next) => self.request.from = next,
+                None => self.ended = true,
+            }
+            if !keys.is_empty() {
+                self.rounds += 1;
+                self.request.items_max = (self.request.items_max * 2).min(ITEMS_MAX);
+                return Ok(keys);
+            }
         }
-        if self.keys_only {
-            self.ready.extend(keys.iter().map(|key| Ok((Bytes::copy_from_slice(key.user()), Record::empty()))));
-            return Ok(());
+        Ok(Vec::new())
+    }
+
+    /// Begins to read the next round.
+    fn begin_round(&mut self) -> Result<Option<Round>, Error> {
+        let keys = self.next_keys()?;
+        if keys.is_empty() {
+            return Ok(None);
         }
-        let gets = keys.iter().map(|key| Operation::Get { key: key.clone(), part: RecordPart::Whole });
-        let replies = self.collection.inner().execute_many(gets.collect());
-        for (key, reply) in keys.iter().zip(replies) {
-            match reply {
-                Reply::Record(Some(record)) => {
-                    self.ready.push_back(Ok((Bytes::copy_from_slice(key.user()), record.into())));
-                }
-                // Deleted since the index was read: as if the scan had come later.
-                Reply::Record(None) => {}
-                Reply::Failed(error) => self.ready.push_back(Err(error.into())),
-                _ => {
-                    self.ready.push_back(Err(EngineError::Unknown("the engine gave an answer of another kind").into()))
+        Ok(Some(Round::begin(self.collection.inner(), keys, &self.request)))
+    }
+
+    /// Takes the next round, waits for what it asked for, and begins the one after it.
+    fn turn_over(&mut self) -> Result<bool, Error> {
+        let next = match self.ahead.take() {
+            Some(round) => Some(round),
+            None => self.begin_round()?,
+        };
+        let Some(mut round) = next else { return Ok(false) };
+        round.arrive(self.collection.inner());
+        if round.bytes > u64::from(ROUND_BYTES / 2) {
+            let fit = round.keys * u64::from(ROUND_BYTES / 2) / round.bytes;
+            self.request.items_max = self.request.items_max.min(fit as u32).max(1);
+        }
+        // A short scan may end with its first round. Where values are large one round is enough to keep the device busy. Keys that cannot
+        // be had now are asked for again when they are wanted.
+        if self.rounds > 1 && round.bytes <= u64::from(ROUND_BYTES) {
+            self.ahead = self.begin_round().ok().flatten();
+        }
+        self.round = Some(round);
+        Ok(true)
+    }
+
+    fn next_key(&mut self) -> Option<Result<Key, Error>> {
+        if self.keys.is_empty() {
+            match self.next_keys() {
+                Ok(keys) => self.keys = keys.into(),
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error));
                 }
             }
         }
-        Ok(())
+        self.keys.pop_front().map(Ok)
     }
 }
 
@@ -175,47 +186,143 @@ impl Iterator for Scan {
     type Item = Result<(Bytes, Record), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && !self.ended {
-            if let Err(error) = self.fill() {
-                // The keys themselves cannot be had: there is nowhere to go on from.
-                self.ended = true;
-                return Some(Err(error));
+        if self.keys_only {
+            let key = self.next_key()?;
+            return Some(key.map(|key| (Bytes::copy_from_slice(key.user()), Record::empty())));
+        }
+        loop {
+            if let Some(round) = &mut self.round
+                && let Some((key, record)) = round.next(self.collection.inner())
+            {
+                return Some(
+                    record.map(|record| (Bytes::copy_from_slice(key.user()), record.into())).map_err(Error::from),
+                );
+            }
+            self.round = None;
+            match self.turn_over() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => {
+                    // The keys themselves cannot be had: there is nowhere to go on from.
+                    self.ended = true;
+                    return Some(Err(error));
+                }
             }
         }
-        self.ready.pop_front()
+    }
+}
+
+/// The records of some keys, from the shards that have them, merged as they come.
+struct Round {
+    parts: Vec<Part>,
+    reverse: bool,
+    /// Pages asked for, and of which parts.
+    started: Option<(Vec<usize>, Started)>,
+    keys: u64,
+    /// Bytes of the records that have come.
+    bytes: u64,
+}
+
+/// A shard's part in a round.
+struct Part {
+    share: Share,
+    /// Nothing of it is left to be asked for.
+    is_done: bool,
+    items: VecDeque<(Key, Result<EngineRecord, EngineError>)>,
+}
+
+impl Round {
+    fn begin(inner: &Inner, keys: Vec<Key>, request: &PageRequest) -> Round {
+        let count = keys.len() as u64;
+        let shares = shares(keys, request, inner.shards(), |key| inner.shard_of(key)).into_iter();
+        let parts = shares.map(|share| Part { share, is_done: false, items: VecDeque::new() }).collect();
+        let mut round = Round { parts, reverse: request.reverse, started: None, keys: count, bytes: 0 };
+        round.ask(inner);
+        round
+    }
+
+    /// Asks the shards of which nothing is left for their next page; false if all have given everything.
+    fn ask(&mut self, inner: &Inner) -> bool {
+        let wanting = |part: &Part| part.items.is_empty() && !part.is_done;
+        let asked: Vec<usize> =
+            self.parts.iter().enumerate().filter(|(_, part)| wanting(part)).map(|(at, _)| at).collect();
+        if asked.is_empty() {
+            return false;
+        }
+        let page = |at: &usize| {
+            let share = &self.parts.get(*at)?.share;
+            Some((share.shard, Operation::Page(share.request.clone())))
+        };
+        let pages = asked.iter().filter_map(page).collect();
+        self.started = Some((asked, inner.runtime.start_many(pages)));
+        true
+    }
+
+    /// Waits until each shard has given a page that is not empty, or everything.
+    fn arrive(&mut self, inner: &Inner) {
+        while self.started.is_some() || self.ask(inner) {
+            let Some((asked, started)) = self.started.take() else { return };
+            for (at, reply) in asked.into_iter().zip(started.wait()) {
+                if let Some(part) = self.parts.get_mut(at) {
+                    self.bytes += part.take(reply, inner);
+                }
+            }
+        }
+    }
+
+    fn next(&mut self, inner: &Inner) -> Option<(Key, Result<EngineRecord, EngineError>)> {
+        self.arrive(inner);
+        let fronts = self.parts.iter_mut().filter(|part| !part.items.is_empty());
+        let front = |part: &&mut Part| part.items.front().map(|(key, _)| key.clone());
+        let part = if self.reverse { fronts.max_by_key(front) } else { fronts.min_by_key(front) };
+        part?.items.pop_front()
+    }
+}
+
+impl Part {
+    /// Takes a page; its bytes. If it failed, the records are read one by one: only those that cannot be read are errors.
+    fn take(&mut self, reply: Reply, inner: &Inner) -> u64 {
+        match reply {
+            Reply::Page { items, next } => {
+                self.is_done = next.is_none();
+                match next {
+                    Some(next) if self.share.request.reverse => self.share.request.to = next,
+                    Some(next) => self.share.request.from = next,
+                    None => {}
+                }
+                let items = items.into_iter().filter_map(|item| Some((item.key, Ok(item.record?))));
+                self.items.extend(items);
+            }
+            _ => {
+                self.is_done = true;
+                self.read_singly(inner);
+            }
+        }
+        self.items.iter().map(|(_, record)| record.as_ref().map_or(0, |record| record.value_bytes)).sum()
+    }
+
+    fn read_singly(&mut self, inner: &Inner) {
+        let request = &self.share.request;
+        let bounds = (request.from.clone(), request.to.clone());
+        let keys = self.share.keys.iter().filter(|key| std::ops::RangeBounds::contains(&bounds, *key));
+        for key in keys.cloned().collect::<Vec<_>>() {
+            match inner.execute(Operation::Get { key: key.clone(), part: RecordPart::Whole }) {
+                Reply::Record(Some(record)) => self.items.push_back((key, Ok(record))),
+                // Deleted since the index was read: as if the scan had come later.
+                Reply::Record(None) => {}
+                Reply::Failed(error) => self.items.push_back((key, Err(error))),
+                _ => {
+                    let error = EngineError::Unknown("the engine gave an answer of another kind");
+                    self.items.push_back((key, Err(error)));
+                }
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn key(user: u8) -> Key {
-        Key::bound(CollectionId(0), &[user])
-    }
-    fn page(keys: &[u8], more: bool) -> (Vec<Item>, Option<Bound<Key>>) {
-        let items = keys.iter().map(|k| Item { key: key(*k), record: None }).collect();
-        (items, more.then(|| Bound::Excluded(key(*keys.last().unwrap()))))
-    }
-
-    #[test]
-    fn nothing_is_given_out_beyond_a_page_that_did_not_end() {
-        // The second shard may still have 4..8, so 9 must wait although it was asked for.
-        let (keys, next) = merge_keys(vec![page(&[1, 9], false), page(&[2, 3], true)], false, 10);
-        assert_eq!(keys, [key(1), key(2), key(3)]);
-        assert_eq!(next, Some(Bound::Excluded(key(3))));
-        let (keys, next) = merge_keys(vec![page(&[9, 1], false), page(&[8, 7], true)], true, 10);
-        assert_eq!(keys, [key(9), key(8), key(7)]);
-        assert_eq!(next, Some(Bound::Excluded(key(7))));
-    }
-
-    #[test]
-    fn a_cut_page_goes_on_and_a_whole_one_ends() {
-        let (keys, next) = merge_keys(vec![page(&[1, 3], false), page(&[2], false)], false, 2);
-        assert_eq!((keys, next), (vec![key(1), key(2)], Some(Bound::Excluded(key(2)))));
-        let (keys, next) = merge_keys(vec![page(&[1, 3], false), page(&[2], false)], false, 3);
-        assert_eq!((keys.len(), next), (3, None));
-    }
 
     #[test]
     fn a_prefix_ends_where_it_should() {

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use stratakv_base::Key;
 use stratakv_device::Wait;
-use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, Record, RecordPart, Reply};
+use stratakv_engine::{Error as EngineError, Item, Operation, PageRequest, Reply};
 use stratakv_runtime::Event;
 
 use crate::Driver;
 use crate::error::Error;
+use crate::merge::{Page, merge_pages};
 use crate::routing::Route;
-use crate::scan::merge_keys;
 use crate::store::Store;
 
 /// Submit and poll, with a ring of its own: the thread that polls runs the shards' turns and does their I/O, so nothing hops between
@@ -44,10 +44,9 @@ enum Entry {
     Single {
         ticket: u64,
     },
-    /// One shard's part of a `Whole`; its number there.
+    /// One shard's part of a `Whole`.
     Share {
         whole: u32,
-        index: u32,
     },
     /// An operation on several shards.
     Whole(Box<Whole>),
@@ -63,12 +62,12 @@ enum Step {
     /// Keys-only pages of every shard.
     Keys {
         request: PageRequest,
-        pages: Vec<(Vec<Item>, Option<Bound<Key>>)>,
+        pages: Vec<Page>,
     },
-    /// The records of the merged keys.
+    /// Pages with the records of the merged keys.
     Records {
-        keys: Vec<Key>,
-        records: Vec<Option<Record>>,
+        request: PageRequest,
+        pages: Vec<Page>,
         next: Option<Bound<Key>>,
     },
     /// Answers that are added up.
@@ -130,7 +129,7 @@ impl Session {
         let shards = self.store.shards();
         let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: shards, step })));
         for shard in 0..shards {
-            let tag = self.insert(Entry::Share { whole, index: shard as u32 });
+            let tag = self.insert(Entry::Share { whole });
             self.driver.submit(shard, u64::from(tag), operation.clone());
         }
     }
@@ -191,17 +190,18 @@ impl Session {
     fn answered(&mut self, tag: u32, reply: Reply) {
         match self.remove(tag) {
             Entry::Single { ticket } => self.done.push((ticket, reply)),
-            Entry::Share { whole, index } => self.share_answered(whole, index as usize, reply),
+            Entry::Share { whole } => self.share_answered(whole, reply),
             Entry::Free | Entry::Whole(_) => {}
         }
     }
 
-    fn share_answered(&mut self, slot: u32, index: usize, reply: Reply) {
+    fn share_answered(&mut self, slot: u32, reply: Reply) {
         let Entry::Whole(whole) = &mut self.entries[slot as usize] else { return };
         whole.missing -= 1;
         match (&mut whole.step, reply) {
-            (Step::Keys { pages, .. }, Reply::Page { items, next }) => pages.push((items, next)),
-            (Step::Records { records, .. }, Reply::Record(record)) => records[index] = record,
+            (Step::Keys { pages, .. } | Step::Records { pages, .. }, Reply::Page { items, next }) => {
+                pages.push((items, next));
+            }
             (Step::Sum(sum), Reply::Number { number, .. }) => *sum += number,
             (Step::Sum(_), Reply::Done { .. }) | (Step::Failed(_), _) => {}
             (step, Reply::Failed(error)) => *step = Step::Failed(error),
@@ -219,27 +219,29 @@ impl Session {
         let reply = match whole.step {
             Step::Failed(error) => Reply::Failed(error),
             Step::Sum(number) => Reply::Number { number, version: 0 },
-            Step::Records { keys, records, next } => Reply::Page { items: items(keys, records), next },
+            Step::Records { request, pages, next } => {
+                let (items, cut) = merge_pages(pages, request.reverse, request.items_max as usize);
+                Reply::Page { items, next: cut.or(next) }
+            }
             Step::Keys { request, pages } => {
-                let (keys, next) = merge_keys(pages, request.reverse, request.items_max as usize);
-                if !request.keys_only && !keys.is_empty() {
-                    return self.read_records(ticket, keys, next);
+                let (items, next) = merge_pages(pages, request.reverse, request.items_max as usize);
+                if !request.keys_only && !items.is_empty() {
+                    return self.read_records(ticket, items, request, next);
                 }
-                Reply::Page { items: keys.into_iter().map(|key| Item { key, record: None }).collect(), next }
+                Reply::Page { items, next }
             }
         };
         self.done.push((ticket, reply));
     }
 
-    fn read_records(&mut self, ticket: u64, keys: Vec<Key>, next: Option<Bound<Key>>) {
-        let gets: Vec<Key> = keys.clone();
-        let records = vec![None; keys.len()];
-        let step = Step::Records { keys, records, next };
-        let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: gets.len(), step })));
-        for (index, key) in gets.into_iter().enumerate() {
-            let tag = self.insert(Entry::Share { whole, index: index as u32 });
-            let shard = self.store.shard_of(&key);
-            self.driver.submit(shard, u64::from(tag), Operation::Get { key, part: RecordPart::Whole });
+    fn read_records(&mut self, ticket: u64, items: Vec<Item>, request: PageRequest, next: Option<Bound<Key>>) {
+        let keys = items.into_iter().map(|item| item.key).collect();
+        let operations = self.store.inner().pages(keys, &request);
+        let step = Step::Records { request, pages: Vec::with_capacity(operations.len()), next };
+        let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: operations.len(), step })));
+        for (shard, operation) in operations {
+            let tag = self.insert(Entry::Share { whole });
+            self.driver.submit(shard, u64::from(tag), operation);
         }
     }
 
@@ -260,12 +262,6 @@ impl Session {
         self.free.push(slot);
         std::mem::replace(&mut self.entries[slot as usize], Entry::Free)
     }
-}
-
-fn items(keys: Vec<Key>, records: Vec<Option<Record>>) -> Vec<Item> {
-    let pairs = keys.into_iter().zip(records);
-    // A record gone since its key was seen is left out, as if the scan had come later.
-    pairs.filter_map(|(key, record)| Some(Item { key, record: Some(record?) })).collect()
 }
 
 fn ring_error(error: io::Error) -> Error {

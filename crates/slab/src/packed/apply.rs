@@ -21,9 +21,7 @@ impl Slab {
     /// A request of this placement is done.
     pub(crate) fn packed_done(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
         match (purpose, outcome) {
-            (Purpose::Record { first, pages }, Outcome::Read(block, result)) => {
-                self.record_read((first, pages), block, result, effects);
-            }
+            (Purpose::Record { read }, Outcome::Read(block, result)) => self.record_read(read, block, result, effects),
             (Purpose::Victim { slice }, Outcome::Read(block, result)) => {
                 self.victim_read(slice, &block, result);
             }

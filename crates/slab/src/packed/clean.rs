@@ -28,7 +28,7 @@ pub(crate) struct Cleaner {
     victim: Option<Victim>,
     /// Bytes that may be moved.
     credit: u64,
-    /// Bytes users had laid when credit was last given.
+    /// Bytes users had laid, and scans gathered, when credit was last given.
     given_at: u64,
     /// Users' records wait for a segment.
     pub(crate) blocked: bool,
@@ -99,7 +99,7 @@ impl Cleaner {
 }
 
 /// What is to be done with a record of the victim.
-enum Verdict {
+pub(crate) enum Verdict {
     Dead,
     Live(Moving),
     /// It will be dead when a write in flight is done.
@@ -110,7 +110,7 @@ enum Verdict {
 
 impl Slab {
     /// Above this many spare segments nothing is moved.
-    fn spare_high(&self) -> u32 {
+    pub(crate) fn spare_high(&self) -> u32 {
         let Some(packed) = &self.packed else { return 0 };
         let all = self.space.whole_segments() + packed.segments.used();
         (all / 64 + 6).min((all / 2).max(LOW + 1))
@@ -228,12 +228,12 @@ impl Slab {
         self.give_back_if_dead(victim.segment, group);
     }
 
-    /// Adds to what may be moved, as users lay records.
+    /// Adds to what may be moved, as users lay records and scans gather them.
     fn give_credit(&mut self) -> u64 {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let Some(packed) = &mut self.packed else { return 0 };
-        let laid = packed.counters.user_bytes - packed.cleaner.given_at;
-        packed.cleaner.given_at = packed.counters.user_bytes;
+        let laid = packed.counters.user_bytes + packed.counters.gathered_bytes - packed.cleaner.given_at;
+        packed.cleaner.given_at += laid;
         let batch = u64::from(super::lay::BATCH_PAGES) * PAGE_BYTES as u64;
         if packed.cleaner.blocked {
             packed.cleaner.credit = batch;
@@ -386,20 +386,30 @@ impl Slab {
         if !self.make_room(open, bytes, effects) {
             return None;
         }
-        let to = Spot::new(open.layer.lay(record), bytes as u32);
-        let packed = self.packed.as_mut()?;
+        *fruitful = true;
+        self.packed.as_mut()?.counters.moved_bytes += bytes as u64;
+        self.lay_copy(open, from, record, (Key::from_encoded(record.key)?, what));
+        Some(bytes as u64)
+    }
+
+    /// Lays a copy of a live record, for which there is room.
+    pub(crate) fn lay_copy(
+        &mut self,
+        open: &mut super::lay::Open,
+        from: Spot,
+        record: &LogRecord<'_>,
+        (key, what): (Key, Moving),
+    ) {
+        let to = Spot::new(open.layer.lay(record), record.bytes() as u32);
+        let Some(packed) = &mut self.packed else { return };
         packed.segments.add_live(to, what == Moving::Tombstone);
         if what == Moving::Tombstone {
             packed.segments.bury(from);
         }
-        if let Some(segment) = packed.segments.get_mut(segment) {
+        if let Some(segment) = packed.segments.get_mut(packed.segments.of(from)) {
             segment.moving += 1;
         }
-        *fruitful = true;
-        packed.counters.moved_bytes += bytes as u64;
-        let key = Key::from_encoded(record.key)?;
         open.laid.push(Laid::Moved { key, what, from, to });
-        Some(bytes as u64)
     }
 
     fn verdict(&self, segment: u32, from: Spot, record: &LogRecord<'_>) -> Verdict {
@@ -430,7 +440,7 @@ impl Slab {
     }
 
     /// A copy laid after a tombstone of its key could outlive it.
-    fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
+    pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
         let laid = self.pending.get(key).is_some_and(|pending: &Pending| pending.laid > 0);
         match named {
             true if laid && !canary!("moved_while_a_write_is_under_way") => Verdict::Wait,

@@ -109,6 +109,7 @@ impl Slab {
             let mut laying = Laying::default();
             self.lay_queue(&mut laying, effects);
             self.clean(&mut laying, effects);
+            self.lay_gathered(&mut laying, effects);
             if laying.members.is_empty() {
                 return self.when_nothing_is_laid(effects);
             }

@@ -11,6 +11,7 @@ pub(crate) mod apply;
 pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod clean;
+pub(crate) mod gather;
 pub(crate) mod large;
 pub(crate) mod lay;
 pub(crate) mod read;
@@ -31,6 +32,7 @@ use stratakv_index::RecordCache;
 use crate::slab::new_map;
 use crate::space::SEGMENT_PAGES;
 use clean::Cleaner;
+use gather::Gatherer;
 use large::LargeValues;
 use lay::Append;
 use read::RecordReads;
@@ -57,8 +59,8 @@ pub(crate) fn segment_pages(capacity_bytes: Option<u64>) -> u32 {
 /// What a request of this placement is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// Pages of a record.
-    Record { first: u32, pages: u32 },
+    /// Pages of records.
+    Record { read: u64 },
     /// A slice of the segment that is cleaned.
     Victim { slice: u32 },
     /// A copy of a group's table.
@@ -76,6 +78,8 @@ pub(crate) struct PackedCounters {
     pub(crate) user_bytes: u64,
     /// Bytes of records moved.
     pub(crate) moved_bytes: u64,
+    /// Bytes of records laid once more beside their neighbours.
+    pub(crate) gathered_bytes: u64,
     /// Bytes of segments read to find what is alive.
     pub(crate) cleaner_read_bytes: u64,
     /// Segments given back.
@@ -97,6 +101,7 @@ pub(crate) struct Packed {
     pub(crate) pointers: HashMap<u32, Spot>,
     pub(crate) large: LargeValues,
     pub(crate) cleaner: Cleaner,
+    pub(crate) gatherer: Gatherer,
     pub(crate) reads: RecordReads,
     /// Records in memory, by their spots.
     pub(crate) cache: RecordCache,
@@ -115,6 +120,7 @@ impl Packed {
             pointers: new_map(),
             large: LargeValues::default(),
             cleaner: Cleaner::default(),
+            gatherer: Gatherer::default(),
             reads: RecordReads::default(),
             cache: RecordCache::new(),
             counters: PackedCounters::default(),
@@ -128,7 +134,12 @@ impl Packed {
 
     /// Bytes of memory of what grows with the store.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        self.segments.footprint_bytes() + self.pointers.capacity() * 13 + self.cleaner.footprint_bytes()
+        self.segments.footprint_bytes() + self.pointers.capacity() * 13
+    }
+
+    /// Bytes of memory that come and go: they take from the cache, but refuse no write.
+    pub(crate) fn working_bytes(&self) -> usize {
+        self.cleaner.footprint_bytes() + self.gatherer.bytes()
     }
 }
 

@@ -1,11 +1,11 @@
 //! Reads of records: from the cache, or one read of the pages they lie on, which checks them.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldhash::HashMap;
-use stratakv_base::limits::PAGE_BYTES;
+use smallvec::SmallVec;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Expiry, Key, canary};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Value};
@@ -19,60 +19,180 @@ use crate::slab::{self, Slab};
 use crate::space::Extent;
 use crate::write::{Newest, Stop, Wait, Work};
 
-/// Reads queued and in flight, by the pages they read.
+/// Pages: the first, and how many.
+type Span = (u32, u32);
+
+/// Most pages of one read.
+const READ_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
+/// Pages between two that are wanted which are read along rather than asked for twice: 16 KiB cost about as much as 4.
+const GAP_PAGES: u32 = 2;
+
+/// Reads queued and in flight.
+///
+/// Requests of a turn are queued, and submitted at its end: those for neighbouring pages become one read.
 #[derive(Debug, Default)]
 pub(crate) struct RecordReads {
-    waiters: HashMap<(u32, u32), Vec<(Spot, Waiter)>>,
-    queue: VecDeque<(u32, u32)>,
-    in_flight: Vec<(u32, u32)>,
+    wanted: BTreeMap<Span, Wanted>,
+    /// Spans of which no read is under way, in the order asked.
+    queue: BTreeMap<u64, Span>,
+    in_flight: Vec<Reading>,
+    next: u64,
+}
+
+/// Who waits for some pages.
+#[derive(Debug)]
+struct Wanted {
+    waiters: Vec<(Spot, Waiter)>,
+    /// Its number in the queue, or that of the read under way.
+    number: u64,
+    queued: bool,
+    /// A read of it and its neighbours failed: now each on its own, as the fault may be another's.
+    alone: bool,
+}
+
+/// A read in flight.
+#[derive(Debug)]
+struct Reading {
+    number: u64,
+    first: u32,
+    pages: u32,
+    /// The last page on which a record begins that was wanted when it was submitted: up to here all pages were written by then, as the
+    /// batches of a segment are shown in order. Pages beyond may have been in the middle of being written.
+    sure: u32,
 }
 
 impl RecordReads {
     pub(crate) fn is_idle(&self) -> bool {
-        self.waiters.is_empty()
+        self.wanted.is_empty()
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiters.len()
+        self.wanted.len()
     }
 
     /// Whether a read, queued or in flight, forbids reusing the extent.
     pub(crate) fn pins(&self, extent: &Extent) -> bool {
         let end = extent.first + extent.pages;
-        self.waiters.keys().any(|(first, pages)| *first < end && extent.first < first + pages)
+        self.wanted.keys().any(|(first, pages)| *first < end && extent.first < first + pages)
     }
 
     /// Reads wait for a block, and nothing in flight will give one back.
     pub(crate) fn is_starved(&self, in_flight: usize) -> bool {
         !self.queue.is_empty() && in_flight == 0
     }
+
+    /// Adds a waiter: to the span's own waiters, to a read under way that brings its pages, or to the queue.
+    fn want(&mut self, span: Span, spot: Spot, waiter: Waiter) {
+        if let Some(wanted) = self.wanted.get_mut(&span) {
+            return wanted.waiters.push((spot, waiter));
+        }
+        let brings = |read: &&Reading| read.first <= span.0 && span.0 + span.1 <= read.sure + 1;
+        let (number, queued) = match self.in_flight.iter().find(brings) {
+            Some(read) => (read.number, false),
+            None => {
+                self.next += 1;
+                self.queue.insert(self.next, span);
+                (self.next, true)
+            }
+        };
+        self.wanted.insert(span, Wanted { waiters: vec![(spot, waiter)], number, queued, alone: false });
+    }
+
+    /// The read that begins with the span asked for first, and the spans that it brings: those in the queue that lie next to it, in the same
+    /// segment.
+    fn reach(&self, front: Span, segment: u32) -> (Reading, Vec<Span>) {
+        let (mut read, mut spans) = only(front);
+        if self.wanted.get(&front).is_none_or(|wanted| wanted.alone) {
+            return (read, spans);
+        }
+        let joins = |wanted: &Wanted| wanted.queued && !wanted.alone;
+        let begin = front.0 - front.0 % segment;
+        let after = self.wanted.range((front.0, 0)..(begin.saturating_add(segment), 0));
+        for (span, _) in after.filter(|(span, wanted)| joins(wanted) && **span != front) {
+            let end = (span.0 + span.1).max(read.first + read.pages);
+            if span.0 > read.first + read.pages + GAP_PAGES || end - read.first > READ_PAGES {
+                break;
+            }
+            read.pages = end - read.first;
+            read.sure = span.0;
+            spans.push(*span);
+        }
+        let before = self.wanted.range((begin, 0)..(front.0, 0)).rev();
+        for (span, _) in before.filter(|(_, wanted)| joins(wanted)) {
+            let end = (span.0 + span.1).max(read.first + read.pages);
+            if span.0 + span.1 + GAP_PAGES < read.first || end - span.0 > READ_PAGES {
+                break;
+            }
+            read.pages = end - span.0;
+            read.first = span.0;
+            spans.push(*span);
+        }
+        (read, spans)
+    }
+
+    /// Takes the spans of a read out of the queue.
+    fn begin(&mut self, mut read: Reading, spans: &[Span]) -> u64 {
+        self.next += 1;
+        read.number = self.next;
+        for span in spans {
+            if let Some(wanted) = self.wanted.get_mut(span) {
+                self.queue.remove(&wanted.number);
+                (wanted.number, wanted.queued) = (self.next, false);
+            }
+        }
+        self.in_flight.push(read);
+        self.next
+    }
+
+    /// A read has come back: its pages, and who waited for it. If it `failed` for several spans, nobody
+    /// is told yet: each is read again on its own.
+    fn end(&mut self, number: u64, failed: bool) -> Option<(Span, Vec<(Spot, Waiter)>)> {
+        let at = self.in_flight.iter().position(|read| read.number == number)?;
+        let Reading { first, pages, .. } = self.in_flight.swap_remove(at);
+        let within = self.wanted.range((first, 0)..(first + pages, 0));
+        let spans: SmallVec<[Span; 8]> =
+            within.filter(|(_, wanted)| !wanted.queued && wanted.number == number).map(|(span, _)| *span).collect();
+        if failed && spans.len() > 1 {
+            for span in spans {
+                self.next += 1;
+                self.queue.insert(self.next, span);
+                if let Some(wanted) = self.wanted.get_mut(&span) {
+                    (wanted.number, wanted.queued, wanted.alone) = (self.next, true, true);
+                }
+            }
+            return None;
+        }
+        let waiters = spans.iter().filter_map(|span| self.wanted.remove(span)).flat_map(|wanted| wanted.waiters);
+        Some(((first, pages), waiters.collect()))
+    }
 }
 
-/// Bytes of a record, where they lie.
-enum Found {
-    Page(Arc<Block>, usize),
-    Copied(Vec<u8>),
+/// A read of one span.
+fn only(span: Span) -> (Reading, Vec<Span>) {
+    (Reading { number: 0, first: span.0, pages: span.1, sure: span.0 }, vec![span])
 }
+
+/// Bytes of a record, where they lie in a block that was read.
+struct Found(Arc<Block>, std::ops::Range<usize>);
 
 impl Found {
     fn bytes(&self) -> &[u8] {
-        match self {
-            Found::Page(block, start) => block.get(*start..).unwrap_or_default(),
-            Found::Copied(bytes) => bytes,
-        }
+        self.0.get(self.1.clone()).unwrap_or_default()
     }
 }
 
 impl Spot {
     /// The pages it lies on: the first, and how many.
-    fn span(self) -> (u32, u32) {
+    fn span(self) -> Span {
         let first = self.at / PAGE_BYTES as u64;
         let last = (self.at + u64::from(self.bytes()) - 1) / PAGE_BYTES as u64;
         (first as u32, (last - first) as u32 + 1)
     }
 
-    fn start(self) -> usize {
-        (self.at % PAGE_BYTES as u64) as usize
+    /// Its bytes in `pages` pages from page `first` on.
+    fn within(self, first: u32, pages: u32) -> std::ops::Range<usize> {
+        let start = (self.at - u64::from(first) * PAGE_BYTES as u64) as usize;
+        start..(start + self.bytes() as usize).min(pages as usize * PAGE_BYTES)
     }
 }
 
@@ -121,64 +241,55 @@ impl Slab {
         Err(corruption)
     }
 
-    /// Reads a record's pages for `waiter`, or joins the read under way.
-    pub(crate) fn request_record(&mut self, spot: Spot, waiter: Waiter, effects: &mut Effects) {
+    /// Reads a record's pages for `waiter`, at the end of the turn, or joins the read under way.
+    pub(crate) fn request_record(&mut self, spot: Spot, waiter: Waiter) {
         let Some(packed) = &mut self.packed else { return };
         let (first, pages) = spot.span();
         let segment = packed.segments.pages;
-        let span = (first, pages.min(segment - first % segment));
-        let waiters = packed.reads.waiters.entry(span).or_default();
-        waiters.push((spot, waiter));
-        if waiters.len() == 1 {
-            packed.reads.queue.push_back(span);
-            self.pump_record_reads(effects);
-        }
+        packed.reads.want((first, pages.min(segment - first % segment)), spot, waiter);
     }
 
     /// Submits queued reads, up to the depth.
     pub(crate) fn pump_record_reads(&mut self, effects: &mut Effects) {
         let depth = self.config.depth.max(1) as usize;
-        loop {
-            let Some(packed) = &self.packed else { return };
-            let Some(&(first, pages)) = packed.reads.queue.front() else { return };
-            if packed.reads.in_flight.len() >= depth {
-                return;
+        while let Some(packed) = &self.packed
+            && let Some((_, front)) = packed.reads.queue.first_key_value()
+            && packed.reads.in_flight.len() < depth
+        {
+            let (front, segment) = (*front, packed.segments.pages);
+            let (mut read, mut spans) = packed.reads.reach(front, segment);
+            let class = |pages| if pages == 1 { Class::Page } else { Class::Slice };
+            let mut block = self.take_block(class(read.pages), effects);
+            if block.is_none() && read.pages > 1 && front.1 == 1 {
+                // Large blocks are all lent out.
+                (read, spans) = only(front);
+                block = self.take_block(Class::Page, effects);
             }
-            let class = if pages == 1 { Class::Page } else { Class::Slice };
-            let Some(block) = self.take_block(class, effects) else { return };
-            let Some(packed) = &mut self.packed else { return };
-            packed.reads.queue.pop_front();
-            packed.reads.in_flight.push((first, pages));
-            let len = pages * PAGE_BYTES as u32;
+            let (Some(block), Some(packed)) = (block, &mut self.packed) else { return };
+            let (first, len) = (read.first, read.pages * PAGE_BYTES as u32);
+            let number = packed.reads.begin(read, &spans);
             self.counters.page_reads += 1;
             self.counters.read_bytes += u64::from(len);
-            let io = self.io.start(slab::Purpose::Packed(super::Purpose::Record { first, pages }));
+            let io = self.io.start(slab::Purpose::Packed(super::Purpose::Record { read: number }));
             effects.read(io, Self::offset(first), block, len);
         }
     }
 
-    /// A read is done: its pages are cached, its waiters go on.
+    /// A read is done: its waiters go on, the records they wanted are cached.
     pub(crate) fn record_read(
         &mut self,
-        (first, pages): (u32, u32),
+        number: u64,
         block: Block,
         result: Result<(), IoFault>,
         effects: &mut Effects,
     ) {
-        let Some(packed) = &mut self.packed else { return };
-        if let Some(at) = packed.reads.in_flight.iter().position(|span| *span == (first, pages)) {
-            packed.reads.in_flight.swap_remove(at);
-        }
-        let waiters = packed.reads.waiters.remove(&(first, pages)).unwrap_or_default();
+        let ended = self.packed.as_mut().and_then(|packed| packed.reads.end(number, result.is_err()));
+        let Some(((first, pages), waiters)) = ended else { return };
         let error = result.err().map(|fault| Error::Io { what: "reading a record", fault });
+        self.count_read_of_scans(waiters.iter().map(|(_, waiter)| waiter));
         let block = Arc::new(block);
         for (spot, waiter) in waiters {
-            let found = if pages == 1 {
-                Found::Page(Arc::clone(&block), spot.start())
-            } else {
-                let len = (pages as usize * PAGE_BYTES).min(spot.start() + spot.bytes() as usize);
-                Found::Copied(block.get(spot.start()..len).unwrap_or_default().to_vec())
-            };
+            let found = Found(Arc::clone(&block), spot.within(first, pages));
             if let Some(bytes) = self.record_ready(spot, &found, waiter, error.as_ref(), effects)
                 && let Some(packed) = &mut self.packed
             {
@@ -189,7 +300,6 @@ impl Slab {
         if self.space.has_pinned() {
             self.release_limbo(effects);
         }
-        self.pump_record_reads(effects);
     }
 
     /// Goes on with who waited for a record; its length, if it checks.
@@ -222,7 +332,10 @@ impl Slab {
                 effects.reply(token, reply);
             }
             (Waiter::Get { token, .. }, Err(error)) => effects.reply(token, stratakv_engine::Reply::Failed(error)),
-            (Waiter::Scan { scan, item }, Ok(record)) => self.scan_item_read(scan, item, record, effects),
+            (Waiter::Scan { scan, item }, Ok(record)) => {
+                let origin = self.packed.as_ref().map(|packed| (spot, packed.segments.generation(spot)));
+                self.scan_item_read(scan, item, record, origin);
+            }
             (Waiter::Scan { scan, .. }, Err(error)) => self.fail_scan(scan, &error, effects),
             (Waiter::Write(key), Ok(record)) => {
                 let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
@@ -259,17 +372,15 @@ impl Slab {
     }
 }
 
-/// The part of a record that was asked for; a large one in a single page is shared with the cache.
+/// The part of a record that was asked for; of a read of one page, a long one is lent with its block.
 fn record_part(found: &Found, (meta, value, start): (Meta, &[u8], usize), part: RecordPart) -> Record {
     let range = part_range(part, value.len());
-    let shared = match found {
-        Found::Page(block, at) if range.len() >= SHARED_BYTES => Some(Value::Blocks {
-            blocks: vec![Arc::clone(block)],
-            start: (at + start + range.start) as u32,
-            len: range.len() as u64,
-        }),
-        _ => None,
-    };
+    let Found(block, at) = found;
+    let shared = (range.len() >= SHARED_BYTES && block.class() == Class::Page).then(|| Value::Blocks {
+        blocks: vec![Arc::clone(block)],
+        start: (at.start + start + range.start) as u32,
+        len: range.len() as u64,
+    });
     let copied = || Value::Inline(Bytes::copy_from_slice(value.get(range.clone()).unwrap_or_default()));
     record_with(shared.unwrap_or_else(copied), meta, value.len())
 }

@@ -8,6 +8,9 @@ use stratakv_device::{DiskOutcome, DiskRequest, Geometry, IoFault, Pool};
 use stratakv_engine::{Budget, Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
 use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
 
+/// Reads in flight at most.
+pub const DEPTH: usize = 8;
+
 pub const UUID: [u8; 16] = *b"slab crash tests";
 
 /// A volume in memory with a volatile write cache.
@@ -28,6 +31,9 @@ pub struct Disk {
     pub writes_through: bool,
     /// Reads of this place fail.
     pub bad_place: Option<u64>,
+    /// Reads submitted, and most requests that were in flight at once.
+    pub reads: u64,
+    pub deepest: usize,
 }
 
 impl Disk {
@@ -38,7 +44,9 @@ impl Disk {
     pub fn submit(&mut self, requests: &mut Vec<(Io, DiskRequest)>) {
         for (io, request) in requests.drain(..) {
             let cached = self.cached.len();
+            self.reads += u64::from(matches!(request, DiskRequest::Read { .. }));
             self.in_flight.push((io, request, cached));
+            self.deepest = self.deepest.max(self.in_flight.len());
         }
     }
 
@@ -194,7 +202,7 @@ pub fn config(disk: &Disk, memory_bytes: u64, capacity_bytes: Option<u64>) -> Sl
         geometry: Geometry { volatile_cache: !disk.writes_through, ..Geometry::unknown() },
         memory_bytes,
         placement: Placement::InPlace,
-        depth: 8,
+        depth: DEPTH as u32,
         capacity_bytes,
         volume_bytes: disk.current.len() as u64,
         read_only: false,

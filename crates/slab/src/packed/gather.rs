@@ -1,0 +1,152 @@
+//! Bringing neighbours together: a page of a scan that cost more than half a read for each record has its small records laid once more,
+//! in key order, into the cold stream. The next scan finds them side by side, and so does the cache.
+//!
+//! A copy is one of the cleaner's: it is laid only if the index names this very place, in the same life of its segment, and no write of
+//! the key is under way; version and expiry stay; the index changes when the copy is durable, and only if it still names the old place.
+//! So docs/format-packed.md holds as it stands. What it may cost: 64 KiB in a group, one group at a time, paid for in cleaning as users'
+//! records are, and nothing when segments are short; nobody waits for it, and what would have to wait for room is forgotten.
+
+use std::collections::VecDeque;
+
+use stratakv_base::Key;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_engine::{Effects, Record, Value};
+
+use super::batch::{LogRecord, RecordKind, Stream};
+use super::clean::{LOW, Verdict};
+use super::lay::{Laying, Moving};
+use super::spot::Spot;
+use crate::page::Meta;
+use crate::place::Place;
+use crate::slab::{Closing, Slab, is_expired};
+
+/// Bytes laid in one group.
+const PORTION: usize = SLICE_BYTES;
+/// Bytes that wait at most, but no more than a 32nd of the shard's memory; what finds no room is left where it is.
+const QUEUE_BYTES: u64 = 4 * PORTION as u64;
+/// Fewest records of a page worth the trouble.
+const ITEMS_MIN: usize = 4;
+/// Where a record was read: its spot, and the generation of its segment.
+pub(crate) type Origin = (Spot, u64);
+
+/// Records to be laid together.
+#[derive(Debug, Default)]
+pub(crate) struct Gatherer {
+    queue: VecDeque<Gathered>,
+    bytes: usize,
+    /// The group with the copies laid last: the index names the old places until it is shown.
+    group: u64,
+}
+
+#[derive(Debug)]
+struct Gathered {
+    key: Key,
+    meta: Meta,
+    value: bytes::Bytes,
+    origin: Origin,
+}
+
+impl Gathered {
+    fn record(&self) -> LogRecord<'_> {
+        LogRecord { kind: RecordKind::Value, meta: self.meta, key: self.key.encoded(), value: &self.value }
+    }
+}
+
+impl Gatherer {
+    fn clear(&mut self) {
+        (self.queue, self.bytes) = (VecDeque::new(), 0);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Slab {
+    /// Down to half of the spare segments that the cleaner keeps: about there each byte laid buys as much room as it takes, so that
+    /// gathering goes on as long as it helps, and users' records find the other half.
+    fn may_gather(&self) -> bool {
+        !self.config.read_only
+            && self.poisoned.is_none()
+            && self.closing == Closing::Open
+            && self.spare_segments() > LOW + self.spare_high().saturating_sub(LOW) / 2
+    }
+
+    /// A page of a scan has taken `reads` reads for these records, in the order of their keys or the reverse.
+    pub(crate) fn gather(&mut self, reads: usize, records: &[(&Key, &Record, Option<Origin>)], effects: &Effects) {
+        if reads * 2 <= records.len() || records.len() < ITEMS_MIN || !self.may_gather() {
+            return;
+        }
+        let room = QUEUE_BYTES.min(self.config.memory_bytes / 32) as usize;
+        let Some(packed) = &mut self.packed else { return };
+        for (key, record, origin) in records.iter().copied() {
+            if packed.gatherer.bytes + PAGE_BYTES > room {
+                return;
+            }
+            // Longer ones take a read each wherever they are.
+            let small = origin.filter(|(spot, _)| spot.bytes() as usize <= PAGE_BYTES);
+            let (Some(origin), Value::Inline(value)) = (small, &record.value) else { continue };
+            if is_expired(record.expiry.0, effects) {
+                continue;
+            }
+            let meta = Meta { version: record.version, flags: record.flags, expiry: record.expiry.0 };
+            packed.gatherer.bytes += origin.0.bytes() as usize;
+            packed.gatherer.queue.push_back(Gathered { key: key.clone(), meta, value: value.clone(), origin });
+        }
+    }
+
+    /// Lays some of what was gathered into the group.
+    pub(crate) fn lay_gathered(&mut self, laying: &mut Laying, effects: &mut Effects) {
+        let Some(gatherer) = self.packed.as_ref().map(|packed| &packed.gatherer) else { return };
+        let Some(front) = gatherer.queue.front() else { return };
+        let (first, shown) = (front.record().bytes(), gatherer.group <= self.groups.applied());
+        if !self.may_gather() {
+            if let Some(packed) = &mut self.packed {
+                packed.gatherer.clear();
+            }
+            return;
+        }
+        if !shown {
+            return;
+        }
+        let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
+        let mut laid = 0;
+        while laid < PORTION
+            && let Some(next) = self.packed.as_mut().and_then(|packed| packed.gatherer.queue.pop_front())
+        {
+            let bytes = next.record().bytes();
+            let (spot, generation) = next.origin;
+            let live = self.is_still_at(&next) && bytes as u32 <= spot.bytes();
+            if live && !self.make_room(&mut open, bytes, effects) {
+                if let Some(packed) = &mut self.packed {
+                    packed.gatherer.queue.push_front(next);
+                }
+                break;
+            }
+            let Some(packed) = &mut self.packed else { return };
+            packed.gatherer.bytes = packed.gatherer.bytes.saturating_sub(spot.bytes() as usize);
+            if live {
+                debug_assert_eq!(packed.segments.generation(spot), generation);
+                self.lay_copy(&mut open, spot, &next.record(), (next.key.clone(), Moving::Value));
+                laid += bytes;
+            }
+        }
+        if open.layer.is_empty() {
+            return;
+        }
+        self.seal_batch(open, laying);
+        let group = self.groups.sealed() + 1;
+        let Some(packed) = &mut self.packed else { return };
+        packed.counters.gathered_bytes += laid as u64;
+        packed.gatherer.group = group;
+    }
+
+    /// Whether the record lies where it was read, and no write of it is under way.
+    fn is_still_at(&self, gathered: &Gathered) -> bool {
+        let (spot, generation) = gathered.origin;
+        let entry = self.index.0.get(gathered.key.encoded());
+        let named = entry.is_some_and(|entry| entry.place == Place::Record(spot).to_bits())
+            && self.packed.as_ref().is_some_and(|packed| packed.segments.generation(spot) == generation);
+        matches!(self.unless_pending(&gathered.key, named, Moving::Value), Verdict::Live(_))
+    }
+}
