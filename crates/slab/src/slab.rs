@@ -341,6 +341,9 @@ impl Slab {
             self.closing = Closing::Closed;
             return;
         }
+        if self.closing_checkpoint(effects) {
+            return;
+        }
         self.closing = Closing::Flushing;
         let io = self.io.start(Purpose::Close);
         effects.flush(io);
@@ -510,12 +513,15 @@ impl Shard for Slab {
             self.pump_run_writes(effects);
             self.grow(effects);
             self.pump_cleaner(effects);
+            self.pump_checkpoint(effects);
             self.pump_tables(effects);
             self.seal(effects);
             self.pump_flush(effects);
         }
         self.keep_promises(effects);
-        if self.batches.has_work() {
+        if self.batches.has_work()
+            || self.packed.as_ref().is_some_and(|packed| packed.checkpoints.must_give_way()) && self.io.len() == 0
+        {
             effects.more();
         }
         effects.events.append(&mut self.events);

@@ -227,8 +227,8 @@ fn print(sums: &Statistics) {
         sums.operations, sums.acknowledged, sums.verified
     );
     println!(
-        "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed",
-        sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed
+        "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed; {} opened by a checkpoint",
+        sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed, sums.quick
     );
 }
 

@@ -10,6 +10,7 @@
 pub(crate) mod apply;
 pub(crate) mod batch;
 pub(crate) mod check;
+pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod large;
 pub(crate) mod lay;
@@ -29,6 +30,7 @@ use stratakv_base::limits::PAGE_BYTES;
 
 use crate::slab::new_map;
 use crate::space::SEGMENT_PAGES;
+use checkpoint::Checkpoints;
 use clean::Cleaner;
 use large::LargeValues;
 use lay::Append;
@@ -64,6 +66,10 @@ pub(crate) enum Purpose {
     Table { group: u32 },
     /// The head of a run.
     RunHead { number: u64 },
+    /// Of a checkpoint: a chunk, the flush of all of them, the root.
+    CheckpointChunk,
+    CheckpointFlush,
+    CheckpointRoot,
 }
 
 /// Counters of this placement.
@@ -97,6 +103,7 @@ pub(crate) struct Packed {
     pub(crate) large: LargeValues,
     pub(crate) cleaner: Cleaner,
     pub(crate) reads: RecordReads,
+    pub(crate) checkpoints: Checkpoints,
     pub(crate) counters: PackedCounters,
 }
 
@@ -113,6 +120,7 @@ impl Packed {
             large: LargeValues::default(),
             cleaner: Cleaner::default(),
             reads: RecordReads::default(),
+            checkpoints: Checkpoints::default(),
             counters: PackedCounters::default(),
         }
     }

@@ -23,6 +23,8 @@ pub(crate) enum State {
     Ready,
     Open,
     Sealed,
+    /// It belongs to a checkpoint.
+    Checkpoint,
 }
 
 /// One segment.
@@ -195,6 +197,25 @@ impl Segments {
     /// Undoes [`Segments::bury`].
     pub(crate) fn unbury(&mut self, spot: Spot) {
         self.dead_tombstones.remove(&spot.at);
+    }
+
+    /// Tombstones in a segment that do not count, by their offset there.
+    pub(crate) fn dead_tombstones_of(&self, number: u32) -> Vec<u32> {
+        let from = u64::from(number) * u64::from(self.bytes());
+        let range = self.dead_tombstones.range(from..from + u64::from(self.bytes()));
+        range.map(|at| (at - from) as u32).collect()
+    }
+
+    /// The tombstones of a segment are those that were written down: so many bytes count, these do not.
+    pub(crate) fn set_tombstones(&mut self, number: u32, bytes: u32, dead: &[u32]) {
+        let from = u64::from(number) * u64::from(self.bytes());
+        self.dead_tombstones.extend(dead.iter().map(|offset| from + u64::from(*offset)));
+        if let Some(segment) = self.all.get_mut(number as usize) {
+            segment.live += bytes;
+            segment.tombstones += bytes;
+            self.live += u64::from(bytes);
+            self.tombstones += u64::from(bytes);
+        }
     }
 
     /// Whether the tombstone at `spot` counts as live. One that recovery was not shown by a lying disk never did.

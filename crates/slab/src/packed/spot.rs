@@ -19,7 +19,7 @@ pub(crate) const VOLUME_BYTES_MAX: u64 = 8 << AT_BITS;
 const EXACT: u32 = 64;
 const OCTAVE: u32 = 32;
 /// Shortest record: a key has two bytes at least, encoded.
-const BYTES_MIN: u32 = 32;
+pub(crate) const BYTES_MIN: u32 = 32;
 /// Longest record with a spot, in bytes.
 pub(crate) const RECORD_BYTES_MAX: u32 = units(CODE_MAX) * 8;
 
