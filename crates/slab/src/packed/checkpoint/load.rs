@@ -146,6 +146,8 @@ struct Loading {
     /// Number and checksum of the chunks so far.
     sums: (u32, u32),
     is_bad: bool,
+    /// A part of it cannot be read now.
+    is_unreadable: bool,
 }
 
 impl LogOpening {
@@ -200,8 +202,9 @@ impl LogOpening {
 
     /// A slice cannot be read; zeros are given for it.
     pub(crate) fn unreadable(&mut self, page: u32) {
-        if !self.may_do_without() {
-            self.scanner.unreadable(page);
+        match self.stage {
+            Stage::Roots | Stage::Chunks => self.loading.is_unreadable = true,
+            _ => self.scanner.unreadable(page),
         }
     }
 
@@ -273,13 +276,13 @@ impl LogOpening {
                 self.try_next_root()
             }
             Stage::Chunks => {
-                let Loading { loaded, sums, is_bad, .. } = std::mem::take(&mut self.loading);
+                let Loading { loaded, sums, is_bad, is_unreadable, .. } = std::mem::take(&mut self.loading);
                 if !is_bad && sums == (loaded.root.chunks, loaded.root.chunks_crc) {
                     let ranges = self.scanner.ranges_beside(&loaded);
                     self.stage = Stage::Tail(Box::new(loaded));
                     return Some(slices(ranges));
                 }
-                self.refuse(&loaded.root, "chunks that do not check");
+                self.refuse(&loaded.root, is_unreadable);
                 self.try_next_root()
             }
             Stage::Tail(loaded) => {
@@ -321,12 +324,16 @@ impl LogOpening {
         Some(slices(ranges))
     }
 
-    fn refuse(&mut self, root: &Root, found: &str) {
+    /// Its chunks do not check; that is damage, unless they could not be read.
+    fn refuse(&mut self, root: &Root, is_unreadable: bool) {
         self.refused += 1;
+        if is_unreadable {
+            return tracing::warn!(shard = self.shard, "a checkpoint cannot be read");
+        }
         let first = root.segments.first().map_or(0, |(number, _)| number * self.segment_pages);
         let place = Place { shard: self.shard, offset_bytes: u64::from(first) * PAGE_BYTES as u64 };
         let expected = "one that checks (the one before it, or the whole log, is read instead)".into();
-        let corruption = Corruption { place, what: "index checkpoint", expected, found: found.into() };
+        let corruption = Corruption { place, what: "index checkpoint", expected, found: "chunks that do not check".into() };
         tracing::warn!(%corruption, "a checkpoint is damaged");
         self.corrupt.push(corruption);
     }

@@ -83,10 +83,8 @@ impl Slab {
     /// Gives the segments of checkpoints back if the log, or a large value, needs them.
     fn give_checkpoints_back(&mut self, effects: &mut stratakv_engine::Effects) {
         let Some(packed) = &self.packed else { return };
-        if packed.checkpoints.held() == 0 {
-            return;
-        }
-        if !packed.checkpoints.wanted_back && self.fits_beside_checkpoints(0) {
+        let wanted = packed.checkpoints.wanted_back;
+        if !wanted && (packed.checkpoints.held() == 0 || self.fits_beside_checkpoints(0)) {
             return;
         }
         let Some(packed) = &mut self.packed else { return };
@@ -95,7 +93,7 @@ impl Slab {
         self.release_checkpoint(&current);
         self.abandon_checkpoint();
         let Some(packed) = &mut self.packed else { return };
-        // Else with the completions of what is in flight.
+        // Else when what is in flight has completed.
         if packed.checkpoints.held() == 0 {
             packed.checkpoints.wanted_back = false;
             self.wake_space_waiters(effects);
