@@ -65,7 +65,11 @@ fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
         capacity_bytes: opening.capacity_bytes,
         volume_bytes: opening.volume_bytes,
         read_only: opening.read_only,
-        checkpoints: CheckpointPace { log_bytes_min: 12 << 10, times: 0 },
+        checkpoints: CheckpointPace {
+            // Often, but not for a few records where a segment is a megabyte.
+            log_bytes_min: if opening.capacity_bytes.is_some() { 12 << 10 } else { 6 << 20 },
+            times: 0,
+        },
         // A log is compared with what its checkpoint says of it, but not always: then damage meets those who rely on it.
         verify: placement == Placement::InPlace || opening.depth != 2,
     };

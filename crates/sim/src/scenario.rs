@@ -300,7 +300,11 @@ impl<'e, E: Engine> World<'e, E> {
             return Ok(false);
         }
         self.audit()?;
-        self.statistics.quick += u64::from(self.machine.audit().quick);
+        if self.machine.audit().quick {
+            self.statistics.quick += 1;
+            // A place that cannot be read any more was not met by the opening: it would have failed, and been repaired.
+            self.machine.disk.repair();
+        }
         self.floor = self.highest;
         let from: Vec<usize> = {
             let only = crash.power || self.poisoned || self.machine.disk.failed_flushes() != self.failed_flushes;

@@ -467,7 +467,8 @@ impl Recovery {
         let Some(superblock) = self.superblock.filter(|_| self.error.is_none()) else { return };
         let digest = superblock.clean.then_some(superblock.digest);
         while let Some(scanner) = &mut self.scanner {
-            while let Some(&(first, pages)) = self.ranges.get(self.next).filter(|_| self.next < self.looked_at + AHEAD) {
+            while let Some(&(first, pages)) = self.ranges.get(self.next).filter(|_| self.next < self.looked_at + AHEAD)
+            {
                 let Some(block) = effects.block(Class::Slice) else { break };
                 let io = self.io.start(Purpose::Slice(self.next));
                 effects.read(io, Slab::offset(first), block, pages * PAGE_BYTES as u32);

@@ -585,6 +585,9 @@ impl Shard for Slab {
         add("expired_records", counters.expired_records);
         add("batches", self.batches.done());
         add("batches_under_way", self.batches.under_way());
+        add("recovery_bytes_read", self.report.read_bytes);
+        add("recovered_by_checkpoint", u64::from(self.report.by_checkpoint));
+        add("checkpoints_refused", self.report.checkpoints_refused);
         add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
         if let Some(packed) = &self.packed {
             Self::packed_statistics(packed, out);

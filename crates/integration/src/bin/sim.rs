@@ -136,7 +136,10 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
     print(&statistics);
     println!("{:.1} s", started.elapsed().as_secs_f64());
     match failure {
-        Some(failure) => Err(explain(engine, &failure, &arguments)),
+        Some(failure) => {
+            eprintln!("seed {} failed: {}\nIt is being cut down.", failure.seed, failure.why);
+            Err(explain(engine, &failure, &arguments))
+        }
         None => {
             println!("nothing lost");
             Ok(())

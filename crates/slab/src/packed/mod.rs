@@ -59,13 +59,22 @@ pub(crate) fn segment_pages(capacity_bytes: Option<u64>) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     /// Pages of a record.
-    Record { first: u32, pages: u32 },
+    Record {
+        first: u32,
+        pages: u32,
+    },
     /// A slice of the segment that is cleaned.
-    Victim { slice: u32 },
+    Victim {
+        slice: u32,
+    },
     /// A copy of a group's table.
-    Table { group: u32 },
+    Table {
+        group: u32,
+    },
     /// The head of a run.
-    RunHead { number: u64 },
+    RunHead {
+        number: u64,
+    },
     /// Of a checkpoint: a chunk, the flush of all of them, the root.
     CheckpointChunk,
     CheckpointFlush,

@@ -10,9 +10,9 @@ use stratakv_index::{Builder, Entry as IndexEntry};
 
 use super::Packed;
 use super::batch::{Entry, RecordKind, Stream, records};
-use super::segments::State;
 use super::checkpoint::format::KeyEntry;
 use super::checkpoint::load::{Keys, Loaded, LogOpening, Range, is_valid};
+use super::segments::State;
 use super::spot::{self, Spot};
 use super::table::{GROUP_SEGMENTS, SegmentKind, Table, TableEntry};
 use super::tables::{TableGroup, table_page};
@@ -345,11 +345,11 @@ impl LogScanner {
         found.torn_places = if canary!("void_batches_stay") { Vec::new() } else { torn_places };
         let mut packed = Packed::new(self.segment_pages);
         self.place_segments(&mut packed, &mut found.space);
-        let mut fits = checkpoint.is_none_or(|checkpoint| self.place_checkpoint(checkpoint, &mut packed, &mut found.space));
+        let mut fits =
+            checkpoint.is_none_or(|checkpoint| self.place_checkpoint(checkpoint, &mut packed, &mut found.space));
         let start = checkpoint.map_or(0, |checkpoint| checkpoint.root.start);
         let newer = self.batches.iter().filter(|batch| batch.holds && batch.at.header.sequence > start);
-        packed.checkpoints.log_bytes =
-            newer.map(|batch| u64::from(batch.at.header.pages) * PAGE_BYTES as u64).sum();
+        packed.checkpoints.log_bytes = newer.map(|batch| u64::from(batch.at.header.pages) * PAGE_BYTES as u64).sum();
         fits &= self.place_records(&mut packed, &mut found, checkpoint);
         self.free_the_rest(&mut packed, &mut found.space);
         packed.last_sequence = self.last_number;
@@ -513,7 +513,8 @@ impl LogScanner {
             let is_newer = to == Some(entries.key.as_slice());
             if !is_newer && is_valid(table.kind, table.generation, mark) {
                 let ends = entry.spot.at.saturating_add(u64::from(spot::BYTES_MIN));
-                let names_a_record = entry.spot.to_bits() >> 40 != 0 && ends <= u64::from(self.pages) * PAGE_BYTES as u64;
+                let names_a_record =
+                    entry.spot.to_bits() >> 40 != 0 && ends <= u64::from(self.pages) * PAGE_BYTES as u64;
                 fits &= names_a_record && self.place_key(&entries.key, &entry, packed, found, builder);
             }
             entries.advance();

@@ -147,7 +147,8 @@ impl ChunkHeader {
         let (pages, len) = (reader.u32().ok()?, reader.u32().ok()? as usize);
         let body = bytes.get(CHUNK_HEADER_BYTES..CHUNK_HEADER_BYTES.checked_add(len)?)?;
         let whole = bytes.get(..CHUNK_HEADER_BYTES + len)?;
-        let checks = magic == CHUNK_MAGIC && pages == chunk_pages(len) && crc == own_crc(uuid, first, generation, whole);
+        let checks =
+            magic == CHUNK_MAGIC && pages == chunk_pages(len) && crc == own_crc(uuid, first, generation, whole);
         checks.then_some((ChunkHeader { id, mark, number, kind }, body, pages, crc))
     }
 }
@@ -374,5 +375,4 @@ mod tests {
         assert_eq!(Covered::decode_all(&body[..body.len() - 1]), None);
         assert_eq!(Covered::decode_all(&[255; 16]), None, "a count beyond its end");
     }
-
 }

@@ -34,11 +34,18 @@ impl Loaded {
     }
 
     /// Takes the chunks of one of its segments, the bytes of which begin at page `first`; false if they do not check.
-    fn take_segment(&mut self, uuid: &[u8; 16], (first, generation): (u32, u64), sums: &mut (u32, u32), bytes: &[u8]) -> bool {
+    fn take_segment(
+        &mut self,
+        uuid: &[u8; 16],
+        (first, generation): (u32, u64),
+        sums: &mut (u32, u32),
+        bytes: &[u8],
+    ) -> bool {
         let mut page = 0;
         while page * PAGE_BYTES < bytes.len() {
             let rest = bytes.get(page * PAGE_BYTES..).unwrap_or_default();
-            let Some((header, body, pages, crc)) = ChunkHeader::decode(uuid, first + page as u32, generation, rest) else {
+            let Some((header, body, pages, crc)) = ChunkHeader::decode(uuid, first + page as u32, generation, rest)
+            else {
                 return false;
             };
             if (header.id, header.number) != (self.root.id, sums.0) {
@@ -152,7 +159,13 @@ struct Loading {
 
 impl LogOpening {
     /// Of a volume with so many pages; every sequence up to `durable` is durable.
-    pub(crate) fn new(uuid: [u8; 16], shard: u32, (pages, segment_pages): (u32, u32), durable: u64, verify: bool) -> LogOpening {
+    pub(crate) fn new(
+        uuid: [u8; 16],
+        shard: u32,
+        (pages, segment_pages): (u32, u32),
+        durable: u64,
+        verify: bool,
+    ) -> LogOpening {
         LogOpening {
             uuid,
             shard,
@@ -333,7 +346,8 @@ impl LogOpening {
         let first = root.segments.first().map_or(0, |(number, _)| number * self.segment_pages);
         let place = Place { shard: self.shard, offset_bytes: u64::from(first) * PAGE_BYTES as u64 };
         let expected = "one that checks (the one before it, or the whole log, is read instead)".into();
-        let corruption = Corruption { place, what: "index checkpoint", expected, found: "chunks that do not check".into() };
+        let corruption =
+            Corruption { place, what: "index checkpoint", expected, found: "chunks that do not check".into() };
         tracing::warn!(%corruption, "a checkpoint is damaged");
         self.corrupt.push(corruption);
     }

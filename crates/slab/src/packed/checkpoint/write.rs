@@ -95,7 +95,8 @@ impl Slab {
         if packed.checkpoints.writing.is_none() {
             let pace = &self.config.checkpoints;
             let least = pace.log_bytes_min.max(u64::from(pace.times) * self.checkpoint_estimate());
-            if self.closing != Closing::Open || packed.checkpoints.log_bytes < least || !self.has_room_for_checkpoint() {
+            if self.closing != Closing::Open || packed.checkpoints.log_bytes < least || !self.has_room_for_checkpoint()
+            {
                 return;
             }
             self.begin_checkpoint();
@@ -108,7 +109,8 @@ impl Slab {
         let needed = self.checkpoint_estimate() * 5 / 4 / u64::from(packed.segments.bytes()) + 2;
         let all = self.space.whole_segments() + packed.segments.used();
         let more = u32::try_from(needed).unwrap_or(u32::MAX).saturating_add(all / 16);
-        self.spare_segments() > LOW && needed < u64::from(all) && self.fits_beside_checkpoints(more)
+        let small = u64::from(packed.checkpoints.held()) + needed <= u64::from(all / 3);
+        small && self.spare_segments() > LOW && self.fits_beside_checkpoints(more)
     }
 
     fn begin_checkpoint(&mut self) {
