@@ -133,6 +133,11 @@ fn a_damaged_checkpoint_is_told_and_everything_is_read_instead() {
         assert_eq!(report.checkpoints_refused, u64::from(told));
         compare(&mut machine, &held, 6000);
         assert_eq!(machine.slab.check().mistakes, Vec::<String>::new());
+        // It stays void if it can be read again: segments it covers may have been continued.
+        machine.disk.damage(root + offset, 4);
+        machine.disk.kill(&mut Random::new(2));
+        reopen(&mut machine, false);
+        assert!(!machine.slab.recovery().by_checkpoint && machine.slab.recovery().corrupt.is_empty());
     }
 }
 

@@ -376,11 +376,9 @@ impl LogOpening {
         found.report.by_checkpoint = !used.is_empty();
         found.report.checkpoints_refused = self.refused;
         found.report.corrupt.append(&mut self.corrupt);
-        if !canary!("unused_checkpoints_stay") {
-            // A segment they cover may be continued now.
-            let unused = self.segments.iter().filter(|(number, _)| !used.contains(number));
-            found.torn_places.extend(unused.map(|(number, _)| number * self.segment_pages));
-        }
+        // A segment they cover may be continued now.
+        let unused = self.segments.iter().filter(|(number, _)| !used.contains(number));
+        found.torn_places.extend(unused.map(|(number, _)| number * self.segment_pages));
         (found, repaired)
     }
 
