@@ -106,7 +106,6 @@ fn after_a_kill_opening_reads_a_fifth_of_the_log_at_most() {
     reopen(&mut machine, false);
     assert!(!machine.slab.recovery().by_checkpoint);
     let scan = statistic(&machine, "recovery_bytes_read");
-    println!("opening read {quick} bytes, a scan {scan}");
     assert!(quick * 5 <= scan, "{quick} of {scan} bytes");
     compare(&mut machine, &held, 6000);
     // Compared key by key, segment by segment.

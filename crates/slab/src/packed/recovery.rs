@@ -436,13 +436,20 @@ impl LogScanner {
         let key_of = |candidate: &Candidate| &keys[candidate.key_at..][..candidate.key_len as usize];
         let sequence = |candidate: &Candidate| batches[candidate.batch as usize].at.header.sequence;
         if let Some(checkpoint) = checkpoint {
-            // What it covers; the tombstones there may still be needed.
+            // What it knows of: batches up to its start, and later copies of tombstones from there, which may lie behind a newer
+            // record of their key. The tombstones may still be needed.
             let start = checkpoint.root.start;
-            let covered = candidates.iter().filter(|candidate| sequence(candidate) <= start);
-            for tombstone in covered.filter(|other| matches!(other.kind, RecordKind::Deleted { .. })) {
-                packed.segments.add_live(Spot::new(tombstone.at, tombstone.bytes), true);
-            }
-            candidates.retain(|candidate| sequence(candidate) > start);
+            let is_known = |candidate: &Candidate| match candidate.kind {
+                RecordKind::Deleted { laid } if !canary!("checkpoint_yields_to_old_tombstones") => laid <= start,
+                _ => false,
+            };
+            candidates.retain(|candidate| {
+                let known = sequence(candidate) <= start || is_known(candidate);
+                if known && matches!(candidate.kind, RecordKind::Deleted { .. }) {
+                    packed.segments.add_live(Spot::new(candidate.at, candidate.bytes), true);
+                }
+                !known
+            });
         }
         candidates.sort_unstable_by(|a, b| {
             let newer = b.version.cmp(&a.version).then(a.damaged.cmp(&b.damaged)).then(sequence(b).cmp(&sequence(a)));
