@@ -67,8 +67,9 @@ fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
         read_only: opening.read_only,
         checkpoints: CheckpointPace {
             // Often, but not for a few records where a segment is a megabyte.
-            log_bytes_min: if opening.capacity_bytes.is_some() { 12 << 10 } else { 6 << 20 },
+            log_bytes_min: if opening.capacity_bytes.is_some() { 12 << 10 } else { 16 << 20 },
             times: 0,
+            step_bytes: 200,
         },
         // A log is compared with what its checkpoint says of it, but not always: then damage meets those who rely on it.
         verify: placement == Placement::InPlace || opening.depth != 2,

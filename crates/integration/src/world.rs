@@ -210,7 +210,7 @@ impl Host {
             capacity_bytes: Some(self.setup.capacity_bytes),
             volume_bytes: self.world.with_disk(&name(shard), |disk| disk.len_bytes()),
             read_only: false,
-            checkpoints: CheckpointPace { log_bytes_min: 12 << 10, times: 0 },
+            checkpoints: CheckpointPace { log_bytes_min: 12 << 10, times: 0, step_bytes: 200 },
             verify: true,
         }
     }

@@ -20,11 +20,13 @@ pub struct CheckpointPace {
     pub log_bytes_min: u64,
     /// And by so many times what a checkpoint takes.
     pub times: u32,
+    /// Bytes of keys written down in a turn at most, 64 KiB in any case.
+    pub step_bytes: u32,
 }
 
 impl Default for CheckpointPace {
     fn default() -> CheckpointPace {
-        CheckpointPace { log_bytes_min: 8 << 20, times: 16 }
+        CheckpointPace { log_bytes_min: 8 << 20, times: 16, step_bytes: 64 << 10 }
     }
 }
 

@@ -286,6 +286,7 @@ impl Slab {
             return Some(self.fill_segments(&writing.covered, writing.root.start, most));
         }
         let (mut keys, mut after, mut sound, mut is_last) = (KeysBody::default(), None, true, true);
+        let most = most.min(self.config.checkpoints.step_bytes as usize);
         let from = writing.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         self.index.0.scan(from, Bound::Unbounded, false, &mut |key, entry| {
             let entry = self.checkpoint_entry(entry);
