@@ -71,7 +71,7 @@ const RECOVERED_PER_S: f64 = 700_000.0;
 /// With placement `packed`, of the log: what is newer than its checkpoint, in a store that is little written before it ends. While
 /// it is overwritten all the time, up to 16 times the checkpoint is.
 const LOG_SINCE_CHECKPOINT: f64 = 0.1;
-/// What a checkpoint's entry costs, of a record found by a scan.
+/// What a checkpoint's entry costs, of a record found by a scan: assumed, there is nothing to verify and no sorting.
 const CHECKPOINT_ENTRY: f64 = 0.1;
 
 /// A forecast.
