@@ -439,10 +439,8 @@ impl LogScanner {
             // What it knows of: batches up to its start, and later copies of tombstones from there, which may lie behind a newer
             // record of their key. The tombstones may still be needed.
             let start = checkpoint.root.start;
-            let is_known = |candidate: &Candidate| match candidate.kind {
-                RecordKind::Deleted { laid } if !canary!("checkpoint_yields_to_old_tombstones") => laid <= start,
-                _ => false,
-            };
+            let is_known =
+                |candidate: &Candidate| matches!(candidate.kind, RecordKind::Deleted { laid } if laid <= start);
             candidates.retain(|candidate| {
                 let known = sequence(candidate) <= start || is_known(candidate);
                 if known && matches!(candidate.kind, RecordKind::Deleted { .. }) {
