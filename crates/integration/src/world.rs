@@ -17,7 +17,7 @@ use stratakv_device::{Geometry, Pool, Ring};
 use stratakv_runtime::{Clock, ManualClock, Member, OpenFailure, Runtime, open_shard_by};
 use stratakv_sim::disk::{Chances, Disk, DiskOptions};
 use stratakv_sim::ring::World;
-use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
 
 /// What runs came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -210,6 +210,7 @@ impl Host {
             capacity_bytes: Some(self.setup.capacity_bytes),
             volume_bytes: self.world.with_disk(&name(shard), |disk| disk.len_bytes()),
             read_only: false,
+            checkpoints: CheckpointPace { log_bytes_min: 12 << 10, times: 0, step_bytes: 200 },
             verify: true,
         }
     }

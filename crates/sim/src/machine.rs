@@ -36,6 +36,8 @@ pub struct Audit {
     pub mistakes: Vec<String>,
     /// Something vital was damaged, and put right from its second copy.
     pub repaired: bool,
+    /// It was opened without reading everything.
+    pub quick: bool,
 }
 
 /// An engine under test.

@@ -23,6 +23,23 @@ impl Placement {
     }
 }
 
+/// How often the index is written down with placement `packed`, so that opening need not read the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointPace {
+    /// The log grows by so many bytes at least from one checkpoint to the next.
+    pub log_bytes_min: u64,
+    /// And by so many times what a checkpoint takes.
+    pub times: u32,
+    /// Bytes of keys written down in a turn at most, 64 KiB in any case.
+    pub step_bytes: u32,
+}
+
+impl Default for CheckpointPace {
+    fn default() -> CheckpointPace {
+        CheckpointPace { log_bytes_min: 8 << 20, times: 16, step_bytes: 64 << 10 }
+    }
+}
+
 /// How to create or open one shard's volume.
 #[derive(Clone, Debug)]
 pub struct SlabConfig {
@@ -44,6 +61,8 @@ pub struct SlabConfig {
     pub capacity_bytes: Option<u64>,
     /// Length of the volume now, in bytes.
     pub volume_bytes: u64,
+    /// For placement `packed`.
+    pub checkpoints: CheckpointPace,
     /// Refuse changes and write nothing, not even superblocks.
     pub read_only: bool,
     /// Check mode: recovery also compares its own accounting ([`crate::Slab::check`] is complete right after opening).
@@ -80,6 +99,10 @@ pub struct RecoveryReport {
     pub superblock_repaired: bool,
     /// Bytes read.
     pub read_bytes: u64,
+    /// The index comes from a checkpoint: of the log, only what is newer was read.
+    pub by_checkpoint: bool,
+    /// Checkpoints, or what had to be read besides, that were of no use.
+    pub checkpoints_refused: u64,
 }
 
 impl RecoveryReport {

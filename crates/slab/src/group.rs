@@ -109,6 +109,9 @@ impl Groups {
     pub(crate) fn applied(&self) -> u64 {
         self.applied
     }
+    pub(crate) fn applied_sequence(&self) -> u64 {
+        self.applied_sequence
+    }
     pub(crate) fn sealed(&self) -> u64 {
         self.sealed
     }

@@ -97,6 +97,9 @@ impl Slab {
         if self.space.limbo_pages() > 0 || self.clears_give_space() {
             return Wait::Space.into();
         }
+        if self.checkpoints_give_way() {
+            return Wait::Space.into();
+        }
         self.counters.full_refusals += 1;
         if !std::mem::replace(&mut self.is_full, true) {
             self.events.push(ShardEvent::Full);

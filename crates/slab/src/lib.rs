@@ -37,6 +37,6 @@ mod table;
 mod update;
 mod write;
 
-pub use config::{CheckReport, Placement, RecoveryReport, SlabConfig};
+pub use config::{CheckReport, CheckpointPace, Placement, RecoveryReport, SlabConfig};
 pub use opener::SlabOpener;
 pub use slab::Slab;

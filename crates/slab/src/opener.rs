@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place, canary};
 use stratakv_device::{Block, Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
@@ -11,7 +11,7 @@ use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
 use crate::config::{Placement, SlabConfig};
 use crate::grow::{initial_pages, zero_parts};
 use crate::io::IoTable;
-use crate::packed::recovery::LogScanner;
+use crate::packed::checkpoint::load::{LogOpening, Range, slices};
 use crate::packed::{self, Packed};
 use crate::recovery::{Found, Scanner};
 use crate::slab::Slab;
@@ -68,6 +68,7 @@ impl SlabOpener {
             repaired: false,
             scanner: None,
             found: None,
+            ranges: Vec::new(),
             next: 0,
             looked_at: 0,
             arrived: BTreeMap::new(),
@@ -258,7 +259,7 @@ fn write_fault(outcome: &Outcome) -> Option<IoFault> {
 #[derive(Debug)]
 enum AnyScanner {
     InPlace(Box<Scanner>),
-    Packed(Box<LogScanner>),
+    Packed(Box<LogOpening>),
 }
 
 impl AnyScanner {
@@ -275,13 +276,26 @@ impl AnyScanner {
             AnyScanner::Packed(scanner) => scanner.unreadable(page),
         }
     }
+
+    /// Whether what cannot be read now is done without.
+    fn may_do_without(&self) -> bool {
+        matches!(self, AnyScanner::Packed(scanner) if scanner.may_do_without())
+    }
+
+    /// What is to be read when all that was asked for has been given.
+    fn next_ranges(&mut self, digest: Option<u64>) -> Option<Vec<Range>> {
+        match self {
+            AnyScanner::InPlace(_) => None,
+            AnyScanner::Packed(scanner) => scanner.next_ranges(digest),
+        }
+    }
 }
 
 /// What a request of recovery is for.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     Superblock(u32),
-    Slice(u64),
+    Slice(usize),
     Last,
 }
 
@@ -294,10 +308,11 @@ pub struct Recovery {
     repaired: bool,
     scanner: Option<AnyScanner>,
     found: Option<Found>,
-    /// The next slice to read, and to look at.
-    next: u64,
-    looked_at: u64,
-    arrived: BTreeMap<u64, Block>,
+    /// What is read, in order; the next of it to ask for, and to look at.
+    ranges: Vec<Range>,
+    next: usize,
+    looked_at: usize,
+    arrived: BTreeMap<usize, Block>,
     last: Option<LastWrites>,
     io: IoTable<Purpose>,
     error: Option<Error>,
@@ -341,11 +356,14 @@ impl Recovery {
                     }
                 }
             }
-            (Purpose::Slice(slice), Outcome::Read(mut block, Err(IoFault::Os(_)))) if self.config.read_only => {
+            (Purpose::Slice(slice), Outcome::Read(mut block, Err(IoFault::Os(_))))
+                if self.config.read_only || self.scanner.as_ref().is_some_and(AnyScanner::may_do_without) =>
+            {
                 // Saves what can be read. For writing this would be dangerous: the pages would count as free.
                 block.fill(0);
+                let first = self.ranges.get(slice).map_or(0, |(first, _)| *first);
                 if let Some(scanner) = &mut self.scanner {
-                    scanner.unreadable((slice * (SLICE_BYTES / PAGE_BYTES) as u64) as u32);
+                    scanner.unreadable(first);
                 }
                 self.arrived.insert(slice, block);
                 self.look();
@@ -419,8 +437,16 @@ impl Recovery {
         let (uuid, shard, durable) = (self.config.uuid, self.config.shard, superblock.durable);
         self.scanner = Some(match superblock.segment_pages {
             0 => AnyScanner::InPlace(Box::new(Scanner::new(uuid, shard, pages, durable))),
-            segment => AnyScanner::Packed(Box::new(LogScanner::new(uuid, shard, pages, segment, durable))),
+            segment => {
+                let verify = self.config.verify;
+                let opening = LogOpening::new(uuid, shard, (pages, segment), durable, verify);
+                self.ranges = opening.first_ranges();
+                AnyScanner::Packed(Box::new(opening))
+            }
         });
+        if superblock.segment_pages == 0 {
+            self.ranges = slices(vec![(0, pages)]);
+        }
         self.superblock = Some(superblock);
     }
 
@@ -428,33 +454,36 @@ impl Recovery {
     fn look(&mut self) {
         let Some(scanner) = &mut self.scanner else { return };
         while let Some(mut block) = self.arrived.remove(&self.looked_at) {
-            let first = self.looked_at * (SLICE_BYTES / PAGE_BYTES) as u64;
-            for (number, page) in (first as u32..).zip(block.chunks_exact_mut(PAGE_BYTES)) {
+            let Some(&(first, pages)) = self.ranges.get(self.looked_at) else { return };
+            for (number, page) in (first..first + pages).zip(block.chunks_exact_mut(PAGE_BYTES)) {
                 scanner.page(number, page);
             }
-            self.read_bytes += SLICE_BYTES as u64;
+            self.read_bytes += u64::from(pages) * PAGE_BYTES as u64;
             self.looked_at += 1;
         }
     }
 
     fn go_on(&mut self, effects: &mut Effects) {
         let Some(superblock) = self.superblock.filter(|_| self.error.is_none()) else { return };
-        let slices = superblock.usable_bytes.div_ceil(SLICE_BYTES as u64);
-        if self.scanner.is_some() {
-            while self.next < slices && self.next < self.looked_at + AHEAD as u64 {
+        let digest = superblock.clean.then_some(superblock.digest);
+        while let Some(scanner) = &mut self.scanner {
+            while let Some(&(first, pages)) = self.ranges.get(self.next).filter(|_| self.next < self.looked_at + AHEAD)
+            {
                 let Some(block) = effects.block(Class::Slice) else { break };
-                let offset = self.next * SLICE_BYTES as u64;
-                let len = (superblock.usable_bytes - offset).min(SLICE_BYTES as u64) as u32;
-                effects.read(self.io.start(Purpose::Slice(self.next)), offset, block, len);
+                let io = self.io.start(Purpose::Slice(self.next));
+                effects.read(io, Slab::offset(first), block, pages * PAGE_BYTES as u32);
                 self.next += 1;
             }
-            if self.looked_at < slices {
+            if self.looked_at < self.ranges.len() {
                 if self.io.len() == 0 {
                     self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
                 }
                 return;
             }
-            self.scanned(superblock);
+            match scanner.next_ranges(digest) {
+                Some(ranges) => (self.ranges, self.next, self.looked_at) = (ranges, 0, 0),
+                None => self.scanned(superblock, digest),
+            }
         }
         if let Some(last) = &mut self.last
             && !last.done
@@ -464,9 +493,8 @@ impl Recovery {
         }
     }
 
-    fn scanned(&mut self, mut superblock: Superblock) {
+    fn scanned(&mut self, mut superblock: Superblock, digest: Option<u64>) {
         let Some(scanner) = self.scanner.take() else { return };
-        let digest = superblock.clean.then_some(superblock.digest);
         let mut found = match scanner {
             AnyScanner::InPlace(scanner) => scanner.finish(digest),
             AnyScanner::Packed(scanner) => {

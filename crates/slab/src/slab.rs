@@ -352,6 +352,9 @@ impl Slab {
             self.closing = Closing::Closed;
             return;
         }
+        if self.closing_checkpoint(effects) {
+            return;
+        }
         self.closing = Closing::Flushing;
         let io = self.io.start(Purpose::Close);
         effects.flush(io);
@@ -521,6 +524,7 @@ impl Shard for Slab {
             self.pump_run_writes(effects);
             self.grow(effects);
             self.pump_cleaner(effects);
+            self.pump_checkpoint(effects);
             self.pump_tables(effects);
             self.seal(effects);
             self.pump_flush(effects);
@@ -528,7 +532,9 @@ impl Shard for Slab {
             self.pump_record_reads(effects);
         }
         self.keep_promises(effects);
-        if self.batches.has_work() {
+        if self.batches.has_work()
+            || self.packed.as_ref().is_some_and(|packed| packed.checkpoints.must_give_way()) && self.io.len() == 0
+        {
             effects.more();
         }
         effects.events.append(&mut self.events);
@@ -593,6 +599,9 @@ impl Shard for Slab {
         add("expired_records", counters.expired_records);
         add("batches", self.batches.done());
         add("batches_under_way", self.batches.under_way());
+        add("recovery_bytes_read", self.report.read_bytes);
+        add("recovered_by_checkpoint", u64::from(self.report.by_checkpoint));
+        add("checkpoints_refused", self.report.checkpoints_refused);
         add("waiting", (self.pending.len() + self.reads.waiting()) as u64);
         if let Some(packed) = &self.packed {
             Self::packed_statistics(packed, out);

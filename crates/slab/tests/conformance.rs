@@ -18,6 +18,7 @@ fn opener(opening: Opening, placement: Placement) -> SlabOpener {
         capacity_bytes: Some(opening.capacity_bytes),
         volume_bytes: opening.len_bytes,
         read_only: false,
+        checkpoints: stratakv_slab::CheckpointPace::default(),
         verify: false,
     };
     if opening.create { SlabOpener::create(config) } else { SlabOpener::recover(config) }

@@ -11,7 +11,7 @@ use stratakv_device::volume::OpenMode;
 use stratakv_device::{Pool, Volume, open_ring};
 use stratakv_engine::Progress;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
-use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
 
 use crate::directory::{Directory, FORMAT, FORMAT_OF_ONE, Manifest, io_error, volume_name};
 use crate::engine::AnyShard;
@@ -186,6 +186,7 @@ fn open_one(
         capacity_bytes: options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards)),
         volume_bytes: volume.len_bytes().map_err(io_error("measure", &path))?,
         read_only: options.read_only,
+        checkpoints: CheckpointPace::default(),
         verify,
     };
     let pool = Pool::new(memory_bytes as usize);

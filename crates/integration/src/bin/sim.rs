@@ -136,7 +136,10 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
     print(&statistics);
     println!("{:.1} s", started.elapsed().as_secs_f64());
     match failure {
-        Some(failure) => Err(explain(engine, &failure, &arguments)),
+        Some(failure) => {
+            eprintln!("seed {} failed: {}\nIt is being cut down.", failure.seed, failure.why);
+            Err(explain(engine, &failure, &arguments))
+        }
         None => {
             println!("nothing lost");
             Ok(())
@@ -227,8 +230,8 @@ fn print(sums: &Statistics) {
         sums.operations, sums.acknowledged, sums.verified
     );
     println!(
-        "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed",
-        sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed
+        "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed; {} opened by a checkpoint",
+        sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed, sums.quick
     );
 }
 

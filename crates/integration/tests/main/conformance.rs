@@ -20,6 +20,7 @@ pub(crate) fn config(opening: Opening, read_only: bool) -> SlabConfig {
         capacity_bytes: Some(opening.capacity_bytes),
         volume_bytes: opening.len_bytes,
         read_only,
+        checkpoints: Default::default(),
         verify: false,
     }
 }

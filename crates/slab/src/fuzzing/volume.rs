@@ -92,6 +92,7 @@ fn config(volume_bytes: u64, mode: u8) -> SlabConfig {
         capacity_bytes: (mode & 8 != 0).then_some(VOLUME_BYTES as u64),
         volume_bytes,
         read_only: mode & 0x30 == 0x30,
+        checkpoints: crate::CheckpointPace::default(),
         verify: mode & 0x40 != 0,
     }
 }

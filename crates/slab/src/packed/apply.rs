@@ -27,6 +27,9 @@ impl Slab {
             }
             (Purpose::Table { group }, Outcome::Write(result)) => self.table_written(group, result, effects),
             (Purpose::RunHead { number }, Outcome::Write(result)) => self.run_head_written(number, result, effects),
+            (Purpose::CheckpointChunk, Outcome::Write(result)) => self.checkpoint_written(false, result),
+            (Purpose::CheckpointRoot, Outcome::Write(result)) => self.checkpoint_written(true, result),
+            (Purpose::CheckpointFlush, Outcome::Flush(result)) => self.checkpoint_flushed(result, effects),
             (purpose, outcome) => {
                 debug_assert!(false, "{outcome:?} for {purpose:?}");
             }

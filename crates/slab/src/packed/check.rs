@@ -83,5 +83,9 @@ impl Slab {
         add("cleaner_read_bytes", counters.cleaner_read_bytes);
         add("segments_cleaned", counters.segments_freed);
         add("tombstones_dropped", counters.tombstones_dropped);
+        add("checkpoints", packed.checkpoints.made);
+        add("checkpoint_bytes", packed.checkpoints.bytes);
+        add("checkpoint_segments", u64::from(packed.checkpoints.held()));
+        add("checkpoint_log_bytes", packed.checkpoints.log_bytes);
     }
 }

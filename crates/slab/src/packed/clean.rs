@@ -376,7 +376,6 @@ impl Slab {
                 let packed = self.packed.as_mut()?;
                 let tombstone = matches!(record.kind, RecordKind::Deleted { .. });
                 packed.segments.remove_live(from, tombstone);
-                packed.segments.bury(from);
                 packed.counters.tombstones_dropped += 1;
                 return Some(0);
             }
@@ -403,9 +402,6 @@ impl Slab {
         let to = Spot::new(open.layer.lay(record), record.bytes() as u32);
         let Some(packed) = &mut self.packed else { return };
         packed.segments.add_live(to, what == Moving::Tombstone);
-        if what == Moving::Tombstone {
-            packed.segments.bury(from);
-        }
         if let Some(segment) = packed.segments.get_mut(packed.segments.of(from)) {
             segment.moving += 1;
         }

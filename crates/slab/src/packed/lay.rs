@@ -102,7 +102,9 @@ pub(crate) struct Open {
 impl Slab {
     /// Lays what waits into groups, if fewer than two are in flight.
     pub(crate) fn seal_packed(&mut self, effects: &mut Effects) {
-        if self.packed.as_ref().is_some_and(|packed| packed.cleaner.is_hopeless(packed.segments.used())) {
+        if self.packed.as_ref().is_some_and(|packed| packed.cleaner.is_hopeless(packed.segments.used()))
+            && !self.checkpoints_give_way()
+        {
             self.refuse_unlaid(effects);
         }
         while self.groups.in_flight() < GROUPS_MAX {
@@ -225,6 +227,7 @@ impl Slab {
         let blocks = open.layer.seal(open.stream, open.sequence, previous, durable);
         let pages: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
         packed.counters.batches += 1;
+        packed.checkpoints.log_bytes += (pages.len() * PAGE_BYTES) as u64;
         if let Some(segment) = packed.segments.get_mut(open.segment) {
             segment.end += pages.len() as u32;
             segment.in_flight += 1;
@@ -256,7 +259,7 @@ impl Slab {
             && self.groups.is_idle()
             && packed.cleaner.is_idle()
             && packed.segments.emptiest(self.groups.applied()).is_none();
-        if stuck {
+        if stuck && !self.checkpoints_give_way() {
             self.refuse_unlaid(effects);
         }
     }

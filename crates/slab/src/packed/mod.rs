@@ -10,6 +10,7 @@
 pub(crate) mod apply;
 pub(crate) mod batch;
 pub(crate) mod check;
+pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod gather;
 pub(crate) mod large;
@@ -31,6 +32,7 @@ use stratakv_index::RecordCache;
 
 use crate::slab::new_map;
 use crate::space::SEGMENT_PAGES;
+use checkpoint::Checkpoints;
 use clean::Cleaner;
 use gather::Gatherer;
 use large::LargeValues;
@@ -60,13 +62,25 @@ pub(crate) fn segment_pages(capacity_bytes: Option<u64>) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     /// Pages of records.
-    Record { read: u64 },
+    Record {
+        read: u64,
+    },
     /// A slice of the segment that is cleaned.
-    Victim { slice: u32 },
+    Victim {
+        slice: u32,
+    },
     /// A copy of a group's table.
-    Table { group: u32 },
+    Table {
+        group: u32,
+    },
     /// The head of a run.
-    RunHead { number: u64 },
+    RunHead {
+        number: u64,
+    },
+    /// Of a checkpoint: a chunk, the flush of all of them, the root.
+    CheckpointChunk,
+    CheckpointFlush,
+    CheckpointRoot,
 }
 
 /// Counters of this placement.
@@ -105,6 +119,7 @@ pub(crate) struct Packed {
     pub(crate) reads: RecordReads,
     /// Records in memory, by their spots.
     pub(crate) cache: RecordCache,
+    pub(crate) checkpoints: Checkpoints,
     pub(crate) counters: PackedCounters,
 }
 
@@ -123,6 +138,7 @@ impl Packed {
             gatherer: Gatherer::default(),
             reads: RecordReads::default(),
             cache: RecordCache::new(),
+            checkpoints: Checkpoints::default(),
             counters: PackedCounters::default(),
         }
     }

@@ -10,9 +10,11 @@ use stratakv_index::{Builder, Entry as IndexEntry};
 
 use super::Packed;
 use super::batch::{Entry, RecordKind, Stream, records};
+use super::checkpoint::format::KeyEntry;
+use super::checkpoint::load::{Keys, Loaded, LogOpening, Range, is_valid};
 use super::segments::State;
 use super::spot::{self, Spot};
-use super::table::{GROUP_SEGMENTS, SegmentKind, Table};
+use super::table::{GROUP_SEGMENTS, SegmentKind, Table, TableEntry};
 use super::tables::{TableGroup, table_page};
 use super::walk::{BatchAt, latest_generation, next_batch};
 use crate::check::Digest;
@@ -225,6 +227,39 @@ impl LogScanner {
         }
     }
 
+    /// Segments that the tables call those of checkpoints, with their generations.
+    pub(crate) fn segments_of_checkpoints(&self) -> Vec<(u32, u64)> {
+        let all = self.entries().filter(|(_, entry)| entry.kind == SegmentKind::Checkpoint);
+        all.map(|(number, entry)| (number, entry.generation)).collect()
+    }
+
+    /// Whole segments and what the tables say of them.
+    fn entries(&self) -> impl Iterator<Item = (u32, TableEntry)> {
+        let whole = self.pages / self.segment_pages;
+        let groups = (0u32..).zip(&self.groups).flat_map(|(group, (table, ..))| {
+            (0u32..).zip(&table.entries).map(move |(entry, found)| (group * GROUP_SEGMENTS + entry, *found))
+        });
+        groups.filter(move |(number, _)| *number < whole && !LogOpening::is_first_of_group(*number))
+    }
+
+    /// Nothing was found damaged so far.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.corrupt.is_empty()
+    }
+
+    /// What is to be read besides a checkpoint: the segments of the log that it does not cover.
+    pub(crate) fn ranges_beside(&self, checkpoint: &Loaded) -> Vec<Range> {
+        let mut covered: Vec<(u32, u64)> = checkpoint.covered.iter().map(|(mark, item)| (item.number, *mark)).collect();
+        covered.sort_unstable();
+        let log = self.entries().filter(|(_, entry)| entry.kind == SegmentKind::Log);
+        let beside = log.filter(|(number, entry)| {
+            let found = covered.binary_search_by_key(number, |(number, _)| *number).ok();
+            let mark = found.and_then(|at| covered.get(at)).map(|(_, mark)| *mark);
+            mark.is_none_or(|mark| !is_valid(entry.kind, entry.generation, mark))
+        });
+        beside.map(|(number, _)| (number * self.segment_pages, self.segment_pages)).collect()
+    }
+
     /// Decides which batches hold; pages of void ones are returned, to be zeroed.
     fn cut(&mut self) -> Vec<u32> {
         let durable = self.durable;
@@ -278,6 +313,29 @@ impl LogScanner {
     /// All pages were given: decides.
     pub(crate) fn finish(mut self, digest: Option<u64>) -> (Found, bool) {
         let torn_places = self.cut();
+        let (mut found, _) = self.place(torn_places, None);
+        let differs = |packed: &Packed| digest.is_some_and(|digest| digest != packed_digest(packed, &found.index));
+        if found.packed.as_deref().is_some_and(differs) {
+            let found = "another set: some are lost or outdated".into();
+            self.damage(0, "volume", "the batches of the last orderly close".into(), found);
+        }
+        found.report.corrupt = self.corrupt;
+        (found, self.repaired)
+    }
+
+    /// All pages that a checkpoint does not cover were given. `None`: they, or the checkpoint, make no sense; everything must be read.
+    pub(crate) fn finish_with(mut self, checkpoint: &Loaded, digest: Option<u64>) -> Option<(Found, bool)> {
+        self.durable = self.durable.max(checkpoint.root.durable);
+        self.last_number = self.last_number.max(checkpoint.root.mark);
+        let torn_places = self.cut();
+        let (found, fits) = self.place(torn_places, Some(checkpoint));
+        let packed = found.packed.as_deref()?;
+        let same = digest.is_none_or(|digest| digest == packed_digest(packed, &found.index));
+        (fits && same && self.corrupt.is_empty()).then_some((found, self.repaired))
+    }
+
+    /// Puts together what was found; false if the checkpoint does not fit.
+    fn place(&mut self, torn_places: Vec<u32>, checkpoint: Option<&Loaded>) -> (Found, bool) {
         let mut found = Found::empty(self.pages);
         found.space = Space::with_segments(self.segment_pages);
         found.space.extend(self.pages);
@@ -287,18 +345,51 @@ impl LogScanner {
         found.torn_places = if canary!("void_batches_stay") { Vec::new() } else { torn_places };
         let mut packed = Packed::new(self.segment_pages);
         self.place_segments(&mut packed, &mut found.space);
-        self.place_records(&mut packed, &mut found);
+        let mut fits =
+            checkpoint.is_none_or(|checkpoint| self.place_checkpoint(checkpoint, &mut packed, &mut found.space));
+        let start = checkpoint.map_or(0, |checkpoint| checkpoint.root.start);
+        let newer = self.batches.iter().filter(|batch| batch.holds && batch.at.header.sequence > start);
+        packed.checkpoints.log_bytes = newer.map(|batch| u64::from(batch.at.header.pages) * PAGE_BYTES as u64).sum();
+        fits &= self.place_records(&mut packed, &mut found, checkpoint);
         self.free_the_rest(&mut packed, &mut found.space);
         packed.last_sequence = self.last_number;
-        if digest.is_some_and(|digest| digest != packed_digest(&packed, &found.index)) {
-            let found = "another set: some are lost or outdated".into();
-            self.damage(0, "volume", "the batches of the last orderly close".into(), found);
-        }
-        found.report.corrupt = self.corrupt;
         found.report.records = found.index.0.len() as u64;
         found.report.pages = packed.segments.iter().map(|(_, segment)| u64::from(segment.end)).sum();
         found.packed = Some(Box::new(packed));
-        (found, self.repaired)
+        (found, fits)
+    }
+
+    /// The segments of a checkpoint, and those it covers; false if they make no sense.
+    fn place_checkpoint(&self, checkpoint: &Loaded, packed: &mut Packed, space: &mut Space) -> bool {
+        for (mark, item) in &checkpoint.covered {
+            let entry = packed.tables.durable(item.number);
+            if !is_valid(entry.kind, entry.generation, *mark) {
+                continue;
+            }
+            let tombstones = item.tombstones.iter().map(|one| packed.segments.written_tombstone(item.number, *one));
+            let Some(tombstones) = tombstones.collect::<Option<Vec<_>>>() else { return false };
+            if item.end > self.segment_pages || packed.segments.get(item.number).end > 0 {
+                return false;
+            }
+            if let Some(segment) = packed.segments.get_mut(item.number) {
+                segment.end = item.end;
+            }
+            for tombstone in tombstones {
+                if packed.segments.counts(tombstone) {
+                    return false;
+                }
+                packed.segments.add_live(tombstone, true);
+            }
+        }
+        for (number, _) in &checkpoint.root.segments {
+            if !space.occupy(self.extent(*number), false) {
+                return false;
+            }
+            packed.segments.set_state(*number, State::Checkpoint);
+            packed.segments.reset(*number, packed.tables.durable(*number).generation);
+            packed.checkpoints.current.push(*number);
+        }
+        true
     }
 
     /// Segments as the tables have them, with the batches that hold.
@@ -342,13 +433,27 @@ impl LogScanner {
         Extent { first: number * self.segment_pages, pages: self.segment_pages }
     }
 
-    /// The record of each key that holds.
-    fn place_records(&mut self, packed: &mut Packed, found: &mut Found) {
+    /// The record of each key that holds; false if the checkpoint does not fit.
+    fn place_records(&mut self, packed: &mut Packed, found: &mut Found, checkpoint: Option<&Loaded>) -> bool {
         let (keys, batches) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.batches));
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.retain(|candidate| batches[candidate.batch as usize].holds);
         let key_of = |candidate: &Candidate| &keys[candidate.key_at..][..candidate.key_len as usize];
         let sequence = |candidate: &Candidate| batches[candidate.batch as usize].at.header.sequence;
+        if let Some(checkpoint) = checkpoint {
+            // What it knows of: batches up to its start, and later copies of tombstones from there, which may lie behind a newer
+            // record of their key. The tombstones may still be needed.
+            let start = checkpoint.root.start;
+            let is_known =
+                |candidate: &Candidate| matches!(candidate.kind, RecordKind::Deleted { laid } if laid <= start);
+            candidates.retain(|candidate| {
+                let known = sequence(candidate) <= start || is_known(candidate);
+                if known && matches!(candidate.kind, RecordKind::Deleted { .. }) {
+                    packed.segments.add_live(Spot::new(candidate.at, candidate.bytes), true);
+                }
+                !known
+            });
+        }
         candidates.sort_unstable_by(|a, b| {
             let newer = b.version.cmp(&a.version).then(a.damaged.cmp(&b.damaged)).then(sequence(b).cmp(&sequence(a)));
             key_of(a).cmp(key_of(b)).then(newer)
@@ -357,8 +462,11 @@ impl LogScanner {
             candidates.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then(a.version.cmp(&b.version)));
         }
         let mut builder = Builder::new();
+        let mut entries = checkpoint.map(Loaded::keys);
+        let mut fits = true;
         for group in candidates.chunk_by(|a, b| key_of(a) == key_of(b)) {
             let Some(top) = group.first() else { continue };
+            fits &= self.place_entries(&mut entries, Some(key_of(top)), packed, found, &mut builder);
             let spot = |candidate: &Candidate| Spot::new(candidate.at, candidate.bytes);
             if top.damaged && !matches!(top.kind, RecordKind::Deleted { .. }) {
                 found.report.lose(key_of(top));
@@ -368,38 +476,84 @@ impl LogScanner {
                     let own = packed.segments.of(spot(top));
                     let older = |other: &&Candidate| !matches!(other.kind, RecordKind::Deleted { .. });
                     let mut older = group.iter().filter(older);
-                    if older.any(|other| packed.segments.of(spot(other)) != own)
-                        && !canary!("tombstones_forgotten_at_recovery")
-                    {
+                    // What a checkpoint covers was not read: it may be there.
+                    let needed = checkpoint.is_some() || older.any(|other| packed.segments.of(spot(other)) != own);
+                    if needed && !canary!("tombstones_forgotten_at_recovery") {
                         packed.segments.add_live(spot(top), true);
                     }
                 }
                 RecordKind::Value => {
-                    packed.segments.add_live(spot(top), false);
-                    found.expiring += u64::from(top.expiry != 0);
-                    let place = Place::Record(spot(top)).to_bits();
-                    builder.push(key_of(top), IndexEntry { place, expiry: top.expiry });
+                    let entry = KeyEntry { spot: spot(top), expiry: top.expiry, large: None };
+                    self.place_key(key_of(top), &entry, packed, found, &mut builder);
                 }
                 RecordKind::Large { run, .. } => {
-                    let end = run.first.checked_add(run.pages);
-                    let fits = run.pages < crate::run::PAGES_MAX && end.is_some_and(|end| end <= self.pages);
-                    if !fits || !found.space.occupy(run, true) {
+                    let large = Some((run, table::tag(top.version)));
+                    let entry = KeyEntry { spot: spot(top), expiry: top.expiry, large };
+                    if !self.place_key(key_of(top), &entry, packed, found, &mut builder) {
                         let expected = "pages of its own for each large value".into();
                         self.damage(run.first, "large value", expected, format!("{} pages in use", run.pages));
-                        continue;
                     }
-                    packed.segments.add_live(spot(top), false);
-                    packed.pointers.insert(run.first, spot(top));
-                    found.run_pages += u64::from(run.pages);
-                    found.run_tags.insert(run.first, table::tag(top.version));
-                    found.report.runs += 1;
-                    found.expiring += u64::from(top.expiry != 0);
-                    let place = Place::Run { first: run.first, pages: run.pages }.to_bits();
-                    builder.push(key_of(top), IndexEntry { place, expiry: top.expiry });
                 }
             }
         }
+        fits &= self.place_entries(&mut entries, None, packed, found, &mut builder);
         found.index = DebugTree(builder.finish());
+        let entries_max = checkpoint.map_or(0, |checkpoint| checkpoint.root.entries);
+        fits && entries.is_none_or(|entries| !entries.is_broken && entries.count == entries_max)
+    }
+
+    /// The entries of a checkpoint up to a key that has a newer record, or all; false if one of them makes no sense.
+    fn place_entries(
+        &self,
+        entries: &mut Option<Keys<'_>>,
+        to: Option<&[u8]>,
+        packed: &mut Packed,
+        found: &mut Found,
+        builder: &mut Builder,
+    ) -> bool {
+        let Some(entries) = entries else { return true };
+        let mut fits = true;
+        while let Some((mark, entry)) = entries.entry.filter(|_| to.is_none_or(|to| entries.key.as_slice() <= to)) {
+            let number = packed.segments.of(entry.spot);
+            let table = packed.tables.durable(number);
+            let is_newer = to == Some(entries.key.as_slice());
+            if !is_newer && is_valid(table.kind, table.generation, mark) {
+                let ends = entry.spot.at.saturating_add(u64::from(spot::BYTES_MIN));
+                let names_a_record =
+                    entry.spot.to_bits() >> 40 != 0 && ends <= u64::from(self.pages) * PAGE_BYTES as u64;
+                fits &= names_a_record && self.place_key(&entries.key, &entry, packed, found, builder);
+            }
+            entries.advance();
+        }
+        fits
+    }
+
+    /// Puts a key into the index; false if the pages of its run are taken.
+    fn place_key(
+        &self,
+        key: &[u8],
+        entry: &KeyEntry,
+        packed: &mut Packed,
+        found: &mut Found,
+        builder: &mut Builder,
+    ) -> bool {
+        let mut place = Place::Record(entry.spot);
+        if let Some((run, tag)) = entry.large {
+            let end = run.first.checked_add(run.pages);
+            let fits = run.pages < crate::run::PAGES_MAX && end.is_some_and(|end| end <= self.pages);
+            if !fits || !found.space.occupy(run, true) {
+                return false;
+            }
+            place = Place::Run { first: run.first, pages: run.pages };
+            packed.pointers.insert(run.first, entry.spot);
+            found.run_pages += u64::from(run.pages);
+            found.run_tags.insert(run.first, tag);
+            found.report.runs += 1;
+        }
+        packed.segments.add_live(entry.spot, false);
+        found.expiring += u64::from(entry.expiry != 0);
+        builder.push(key, IndexEntry { place: place.to_bits(), expiry: entry.expiry });
+        true
     }
 
     /// Segments without live records are free; those without any are ready.
@@ -418,6 +572,38 @@ impl LogScanner {
                 space.release(self.extent(number));
             }
         }
+    }
+}
+
+impl Found {
+    /// How what a checkpoint gave differs from what a scan of everything did.
+    pub(crate) fn differs_from(&self, scanned: &Found) -> Option<String> {
+        let (Some(mine), Some(other)) = (&self.packed, &scanned.packed) else { return Some("no log".into()) };
+        let mut differs = None;
+        if self.index.0.len() != scanned.index.0.len() {
+            differs = Some(format!("{} keys instead of {}", self.index.0.len(), scanned.index.0.len()));
+        }
+        scanned.index.0.scan(Bound::Unbounded, Bound::Unbounded, false, &mut |key, entry| {
+            let found = self.index.0.get(key);
+            if found == Some(entry) {
+                return ControlFlow::Continue(());
+            }
+            let found = found.map(|entry| (Place::from_bits(entry.place), entry.expiry));
+            let place = Place::from_bits(entry.place);
+            differs = Some(format!("{} at {found:?} instead of {place:?}, {}", key.escape_ascii(), entry.expiry));
+            ControlFlow::Break(())
+        });
+        if mine.pointers != other.pointers || self.run_tags != scanned.run_tags {
+            differs = differs.or(Some("other large values".into()));
+        }
+        for ((number, mine), (_, other)) in mine.segments.iter().zip(other.segments.iter()) {
+            let same = mine.live - mine.tombstones == other.live - other.tombstones;
+            // Tombstones that nothing needs may count a little longer.
+            if !same || mine.tombstones < other.tombstones {
+                differs = differs.or(Some(format!("segment {number} is {mine:?} instead of {other:?}")));
+            }
+        }
+        differs
     }
 }
 

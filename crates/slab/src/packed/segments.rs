@@ -1,12 +1,17 @@
 //! Segments in memory: which are open, how much of each is alive, and which one to clean.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stratakv_base::limits::PAGE_BYTES;
 
 use super::batch::Stream;
 use super::inline_bytes;
 use super::spot::Spot;
+
+/// First bit of the code of a tombstone's length, where a checkpoint has it: above an offset in a segment of 1 MiB.
+const TOMBSTONE_CODE: u32 = 17;
+/// So much may the rounded length of a spot reach over its segment's end.
+const SPOT_EXCESS: u64 = 4096;
 
 /// A segment that could not be cleaned so often is left alone.
 const FAILURES_MAX: u8 = 4;
@@ -23,6 +28,8 @@ pub(crate) enum State {
     Ready,
     Open,
     Sealed,
+    /// It belongs to a checkpoint.
+    Checkpoint,
 }
 
 /// One segment.
@@ -58,9 +65,9 @@ pub(crate) struct Segments {
     used: u32,
     live: u64,
     tombstones: u64,
-    /// Tombstones that count as live, by offset. One that is moved or dropped, or that recovery was not shown, lies there still
+    /// Tombstones that count as live, by offset, with the code of their length. One that is moved or dropped, or that recovery was not shown, lies there still
     /// and is none of these.
-    live_tombstones: BTreeSet<u64>,
+    live_tombstones: BTreeMap<u64, u16>,
     /// By generation, the segments that are logs on the medium, given back or not.
     pub(crate) on_medium: BTreeSet<(u64, u32)>,
 }
@@ -76,7 +83,7 @@ impl Segments {
             used: 0,
             live: 0,
             tombstones: 0,
-            live_tombstones: BTreeSet::new(),
+            live_tombstones: BTreeMap::new(),
             on_medium: BTreeSet::new(),
         }
     }
@@ -171,7 +178,7 @@ impl Segments {
         if tombstone {
             segment.tombstones += spot.bytes();
             self.tombstones += u64::from(spot.bytes());
-            self.live_tombstones.insert(spot.at);
+            self.live_tombstones.insert(spot.at, spot.code());
         }
     }
 
@@ -183,20 +190,31 @@ impl Segments {
         segment.live = segment.live.saturating_sub(spot.bytes());
         self.live = self.live.saturating_sub(u64::from(spot.bytes()));
         if tombstone {
+            self.live_tombstones.remove(&spot.at);
             segment.tombstones = segment.tombstones.saturating_sub(spot.bytes());
             self.tombstones = self.tombstones.saturating_sub(u64::from(spot.bytes()));
         }
         number
     }
 
-    /// The tombstone at `spot` does not count any more, though it lies there still.
-    pub(crate) fn bury(&mut self, spot: Spot) {
-        self.live_tombstones.remove(&spot.at);
+    /// Tombstones of a segment that count, as a checkpoint writes them down: where they begin, in units of 8 bytes, and from bit
+    /// 17 on the code of their length.
+    pub(crate) fn tombstones_of(&self, number: u32) -> Vec<u32> {
+        let from = u64::from(number) * u64::from(self.bytes());
+        let range = self.live_tombstones.range(from..from + u64::from(self.bytes()));
+        range.map(|(at, code)| ((at - from) / 8) as u32 | u32::from(*code) << TOMBSTONE_CODE).collect()
+    }
+
+    /// A tombstone as [`Segments::tombstones_of`] wrote it, if it can be one.
+    pub(crate) fn written_tombstone(&self, number: u32, written: u32) -> Option<Spot> {
+        let offset = u64::from(written & ((1 << TOMBSTONE_CODE) - 1)) * 8;
+        let spot = Spot::coded(u64::from(number) * u64::from(self.bytes()) + offset, written >> TOMBSTONE_CODE)?;
+        (offset + u64::from(spot.bytes()) <= u64::from(self.bytes()) + SPOT_EXCESS).then_some(spot)
     }
 
     /// Whether the tombstone at `spot` counts as live.
     pub(crate) fn counts(&self, spot: Spot) -> bool {
-        self.live_tombstones.contains(&spot.at)
+        self.live_tombstones.contains_key(&spot.at)
     }
 
     /// A segment is opened: what lay there is gone.
@@ -270,9 +288,11 @@ mod tests {
         let (counted, unseen) = (Spot::new(5 * 4096, 40), Spot::new(5 * 4096 + 40, 40));
         segments.add_live(counted, true);
         assert!(segments.counts(counted) && !segments.counts(unseen));
-        segments.bury(counted);
-        assert!(!segments.counts(counted));
+        let written = segments.tombstones_of(1);
+        assert_eq!(written.iter().map(|one| segments.written_tombstone(1, *one)).collect::<Vec<_>>(), [Some(counted)]);
+        assert_eq!(segments.written_tombstone(1, u32::MAX), None);
         segments.remove_live(counted, true);
+        assert!(!segments.counts(counted));
         assert_eq!((segments.live_bytes(), segments.tombstone_bytes()), (0, 0));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) const VOLUME_BYTES_MAX: u64 = 8 << AT_BITS;
 const EXACT: u32 = 64;
 const OCTAVE: u32 = 32;
 /// Shortest record: a key has two bytes at least, encoded.
-const BYTES_MIN: u32 = 32;
+pub(crate) const BYTES_MIN: u32 = 32;
 /// Longest record with a spot, in bytes.
 pub(crate) const RECORD_BYTES_MAX: u32 = units(CODE_MAX) * 8;
 
@@ -47,6 +47,17 @@ impl Spot {
     pub(crate) fn new(at: u64, bytes: u32) -> Spot {
         debug_assert!(at.is_multiple_of(8) && at < VOLUME_BYTES_MAX && (BYTES_MIN..=RECORD_BYTES_MAX).contains(&bytes));
         Spot { at, code: code(bytes.div_ceil(8)) }
+    }
+
+    /// What stands for its length.
+    pub(crate) fn code(self) -> u16 {
+        self.code
+    }
+
+    /// With a code of [`Spot::code`]; `None` if nothing has that length.
+    pub(crate) fn coded(at: u64, code: u32) -> Option<Spot> {
+        let code = u16::try_from(code).ok().filter(|code| *code <= CODE_MAX && units(*code) * 8 >= BYTES_MIN)?;
+        Some(Spot { at, code })
     }
 
     /// As the index holds it: bits 40 and above are never all zero, which tells spots from slots.

@@ -19,6 +19,8 @@ pub(crate) enum SegmentKind {
     Log,
     /// Large values.
     Runs,
+    /// The index, written down.
+    Checkpoint,
 }
 
 /// What the table says of a segment.
@@ -56,6 +58,7 @@ impl Table {
                 SegmentKind::Blank => 0,
                 SegmentKind::Log => 1,
                 SegmentKind::Runs => 2,
+                SegmentKind::Checkpoint => 3,
             };
             writer.u64(entry.generation).u8(kind);
         }
@@ -79,6 +82,7 @@ impl Table {
                 0 => SegmentKind::Blank,
                 1 => SegmentKind::Log,
                 2 => SegmentKind::Runs,
+                3 => SegmentKind::Checkpoint,
                 _ => return None,
             };
             entries.push(TableEntry { kind, generation });

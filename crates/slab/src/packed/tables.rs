@@ -93,7 +93,7 @@ impl Tables {
         self.groups.get(group).and_then(|group| group.wanted.entries.get(entry)).copied().unwrap_or_default()
     }
 
-    fn set(&mut self, number: u32, to: TableEntry) {
+    pub(crate) fn set(&mut self, number: u32, to: TableEntry) {
         let (group, entry) = Self::entry_of(number);
         if let Some(group) = self.groups.get_mut(group)
             && let Some(entry) = group.wanted.entries.get_mut(entry)

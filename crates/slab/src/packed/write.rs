@@ -78,8 +78,9 @@ impl Slab {
     pub(crate) fn packed_wants_growth(&self) -> bool {
         let Some(packed) = &self.packed else { return false };
         let alive = packed.segments.live_bytes() + packed.queue_bytes;
-        let few = self.space.whole_segments() + packed.segments.used() < 12;
-        few || alive > self.live_limit_bytes(Claim::New, 0) / 4 * 3
+        let held = packed.checkpoints.held();
+        let few = self.space.whole_segments() + packed.segments.used() < 12 + held;
+        few || alive > self.live_limit_bytes(Claim::New, u64::from(held)) / 4 * 3
     }
 
     /// A record that no segment could take.

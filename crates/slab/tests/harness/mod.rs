@@ -206,6 +206,7 @@ pub fn config(disk: &Disk, memory_bytes: u64, capacity_bytes: Option<u64>) -> Sl
         capacity_bytes,
         volume_bytes: disk.current.len() as u64,
         read_only: false,
+        checkpoints: Default::default(),
         verify: true,
     }
 }

@@ -1,0 +1,408 @@
+//! Opening a log: by its newest checkpoint that checks, else by reading all of it. What is to be read is asked for in stages. No I/O.
+
+use stratakv_base::checksum::crc32c;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Corruption, Place, canary};
+
+use super::format::{ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, Root, root_pages};
+use crate::packed::recovery::LogScanner;
+use crate::packed::table::{GROUP_SEGMENTS, SegmentKind};
+use crate::packed::tables::table_page;
+use crate::recovery::Found;
+
+const SLICE_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
+
+/// Contiguous pages to be read at once.
+pub(crate) type Range = (u32, u32);
+
+/// A checkpoint that checks.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub(crate) root: Root,
+    /// Each with the mark of its chunk.
+    pub(crate) covered: Vec<(u64, Covered)>,
+    keys: Vec<(u64, Vec<u8>)>,
+}
+
+impl Loaded {
+    /// Its keys, in order.
+    pub(crate) fn keys(&self) -> Keys<'_> {
+        let mut keys =
+            Keys { chunks: self.keys.iter(), reader: None, key: Vec::new(), entry: None, count: 0, is_broken: false };
+        keys.advance();
+        keys
+    }
+
+    /// Takes the chunks of one of its segments, the bytes of which begin at page `first`; false if they do not check.
+    fn take_segment(
+        &mut self,
+        uuid: &[u8; 16],
+        (first, generation): (u32, u64),
+        sums: &mut (u32, u32),
+        bytes: &[u8],
+    ) -> bool {
+        let mut page = 0;
+        while page * PAGE_BYTES < bytes.len() {
+            let rest = bytes.get(page * PAGE_BYTES..).unwrap_or_default();
+            let Some((header, body, pages, crc)) = ChunkHeader::decode(uuid, first + page as u32, generation, rest)
+            else {
+                return false;
+            };
+            if (header.id, header.number) != (self.root.id, sums.0) {
+                return false;
+            }
+            *sums = (sums.0 + 1, crc32c(sums.1, &crc.to_le_bytes()));
+            match header.kind {
+                ChunkKind::Keys => self.keys.push((header.mark, body.to_vec())),
+                ChunkKind::Segments => match Covered::decode_all(body) {
+                    Some(covered) => self.covered.extend(covered.into_iter().map(|covered| (header.mark, covered))),
+                    None => return false,
+                },
+            }
+            page += pages as usize;
+        }
+        true
+    }
+}
+
+/// Walks over the keys of a checkpoint.
+#[derive(Debug)]
+pub(crate) struct Keys<'a> {
+    chunks: std::slice::Iter<'a, (u64, Vec<u8>)>,
+    reader: Option<(u64, KeysReader<'a>)>,
+    /// The key the walk is at.
+    pub(crate) key: Vec<u8>,
+    /// Its entry, with the mark of its chunk; `None` at the end.
+    pub(crate) entry: Option<(u64, KeyEntry)>,
+    /// Keys so far.
+    pub(crate) count: u64,
+    /// What follows makes no sense.
+    pub(crate) is_broken: bool,
+}
+
+impl Keys<'_> {
+    /// Goes on to the next key.
+    pub(crate) fn advance(&mut self) {
+        self.entry = None;
+        loop {
+            if let Some((mark, reader)) = &mut self.reader
+                && !reader.is_done()
+            {
+                match reader.next() {
+                    Some((key, entry)) if self.count == 0 || key > self.key.as_slice() => {
+                        self.key.clear();
+                        self.key.extend_from_slice(key);
+                        self.count += 1;
+                        self.entry = Some((*mark, entry));
+                    }
+                    _ => self.is_broken = true,
+                }
+                return;
+            }
+            let Some((mark, body)) = self.chunks.next() else { return };
+            self.reader = Some((*mark, KeysReader::new(body)));
+        }
+    }
+}
+
+/// What is being read.
+#[derive(Debug)]
+enum Stage {
+    Tables,
+    /// The first pages of the segments of checkpoints.
+    Roots,
+    /// The chunks of the candidate tried last.
+    Chunks,
+    /// The segments that the checkpoint does not cover.
+    Tail(Box<Loaded>),
+    /// Everything.
+    All,
+}
+
+/// A log being opened.
+#[derive(Debug)]
+pub(crate) struct LogOpening {
+    uuid: [u8; 16],
+    shard: u32,
+    pages: u32,
+    segment_pages: u32,
+    durable: u64,
+    /// Everything is read besides, and compared.
+    verify: bool,
+    stage: Stage,
+    scanner: LogScanner,
+    /// Segments of kind checkpoint, with their generations.
+    segments: Vec<(u32, u64)>,
+    /// Roots that may be used, the best one last.
+    roots: Vec<Root>,
+    /// Bytes of the segment or root that passes by.
+    bytes: Vec<u8>,
+    loading: Loading,
+    /// What the checkpoint gave, if everything is read to compare.
+    by_checkpoint: Option<(Found, bool)>,
+    corrupt: Vec<Corruption>,
+    refused: u64,
+}
+
+/// A checkpoint of which the chunks pass by.
+#[derive(Debug, Default)]
+struct Loading {
+    loaded: Loaded,
+    /// Segments done.
+    segment: usize,
+    /// Number and checksum of the chunks so far.
+    sums: (u32, u32),
+    is_bad: bool,
+    /// A part of it cannot be read now.
+    is_unreadable: bool,
+}
+
+impl LogOpening {
+    /// Of a volume with so many pages; every sequence up to `durable` is durable.
+    pub(crate) fn new(
+        uuid: [u8; 16],
+        shard: u32,
+        (pages, segment_pages): (u32, u32),
+        durable: u64,
+        verify: bool,
+    ) -> LogOpening {
+        LogOpening {
+            uuid,
+            shard,
+            pages,
+            segment_pages,
+            durable,
+            verify,
+            stage: Stage::Tables,
+            scanner: LogScanner::new(uuid, shard, pages, segment_pages, durable),
+            segments: Vec::new(),
+            roots: Vec::new(),
+            bytes: Vec::new(),
+            loading: Loading::default(),
+            by_checkpoint: None,
+            corrupt: Vec::new(),
+            refused: 0,
+        }
+    }
+
+    /// What is read first.
+    pub(crate) fn first_ranges(&self) -> Vec<Range> {
+        let firsts = (0..).map(|group| table_page(group, self.segment_pages));
+        firsts.take_while(|first| first + 1 < self.pages).map(|first| (first, 2)).collect()
+    }
+
+    /// Whether what cannot be read now is done without.
+    pub(crate) fn may_do_without(&self) -> bool {
+        matches!(self.stage, Stage::Roots | Stage::Chunks)
+    }
+
+    /// Takes the next page of what was asked for.
+    pub(crate) fn page(&mut self, number: u32, page: &[u8]) {
+        match self.stage {
+            Stage::Tables | Stage::Tail(_) | Stage::All => self.scanner.page(number, page),
+            Stage::Roots => {
+                self.bytes.extend_from_slice(page);
+                if (number + 1) % self.segment_pages == root_pages(self.segment_pages) {
+                    self.root(number / self.segment_pages);
+                }
+            }
+            Stage::Chunks => self.bytes.extend_from_slice(page),
+        }
+        if matches!(self.stage, Stage::Chunks) {
+            self.chunks(number);
+        }
+    }
+
+    /// A slice cannot be read; zeros are given for it.
+    pub(crate) fn unreadable(&mut self, page: u32) {
+        match self.stage {
+            Stage::Roots | Stage::Chunks => self.loading.is_unreadable = true,
+            _ => self.scanner.unreadable(page),
+        }
+    }
+
+    fn generation(&self, number: u32) -> Option<u64> {
+        self.segments.iter().find(|(other, _)| *other == number).map(|(_, generation)| *generation)
+    }
+
+    /// The root in the front of a segment has passed by.
+    fn root(&mut self, number: u32) {
+        let bytes = std::mem::take(&mut self.bytes);
+        let Some(generation) = self.generation(number) else { return };
+        let Some(root) = Root::decode(&self.uuid, number * self.segment_pages, generation, &bytes) else { return };
+        let begins_here = root.segments.first().is_some_and(|(first, _)| *first == number);
+        // A segment opened anew since the root was written holds something else now.
+        let whole = root.segments.iter().all(|(number, pages)| {
+            *pages <= self.segment_pages && self.generation(*number).is_some_and(|generation| generation <= root.mark)
+        });
+        if begins_here && whole {
+            self.roots.push(root);
+        }
+    }
+
+    /// Where the chunks of a checkpoint lie: for each segment, its first page, and how many.
+    fn chunk_ranges(&self, root: &Root) -> Vec<Range> {
+        let spans = root.segments.iter().enumerate().map(|(at, (number, pages))| {
+            let skip = if at == 0 { root_pages(self.segment_pages) } else { 0 };
+            (number * self.segment_pages + skip, pages.saturating_sub(skip))
+        });
+        spans.collect()
+    }
+
+    /// Another page of chunks has come.
+    fn chunks(&mut self, number: u32) {
+        let loading = &mut self.loading;
+        while let Some(&(segment, pages)) = loading.loaded.root.segments.get(loading.segment) {
+            let skip = if loading.segment == 0 { root_pages(self.segment_pages) } else { 0 };
+            let (first, end) = (segment * self.segment_pages + skip, segment * self.segment_pages + pages);
+            if first >= end {
+                loading.segment += 1;
+                continue;
+            }
+            if number + 1 == end {
+                let bytes = std::mem::take(&mut self.bytes);
+                let generation = self.segments.iter().find(|(other, _)| *other == segment).map_or(0, |found| found.1);
+                let taken = loading.loaded.take_segment(&self.uuid, (first, generation), &mut loading.sums, &bytes);
+                loading.is_bad |= !taken;
+                loading.segment += 1;
+            }
+            return;
+        }
+    }
+
+    /// Everything asked for has been given: what is to be read next, or nothing more.
+    pub(crate) fn next_ranges(&mut self, digest: Option<u64>) -> Option<Vec<Range>> {
+        match std::mem::replace(&mut self.stage, Stage::All) {
+            Stage::Tables => {
+                self.segments = self.scanner.segments_of_checkpoints();
+                self.stage = Stage::Roots;
+                let pages = root_pages(self.segment_pages);
+                let ranges: Vec<Range> =
+                    self.segments.iter().map(|(number, _)| (number * self.segment_pages, pages)).collect();
+                match ranges.is_empty() || !self.scanner.is_sound() {
+                    true => self.read_all(),
+                    false => Some(ranges),
+                }
+            }
+            Stage::Roots => {
+                self.roots.sort_by_key(|root| root.id);
+                self.try_next_root()
+            }
+            Stage::Chunks => {
+                let Loading { loaded, sums, is_bad, is_unreadable, .. } = std::mem::take(&mut self.loading);
+                if !is_bad && sums == (loaded.root.chunks, loaded.root.chunks_crc) {
+                    let ranges = self.scanner.ranges_beside(&loaded);
+                    self.stage = Stage::Tail(Box::new(loaded));
+                    return Some(slices(ranges));
+                }
+                self.refuse(&loaded.root, is_unreadable);
+                self.try_next_root()
+            }
+            Stage::Tail(loaded) => {
+                let fresh = self.fresh_scanner();
+                let scanner = std::mem::replace(&mut self.scanner, fresh);
+                match scanner.finish_with(&loaded, digest) {
+                    Some((found, repaired)) => {
+                        self.by_checkpoint = Some((found, repaired));
+                        if self.verify { self.read_all() } else { None }
+                    }
+                    None => {
+                        // Of what was read besides: if it is damage, reading everything tells.
+                        self.refused += 1;
+                        tracing::warn!(shard = self.shard, "the checkpoint is of no use: everything is read");
+                        self.read_all()
+                    }
+                }
+            }
+            Stage::All => None,
+        }
+    }
+
+    fn fresh_scanner(&self) -> LogScanner {
+        LogScanner::new(self.uuid, self.shard, self.pages, self.segment_pages, self.durable)
+    }
+
+    fn read_all(&mut self) -> Option<Vec<Range>> {
+        self.scanner = self.fresh_scanner();
+        self.stage = Stage::All;
+        Some(slices(vec![(0, self.pages)]))
+    }
+
+    fn try_next_root(&mut self) -> Option<Vec<Range>> {
+        let Some(root) = self.roots.pop() else { return self.read_all() };
+        let ranges = self.chunk_ranges(&root);
+        self.bytes.clear();
+        self.loading = Loading { loaded: Loaded { root, ..Loaded::default() }, ..Loading::default() };
+        self.stage = Stage::Chunks;
+        Some(slices(ranges))
+    }
+
+    /// Its chunks do not check; that is damage, unless they could not be read.
+    fn refuse(&mut self, root: &Root, is_unreadable: bool) {
+        self.refused += 1;
+        if is_unreadable {
+            return tracing::warn!(shard = self.shard, "a checkpoint cannot be read");
+        }
+        let first = root.segments.first().map_or(0, |(number, _)| number * self.segment_pages);
+        let place = Place { shard: self.shard, offset_bytes: u64::from(first) * PAGE_BYTES as u64 };
+        let expected = "one that checks (the one before it, or the whole log, is read instead)".into();
+        let corruption =
+            Corruption { place, what: "index checkpoint", expected, found: "chunks that do not check".into() };
+        tracing::warn!(%corruption, "a checkpoint is damaged");
+        self.corrupt.push(corruption);
+    }
+
+    /// Everything is read: what was found, and whether something is to be repaired.
+    pub(crate) fn finish(mut self, digest: Option<u64>) -> (Found, bool) {
+        let (mut found, repaired) = match (self.by_checkpoint.take(), self.verify) {
+            (Some(found), false) => found,
+            (Some((found, _)), true) => {
+                let (scanned, repaired) = self.scanner.finish(digest);
+                match found.differs_from(&scanned) {
+                    // What is damaged is told best by a scan.
+                    _ if !scanned.report.corrupt.is_empty() => (scanned, repaired),
+                    None => (found, repaired),
+                    Some(how) => {
+                        let place = Place { shard: self.shard, offset_bytes: 0 };
+                        let expected = "what the log holds".into();
+                        self.corrupt.push(Corruption { place, what: "index checkpoint", expected, found: how });
+                        (scanned, repaired)
+                    }
+                }
+            }
+            (None, _) => self.scanner.finish(digest),
+        };
+        let used = found.packed.as_ref().map(|packed| packed.checkpoints.current.clone()).unwrap_or_default();
+        found.report.by_checkpoint = !used.is_empty();
+        found.report.checkpoints_refused = self.refused;
+        found.report.corrupt.append(&mut self.corrupt);
+        // A segment they cover may be continued now.
+        let unused = self.segments.iter().filter(|(number, _)| !used.contains(number));
+        found.torn_places.extend(unused.map(|(number, _)| number * self.segment_pages));
+        (found, repaired)
+    }
+
+    /// Segments of a group that is a table's own serve no log.
+    pub(crate) fn is_first_of_group(number: u32) -> bool {
+        number.is_multiple_of(GROUP_SEGMENTS)
+    }
+}
+
+/// Ranges in pieces that are read at once.
+pub(crate) fn slices(ranges: Vec<Range>) -> Vec<Range> {
+    let mut slices = Vec::new();
+    for (first, pages) in ranges {
+        let mut at = 0;
+        while at < pages {
+            let len = (pages - at).min(SLICE_PAGES);
+            slices.push((first + at, len));
+            at += len;
+        }
+    }
+    slices
+}
+
+/// Whether the table lets the log use what a checkpoint says of a segment: it has not been opened since.
+pub(crate) fn is_valid(kind: SegmentKind, generation: u64, mark: u64) -> bool {
+    kind == SegmentKind::Log && (generation <= mark || canary!("checkpoint_keeps_entries_of_reused_segments"))
+}

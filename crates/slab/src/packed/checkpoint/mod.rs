@@ -1,0 +1,126 @@
+//! Checkpoints: the index written down in segments of its own, so that opening need not read the log.
+//!
+//! docs/format-packed.md draws them and argues why what they find is what a scan finds.
+
+pub(crate) mod format;
+pub(crate) mod load;
+pub(crate) mod write;
+
+use stratakv_base::canary;
+
+use super::segments::{Segments, State};
+use crate::place::Place;
+use crate::slab::Slab;
+use crate::space::Extent;
+use format::Covered;
+use write::Writing;
+
+/// What a shard knows of its checkpoints.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints {
+    /// Segments of the one that holds.
+    pub(crate) current: Vec<u32>,
+    pub(crate) writing: Option<Writing>,
+    /// Bytes of batches since the start of the one begun last.
+    pub(crate) log_bytes: u64,
+    /// Their segments are needed for something else.
+    wanted_back: bool,
+    /// The one of the orderly close was begun, or is not worth it.
+    closing_tried: bool,
+    /// Made so far, and the bytes written for them.
+    pub(crate) made: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Checkpoints {
+    /// Segments that they occupy.
+    pub(crate) fn held(&self) -> u32 {
+        (self.current.len() + self.writing.as_ref().map_or(0, Writing::held)) as u32
+    }
+
+    /// Whether their segments should be given back at the next turn.
+    pub(crate) fn must_give_way(&self) -> bool {
+        self.wanted_back
+    }
+}
+
+impl Segments {
+    /// Segments in which every batch is shown and to which none will be added in their present life.
+    fn settled(&self) -> Vec<u32> {
+        let settled = self.iter().filter(|(_, segment)| {
+            let sealed = matches!(segment.state, State::Sealed | State::Free)
+                || segment.state == State::Open && canary!("checkpoint_covers_open_segments");
+            sealed && segment.in_flight == 0 && segment.end > 0
+        });
+        settled.map(|(number, _)| number).collect()
+    }
+
+    /// What a checkpoint says of a segment.
+    fn covered(&self, number: u32) -> Covered {
+        let segment = self.get(number);
+        let skipped = canary!("checkpoint_skips_the_tombstones");
+        let tombstones = if skipped { Vec::new() } else { self.tombstones_of(number) };
+        Covered { number, end: segment.end, tombstones }
+    }
+}
+
+impl Slab {
+    /// Whether the live records fit without the segments of checkpoints and `more` of them.
+    fn fits_beside_checkpoints(&self, more: u32) -> bool {
+        let Some(packed) = &self.packed else { return false };
+        let alive = packed.segments.live_bytes() + packed.queue_bytes + packed.large.record_bytes();
+        let wanted = alive + alive / 16 + self.batches.reserved_bytes();
+        let taken = u64::from(packed.checkpoints.held() + more);
+        wanted <= self.live_limit_bytes(super::write::Claim::New, taken)
+    }
+
+    /// Something needs the segments of checkpoints: they are given back at the next turn. False if there are none.
+    pub(crate) fn checkpoints_give_way(&mut self) -> bool {
+        let Some(packed) = &mut self.packed else { return false };
+        packed.checkpoints.wanted_back |= packed.checkpoints.held() > 0;
+        packed.checkpoints.wanted_back
+    }
+
+    /// Gives the segments of checkpoints back if the log, or a large value, needs them.
+    fn give_checkpoints_back(&mut self, effects: &mut stratakv_engine::Effects) {
+        let Some(packed) = &self.packed else { return };
+        let wanted = packed.checkpoints.wanted_back;
+        if !wanted && (packed.checkpoints.held() == 0 || self.fits_beside_checkpoints(0)) {
+            return;
+        }
+        let Some(packed) = &mut self.packed else { return };
+        packed.checkpoints.wanted_back = true;
+        let current = std::mem::take(&mut packed.checkpoints.current);
+        self.release_checkpoint(&current);
+        self.abandon_checkpoint();
+        let Some(packed) = &mut self.packed else { return };
+        // Else when what is in flight has completed.
+        if packed.checkpoints.held() == 0 {
+            packed.checkpoints.wanted_back = false;
+            self.wake_space_waiters(effects);
+        }
+    }
+
+    /// Segments of a checkpoint are free: what lies there is void as soon as the table opens them anew.
+    fn release_checkpoint(&mut self, numbers: &[u32]) {
+        let Some(packed) = &mut self.packed else { return };
+        for number in numbers {
+            packed.segments.set_state(*number, State::Free);
+            let extent = Extent { first: number * packed.segments.pages, pages: packed.segments.pages };
+            self.space.release(extent);
+        }
+    }
+
+    /// What a checkpoint says of a key, from its index entry.
+    fn checkpoint_entry(&self, entry: stratakv_index::Entry) -> Option<format::KeyEntry> {
+        let packed = self.packed.as_ref()?;
+        match Place::from_bits(entry.place) {
+            Place::Record(spot) => Some(format::KeyEntry { spot, expiry: entry.expiry, large: None }),
+            Place::Run { first, pages } => {
+                let (spot, tag) = (*packed.pointers.get(&first)?, *self.run_tags.get(&first)?);
+                Some(format::KeyEntry { spot, expiry: entry.expiry, large: Some((Extent { first, pages }, tag)) })
+            }
+            Place::Slot { .. } => None,
+        }
+    }
+}
