@@ -6,7 +6,7 @@
 //! So docs/format-packed.md holds as it stands. What it may cost: 64 KiB in a group, one group at a time, paid for in cleaning as users'
 //! records are, and nothing when segments are short; nobody waits for it, and what would have to wait for room is forgotten.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use stratakv_base::Key;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
@@ -110,13 +110,14 @@ impl Slab {
             return;
         }
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
-        let mut laid = 0;
+        let (mut laid, mut from) = (0, HashSet::new());
         while laid < PORTION
             && let Some(next) = self.packed.as_mut().and_then(|packed| packed.gatherer.queue.pop_front())
         {
             let bytes = next.record().bytes();
             let (spot, generation) = next.origin;
-            let live = self.is_still_at(&next) && bytes as u32 <= spot.bytes();
+            // Once, though several scans may have asked for it: of two copies it would be left to chance which one lives.
+            let live = self.is_still_at(&next) && bytes as u32 <= spot.bytes() && !from.contains(&spot.at);
             if live && !self.make_room(&mut open, bytes, effects) {
                 if let Some(packed) = &mut self.packed {
                     packed.gatherer.queue.push_front(next);
@@ -126,6 +127,7 @@ impl Slab {
             let Some(packed) = &mut self.packed else { return };
             packed.gatherer.bytes = packed.gatherer.bytes.saturating_sub(spot.bytes() as usize);
             if live {
+                from.insert(spot.at);
                 debug_assert_eq!(packed.segments.generation(spot), generation);
                 self.lay_copy(&mut open, spot, &next.record(), (next.key.clone(), Moving::Value));
                 laid += bytes;
@@ -141,12 +143,14 @@ impl Slab {
         packed.gatherer.group = group;
     }
 
-    /// Whether the record lies where it was read, and no write of it is under way.
+    /// Whether the record lies where it was read, no write of it is under way, and the cleaner is not about to move it.
     fn is_still_at(&self, gathered: &Gathered) -> bool {
         let (spot, generation) = gathered.origin;
+        let Some(packed) = &self.packed else { return false };
         let entry = self.index.0.get(gathered.key.encoded());
         let named = entry.is_some_and(|entry| entry.place == Place::Record(spot).to_bits())
-            && self.packed.as_ref().is_some_and(|packed| packed.segments.generation(spot) == generation);
+            && packed.segments.generation(spot) == generation
+            && !packed.cleaner.holds(packed.segments.of(spot));
         matches!(self.unless_pending(&gathered.key, named, Moving::Value), Verdict::Live(_))
     }
 }

@@ -133,6 +133,8 @@ pub(crate) struct LogOpening {
     scanner: LogScanner,
     /// Segments of kind checkpoint, with their generations.
     segments: Vec<(u32, u64)>,
+    /// Segments that begin with a root, of whatever use it is.
+    rooted: Vec<u32>,
     /// Roots that may be used, the best one last.
     roots: Vec<Root>,
     /// Bytes of the segment or root that passes by.
@@ -176,6 +178,7 @@ impl LogOpening {
             stage: Stage::Tables,
             scanner: LogScanner::new(uuid, shard, pages, segment_pages, durable),
             segments: Vec::new(),
+            rooted: Vec::new(),
             roots: Vec::new(),
             bytes: Vec::new(),
             loading: Loading::default(),
@@ -230,6 +233,7 @@ impl LogOpening {
         let bytes = std::mem::take(&mut self.bytes);
         let Some(generation) = self.generation(number) else { return };
         let Some(root) = Root::decode(&self.uuid, number * self.segment_pages, generation, &bytes) else { return };
+        self.rooted.push(number);
         let begins_here = root.segments.first().is_some_and(|(first, _)| *first == number);
         // A segment opened anew since the root was written holds something else now.
         let whole = root.segments.iter().all(|(number, pages)| {
@@ -376,9 +380,10 @@ impl LogOpening {
         found.report.by_checkpoint = !used.is_empty();
         found.report.checkpoints_refused = self.refused;
         found.report.corrupt.append(&mut self.corrupt);
-        // A segment they cover may be continued now.
-        let unused = self.segments.iter().filter(|(number, _)| !used.contains(number));
-        found.torn_places.extend(unused.map(|(number, _)| number * self.segment_pages));
+        // A segment they cover may be continued now. Roots only: a cut in the middle of this must not leave a root without its chunks, which
+        // would look like damage (simulator, `packed`, seed 3589).
+        let unused = self.rooted.iter().filter(|number| !used.contains(number));
+        found.torn_places.extend(unused.map(|number| number * self.segment_pages));
         (found, repaired)
     }
 
