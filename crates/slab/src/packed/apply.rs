@@ -74,7 +74,10 @@ impl Slab {
         let old = self.index.0.get(change.key.encoded()).map(|entry| Place::from_bits(entry.place));
         match old {
             Some(Place::Record(old)) => packed.cache.replace(old.at, spot.at, &parts, take),
-            _ => packed.cache.insert(spot.at, &parts, take),
+            _ => {
+                packed.cache.remove(spot.at);
+                packed.cache.insert(spot.at, &parts, take);
+            }
         }
     }
 

@@ -302,7 +302,7 @@ impl Slab {
         }
     }
 
-    /// Goes on with who waited for a record; its length, if it checks.
+    /// Goes on with who waited for a record; its length, if it checks and is worth caching.
     fn record_ready(
         &mut self,
         spot: Spot,
@@ -324,7 +324,9 @@ impl Slab {
             Some(error) => Err(error.clone()),
             None => self.record_in(found, spot, &key, part).map_err(Error::Corrupt),
         };
-        let bytes = record.as_ref().ok().map(|(_, bytes)| *bytes);
+        // It may have died while it was read: nobody would take it out of the cache, and its place may come to hold another.
+        let named = self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(spot).to_bits());
+        let bytes = record.as_ref().ok().filter(|_| named).map(|(_, bytes)| *bytes);
         let record = record.map(|(record, _)| record);
         match (waiter, record) {
             (Waiter::Get { token, .. }, Ok(record)) => {
