@@ -52,7 +52,7 @@ impl Slab {
         for (number, segment) in packed.segments.iter() {
             let named = live.remove(&number).unwrap_or_default() + u64::from(segment.tombstones);
             let quiet = segment.in_flight == 0 && segment.moving == 0 && packed.is_idle();
-            if quiet && named != u64::from(segment.live) {
+            if quiet && named != u64::from(segment.live) && packed.segments.miscounted == 0 {
                 mistakes
                     .push(format!("segment {number} has {} live bytes, {named} are named: {segment:?}", segment.live));
             }
@@ -65,6 +65,10 @@ impl Slab {
             if (first..first + packed.segments.pages).any(|page| self.space.is_free(page)) {
                 mistakes.push(format!("pages of segment {number} are marked free: {segment:?}"));
             }
+        }
+        if packed.segments.miscounted > 0 {
+            let found = format!("{} records that died where nothing was alive", packed.segments.miscounted);
+            report.corrupt.push(self.corruption(0, "sum of live bytes", "a disk that tells the truth".into(), &found));
         }
         pages
     }
