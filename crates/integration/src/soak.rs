@@ -196,7 +196,8 @@ mod tests {
             };
             let minutes = run(&folder.path().join("store"), &plan, &mut |_| {}).unwrap();
             assert_eq!(minutes.len(), 3);
-            assert!(minutes.iter().all(|minute| minute.fill < 0.95 && minute.operations_per_s > 0.0), "{minutes:?}");
+            assert!(minutes.iter().all(|minute| minute.fill < 0.95), "{minutes:?}");
+            assert!(minutes.iter().any(|minute| minute.operations_per_s > 0.0), "{minutes:?}");
         }
     }
 }
