@@ -9,7 +9,7 @@ use crate::packed::spot::Spot;
 use crate::space::Extent;
 
 const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"SPCR");
-const CHUNK_MAGIC: u32 = u32::from_le_bytes(*b"SPCK");
+pub(crate) const CHUNK_MAGIC: u32 = u32::from_le_bytes(*b"SPCK");
 const ROOT_BYTES: usize = 64;
 const ROOT_SEGMENT_BYTES: usize = 8;
 /// Bytes of a chunk in front of its body.

@@ -4,7 +4,7 @@ use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Place, canary};
 
-use super::format::{ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, Root, root_pages};
+use super::format::{CHUNK_MAGIC, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, Root, root_pages};
 use crate::packed::recovery::LogScanner;
 use crate::packed::table::{GROUP_SEGMENTS, SegmentKind};
 use crate::packed::tables::table_page;
@@ -133,7 +133,7 @@ pub(crate) struct LogOpening {
     scanner: LogScanner,
     /// Segments of kind checkpoint, with their generations.
     segments: Vec<(u32, u64)>,
-    /// Segments that begin with a root, of whatever use it is.
+    /// Segments that do not begin with a chunk: with a root, then, of whatever use it is.
     rooted: Vec<u32>,
     /// Roots that may be used, the best one last.
     roots: Vec<Root>,
@@ -231,9 +231,12 @@ impl LogOpening {
     /// The root in the front of a segment has passed by.
     fn root(&mut self, number: u32) {
         let bytes = std::mem::take(&mut self.bytes);
+        // A damaged one too: it may be read right the next time.
+        if !bytes.starts_with(&CHUNK_MAGIC.to_le_bytes()) {
+            self.rooted.push(number);
+        }
         let Some(generation) = self.generation(number) else { return };
         let Some(root) = Root::decode(&self.uuid, number * self.segment_pages, generation, &bytes) else { return };
-        self.rooted.push(number);
         let begins_here = root.segments.first().is_some_and(|(first, _)| *first == number);
         // A segment opened anew since the root was written holds something else now.
         let whole = root.segments.iter().all(|(number, pages)| {
