@@ -20,6 +20,9 @@ pub(crate) struct Cell<S> {
     state: Mutex<State<S>>,
     /// What other shards said; nothing: they are broken.
     messages: Mutex<Vec<(ShardId, Option<Message>)>>,
+    /// What this one says to others, in the order of its turns: filled under the lock of its state, and delivered under its own.
+    outbox: Mutex<Vec<(ShardId, Message)>>,
+    has_outgoing: AtomicBool,
     /// Someone asked for a turn: `more`, or a message.
     wants_turn: AtomicBool,
     /// Instant of the next turn the shard asked for; `u64::MAX` if none.
@@ -52,8 +55,6 @@ pub(crate) struct TurnOutput {
     pub(crate) requests: Vec<(Io, DiskRequest)>,
     /// Replies for the caller's own inbox.
     pub(crate) own: Vec<(u64, Reply)>,
-    /// Messages to other shards of the store.
-    pub(crate) messages: Vec<(ShardId, Message)>,
     /// What an operator wants to hear of.
     pub(crate) events: Vec<ShardEvent>,
     /// The shard broke in this turn: the others must be told.
@@ -95,6 +96,8 @@ impl<S: Shard> Cell<S> {
             volume,
             state: Mutex::new(state),
             messages: Mutex::default(),
+            outbox: Mutex::default(),
+            has_outgoing: false.into(),
             wants_turn: true.into(),
             wake_at: u64::MAX.into(),
             closed: Condvar::new(),
@@ -225,7 +228,10 @@ impl<S: Shard> Cell<S> {
                 None => tracing::error!(?token, "a shard answered an operation twice; the second answer is dropped"),
             }
         }
-        out.messages.append(&mut state.effects.messages);
+        if !state.effects.messages.is_empty() {
+            lock(&self.outbox).append(&mut state.effects.messages);
+            self.has_outgoing.store(true, Ordering::Release);
+        }
         out.events.append(&mut state.effects.events);
         self.note_attention(state, out);
         if state.closing && state.is_ended() {
@@ -306,6 +312,13 @@ fn deliver(waiter: Waiter, reply: Reply, me: Option<&Arc<Inbox>>, out: &mut Turn
 }
 
 impl<S: Shard> Cell<S> {
+    /// Delivers what this shard has said so far: in order, whoever had the turns in which it was said.
+    pub(crate) fn deliver_messages(&self, mut deliver: impl FnMut(ShardId, Message)) {
+        if self.has_outgoing.swap(false, Ordering::AcqRel) {
+            lock(&self.outbox).drain(..).for_each(|(to, message)| deliver(to, message));
+        }
+    }
+
     /// Leaves a message from another shard, or word that it is broken; taken at the next turn.
     pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) {
         lock(&self.messages).push((from, message));

@@ -200,12 +200,12 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// After a turn, lock released: messages go to their shards; attention goes to the reactor that sees to the shard.
     pub(crate) fn after_turn(&self, shard: u32, out: &mut TurnOutput, by_reactor: Option<usize>) {
-        for (to, message) in out.messages.drain(..) {
+        self.cells[shard as usize].deliver_messages(|to, message| {
             if let Some(cell) = self.cells.get(to.0 as usize) {
                 cell.leave_message(ShardId(shard), Some(message));
                 self.reactors[self.reactor_of(to.0)].waker.wake();
             }
-        }
+        });
         if std::mem::take(&mut out.broke) {
             self.tell_of_loss(shard);
         }

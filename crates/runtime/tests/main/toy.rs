@@ -27,6 +27,10 @@ pub struct Toy {
     pub timer: Option<(Mono, Token)>,
     /// Panics at the next completion.
     pub defective: bool,
+    /// Numbers sent to shard 1, one for each operation that is refused; and those heard, with whether each came after the one before.
+    pub sent: u64,
+    pub heard: u64,
+    pub heard_out_of_order: bool,
 }
 
 fn page_of(key: &Key) -> u64 {
@@ -70,7 +74,11 @@ impl Shard for Toy {
                 let at = Mono(effects.now().mono.0 + 20_000_000);
                 self.timer = Some((at, token));
             }
-            _ => effects.reply(token, Reply::Failed(Error::Busy)),
+            _ => {
+                self.sent += 1;
+                effects.send(ShardId(1), Message(Box::new(self.sent)));
+                effects.reply(token, Reply::Failed(Error::Busy));
+            }
         }
         Ok(())
     }
@@ -96,7 +104,11 @@ impl Shard for Toy {
             Outcome::Discard(_) => unreachable!(),
         }
     }
-    fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
+    fn message(&mut self, _: ShardId, message: Message, _: &mut Effects) {
+        let number = *message.0.downcast::<u64>().unwrap();
+        self.heard_out_of_order |= number != self.heard + 1;
+        self.heard = number;
+    }
     fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
         if let Some((at, token)) = self.timer {
             if at <= effects.now().mono {

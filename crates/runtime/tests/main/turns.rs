@@ -105,3 +105,25 @@ fn a_dropped_driver_sees_its_writes_through() {
     runtime.close();
     assert!(runtime.look(Shard::is_closed).iter().all(|closed| *closed));
 }
+
+/// Two threads had turns of one shard, and what the later turn said could arrive first: a batch's abort before its share, which then waited
+/// for ever.
+#[test]
+fn what_a_later_turn_says_does_not_overtake_an_earlier_one() {
+    let (_directory, runtime) = start(RingKind::Blocking, 2, 8);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50_000 {
+                    assert!(matches!(
+                        runtime.execute(0, Operation::Backup { shard: 0, cursor: 0 }),
+                        Reply::Failed(Error::Busy)
+                    ));
+                }
+            });
+        }
+    });
+    runtime.close();
+    let states = runtime.look(|toy| (toy.sent, toy.heard, toy.heard_out_of_order));
+    assert_eq!(states, [(200_000, 0, false), (0, 200_000, false)], "each was heard, in order");
+}
