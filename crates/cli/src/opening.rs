@@ -22,6 +22,11 @@ impl DataArguments {
         self.data.first().map_or(Path::new("./stratakv-data"), PathBuf::as_path)
     }
 
+    /// All of them, the first one first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Path> {
+        [self.first()].into_iter().chain(self.further().iter().map(PathBuf::as_path))
+    }
+
     /// The others.
     pub(crate) fn further(&self) -> &[PathBuf] {
         self.data.get(1..).unwrap_or_default()

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ impl Arguments {
             return Ok(format.placement);
         }
         let mut chosen = Placement::InPlace;
-        for directory in [data.first()].into_iter().chain(data.further().iter().map(PathBuf::as_path)) {
+        for directory in data.all() {
             match choose_placement(disk_of(directory), self.open.io) {
                 Ok((placement, why)) => {
                     eprintln!("stratakv: a new store: {why}");
@@ -125,9 +125,7 @@ impl Arguments {
     }
 
     fn open(&self) -> Result<Store, Failure> {
-        let data = &self.open.data;
-        let directories = [data.first()].into_iter().chain(data.further().iter().map(PathBuf::as_path));
-        refuse_another_format(directories, self.shards, self.placement)?;
+        refuse_another_format(self.open.data.all(), self.shards, self.placement)?;
         let mut options = self.open.options().create(true).level(self.durability.durability.into());
         options = options.depth(self.depth()?);
         options = options.placement(self.placement()?);

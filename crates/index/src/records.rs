@@ -40,6 +40,8 @@ pub struct RecordCache {
     /// Fingerprints of records evicted from the small queue, each where its hash says.
     ghosts: Vec<u32>,
     limit_sheets: usize,
+    /// Records in the lists of all sheets, those still there or not.
+    listed: usize,
 }
 
 const SMALL: usize = 0;
@@ -101,6 +103,7 @@ impl RecordCache {
             open: [None; 2],
             ghosts: Vec::new(),
             limit_sheets: 0,
+            listed: 0,
         }
     }
 
@@ -119,10 +122,12 @@ impl RecordCache {
         self.sheet_count() * Class::Slice.bytes()
     }
 
-    /// Bytes besides the sheets.
+    /// Bytes besides the sheets. O(1).
     pub fn footprint_bytes(&self) -> usize {
-        let lists: usize = self.sheets.iter().flatten().map(|sheet| sheet.records.capacity() * 8).sum();
-        self.table.footprint_bytes() + lists + self.ghosts.capacity() * 4 + self.sheets.capacity() * size_of::<Sheet>()
+        self.table.footprint_bytes()
+            + self.listed * 8
+            + self.ghosts.capacity() * 4
+            + self.sheets.capacity() * size_of::<Sheet>()
     }
 
     fn sheet_count(&self) -> usize {
@@ -229,7 +234,8 @@ impl RecordCache {
             }
             self.queues.iter_mut().for_each(|queue| queue.retain(|other| *other != number));
             self.open.iter_mut().filter(|open| **open == Some(number)).for_each(|open| *open = None);
-            if let Some(sheet) = self.free_sheet(number) {
+            if let Some(sheet) = self.take_sheet(number) {
+                self.free.push(number);
                 for record in sheet.records {
                     if let Some(slot) = self.slot_in(number, record) {
                         self.table.take(slot);
@@ -269,6 +275,7 @@ impl RecordCache {
         copy(parts, sheet.memory.writable()?.get_mut(sheet.used..)?);
         sheet.used += bytes;
         sheet.records.push(pack(at, start));
+        self.listed += 1;
         Some((number, start))
     }
 
@@ -313,7 +320,7 @@ impl RecordCache {
         let order = if small_over { [SMALL, MAIN] } else { [MAIN, SMALL] };
         let Some(number) = order.into_iter().find_map(|queue| self.queues[queue].pop_front()) else { return false };
         // Its number is given to no other sheet before the end: until then it tells which records are this one's.
-        let Some(sheet) = self.sheets.get_mut(number as usize).and_then(Option::take) else { return false };
+        let Some(sheet) = self.take_sheet(number) else { return false };
         let Memory::Closed(block) = &sheet.memory else { return false };
         for record in &sheet.records {
             let Some(slot) = self.slot_in(number, *record) else { continue };
@@ -346,9 +353,10 @@ impl RecordCache {
         (entry.sheet == number && u64::from(entry.start) == start_of(record)).then_some(slot)
     }
 
-    fn free_sheet(&mut self, number: u32) -> Option<Sheet> {
+    /// Takes a sheet out. Its number is not free yet.
+    fn take_sheet(&mut self, number: u32) -> Option<Sheet> {
         let sheet = self.sheets.get_mut(number as usize)?.take()?;
-        self.free.push(number);
+        self.listed -= sheet.records.len();
         Some(sheet)
     }
 

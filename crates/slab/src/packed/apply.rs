@@ -71,14 +71,11 @@ impl Slab {
             (page, from) = (page + 1, 0);
         }
         let take = &mut || effects.block(Class::Slice);
-        let old = self.index.0.get(change.key.encoded()).map(|entry| Place::from_bits(entry.place));
-        match old {
-            Some(Place::Record(old)) => packed.cache.replace(old.at, spot.at, &parts, take),
-            _ => {
-                packed.cache.remove(spot.at);
-                packed.cache.insert(spot.at, &parts, take);
-            }
-        }
+        let old = match self.index.0.get(change.key.encoded()).map(|entry| Place::from_bits(entry.place)) {
+            Some(Place::Record(old)) => old,
+            _ => spot,
+        };
+        packed.cache.replace(old.at, spot.at, &parts, take);
     }
 
     fn apply_laid(

@@ -224,9 +224,17 @@ impl Segments {
     /// A segment is opened: what lay there is gone.
     pub(crate) fn reset(&mut self, number: u32, generation: u64) {
         if let Some(segment) = self.all.get_mut(number as usize) {
-            debug_assert_eq!((segment.in_flight, segment.moving), (0, 0));
-            let state = segment.state;
+            debug_assert_eq!((segment.live, segment.in_flight, segment.moving), (0, 0, 0));
+            debug_assert!(segment.tombstones == 0 || self.miscounted > 0, "{segment:?}");
+            let (state, left) = (segment.state, std::mem::take(&mut segment.tombstones));
             *segment = Segment { state, generation, ..Segment::default() };
+            if left > 0 {
+                // A disk lied: what it made of the sums ends here.
+                self.tombstones = self.tombstones.saturating_sub(u64::from(left));
+                let from = u64::from(number) * u64::from(self.bytes());
+                let end = from + u64::from(self.bytes());
+                self.live_tombstones.retain(|at, _| !(from..end).contains(at));
+            }
         }
     }
 
