@@ -530,11 +530,12 @@ impl Shard for Slab {
             self.pump_flush(effects);
             // What writes have asked for since.
             self.pump_record_reads(effects);
+            if self.packed.as_ref().is_some_and(|packed| packed.checkpoints.must_give_way()) && self.io.len() == 0 {
+                effects.more();
+            }
         }
         self.keep_promises(effects);
-        if self.batches.has_work()
-            || self.packed.as_ref().is_some_and(|packed| packed.checkpoints.must_give_way()) && self.io.len() == 0
-        {
+        if self.batches.has_work() {
             effects.more();
         }
         effects.events.append(&mut self.events);
