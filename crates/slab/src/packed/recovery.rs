@@ -4,6 +4,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Key, canary};
 use stratakv_index::{Builder, Entry as IndexEntry};
@@ -76,6 +77,8 @@ pub(crate) struct LogScanner {
     corrupt: Vec<Corruption>,
     /// Pages where no batch is in front of one, with the sequence of that one.
     gaps: Vec<(u32, u64)>,
+    /// Where the batches begin that a checkpoint does not know, by segment.
+    newer_from: HashMap<u32, u32>,
     repaired: bool,
 }
 
@@ -97,6 +100,7 @@ impl LogScanner {
             candidates: Vec::new(),
             corrupt: Vec::new(),
             gaps: Vec::new(),
+            newer_from: HashMap::new(),
             repaired: false,
         }
     }
@@ -436,6 +440,7 @@ impl LogScanner {
     /// The record of each key that holds; false if the checkpoint does not fit.
     fn place_records(&mut self, packed: &mut Packed, found: &mut Found, checkpoint: Option<&Loaded>) -> bool {
         let (keys, batches) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.batches));
+        self.newer_from = newer_from(&batches, checkpoint.map_or(0, |checkpoint| checkpoint.root.start));
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.retain(|candidate| batches[candidate.batch as usize].holds);
         let key_of = |candidate: &Candidate| &keys[candidate.key_at..][..candidate.key_len as usize];
@@ -518,14 +523,20 @@ impl LogScanner {
             let table = packed.tables.durable(number);
             let is_newer = to == Some(entries.key.as_slice());
             if !is_newer && is_valid(table.kind, table.generation, mark) {
-                let ends = entry.spot.at.saturating_add(u64::from(spot::BYTES_MIN));
-                let names_a_record =
-                    entry.spot.to_bits() >> 40 != 0 && ends <= u64::from(self.pages) * PAGE_BYTES as u64;
-                fits &= names_a_record && self.place_key(&entries.key, &entry, packed, found, builder);
+                fits &= self.names_a_record(entry.spot, number, packed)
+                    && self.place_key(&entries.key, &entry, packed, found, builder);
             }
             entries.advance();
         }
         fits
+    }
+
+    /// What an entry names lies in a batch up to the checkpoint's start. On a disk that loses what it acknowledged, another batch may be there.
+    fn names_a_record(&self, spot: Spot, number: u32, packed: &Packed) -> bool {
+        let within = spot.at.saturating_sub(u64::from(number) * u64::from(self.segment_pages) * PAGE_BYTES as u64);
+        let ends = within.saturating_add(u64::from(spot::BYTES_MIN)).div_ceil(PAGE_BYTES as u64);
+        let newer = self.newer_from.get(&number).copied().unwrap_or(self.segment_pages);
+        spot.to_bits() >> 40 != 0 && ends <= u64::from(packed.segments.get(number).end.min(newer))
     }
 
     /// Puts a key into the index; false if the pages of its run are taken.
@@ -573,6 +584,16 @@ impl LogScanner {
             }
         }
     }
+}
+
+/// Of each segment with a batch above `start`, whether that holds or not, the first page of the first of them.
+fn newer_from(batches: &[FoundBatch], start: u64) -> HashMap<u32, u32> {
+    let mut first = HashMap::new();
+    for batch in batches.iter().filter(|batch| batch.at.header.sequence > start) {
+        let page = first.entry(batch.segment).or_insert(batch.at.page);
+        *page = batch.at.page.min(*page);
+    }
+    first
 }
 
 impl Found {
