@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use stratakv_bench::BenchError;
-use stratakv_bench::target::{Outcome, Request, Target};
+use stratakv_bench::target::{Front, Outcome, Request, Target};
 
 type Pointer = *mut c_void;
 
@@ -173,7 +173,7 @@ impl RocksDbTarget {
                 Outcome::default()
             } else {
                 let value = rocksdb_pinnableslice_value(slice, &mut len);
-                let front = front(std::slice::from_raw_parts(value, len));
+                let front = Front::of(std::slice::from_raw_parts(value, len));
                 rocksdb_pinnableslice_destroy(slice);
                 Outcome { records: 1, front }
             }
@@ -212,13 +212,6 @@ impl RocksDbTarget {
         checked("scan", error)?;
         Ok(Outcome { records, ..Outcome::default() })
     }
-}
-
-/// The first bytes of a value.
-pub fn front(value: &[u8]) -> [u8; 8] {
-    let mut front = [0; 8];
-    front.iter_mut().zip(value).for_each(|(place, byte)| *place = *byte);
-    front
 }
 
 impl Target for RocksDbTarget {

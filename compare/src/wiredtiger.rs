@@ -9,9 +9,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use stratakv_bench::BenchError;
-use stratakv_bench::target::{Outcome, Request, Target};
+use stratakv_bench::target::{Front, Outcome, Request, Target};
 
-use crate::rocksdb::front;
 
 const ROLLBACK: c_int = -31_800;
 const NOT_FOUND: c_int = -31_803;
@@ -226,7 +225,7 @@ impl WiredTigerTarget {
             return Ok(Outcome::default());
         }
         checked("search", code)?;
-        let front = front(&self.value()?);
+        let front = Front::of(&self.value()?);
         self.reset()?;
         Ok(Outcome { records: 1, front })
     }
