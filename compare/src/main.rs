@@ -28,8 +28,8 @@ struct Arguments {
     /// Stores, by name
     #[arg(long, value_delimiter = ',', default_value = "in_place,packed,rocksdb-sync,rocksdb-async,wiredtiger-sync")]
     stores: Vec<Subject>,
-    /// Workloads: a to f, production (with values of its own: 250 B to 1 KiB)
-    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f,production")]
+    /// Workloads: a to f, production (with values of its own: 250 B to 1 KiB); d comes last, since it inserts without end
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c,e,f,production,d")]
     workloads: Vec<Workload>,
     /// Distributions; d has its own, latest
     #[arg(long, value_delimiter = ',', default_value = "uniform,zipfian")]
@@ -81,6 +81,7 @@ impl Arguments {
             (self.records, self.rounds, self.seconds, self.warm_up) = (20_000, 1, 1, 0);
             self.distributions.truncate(1);
             (self.age, self.memory) = (self.age.min(1.0), Some(32 << 20));
+            self.fill = self.fill.min(0.3);
         }
         self
     }
@@ -123,7 +124,7 @@ fn execute(job: &str) -> Result<(), String> {
 
 /// One data set of one store: its job without a task.
 struct Stand {
-    subject: Subject,
+    data_set: &'static str,
     job: Job,
 }
 
@@ -138,10 +139,7 @@ fn compare(arguments: &Arguments) -> Result<(), String> {
     let _ = fs::remove_dir(&arguments.data);
     let tables = table::tables(&runs);
     println!("{tables}");
-    match &arguments.out {
-        Some(out) => write_out(out, &tables, &runs),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> {
@@ -150,17 +148,21 @@ fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> 
     // The production mix has records of its own lengths, so stores of its own; one data set at a time saves room.
     for production in [false, true] {
         let is_asked = |workload: &&Workload| (**workload == Workload::Production) == production;
-        let workloads: Vec<Workload> = arguments.workloads.iter().filter(is_asked).copied().collect();
+        let mut workloads: Vec<Workload> = arguments.workloads.iter().filter(is_asked).copied().collect();
         if workloads.is_empty() {
             continue;
         }
-        let mut stands: Vec<Stand> =
-            arguments.stores.iter().map(|subject| Stand::new(*subject, arguments, folder, production)).collect();
-        for stand in &stands {
-            stand.load(arguments)?;
+        workloads.sort_by_key(|workload| *workload == Workload::D);
+        let mut stands: Vec<Stand> = Vec::new();
+        for subject in &arguments.stores {
+            if stands.iter().all(|stand| stand.data_set != subject.data_set()) {
+                let stand = Stand::new(*subject, arguments, folder, production);
+                stand.load(arguments)?;
+                stands.push(stand);
+            }
         }
-        for round in 1..=arguments.rounds {
-            run_round(arguments, &workloads, round, &mut stands, &mut runs)?;
+        for workload in workloads {
+            run_workload(arguments, workload, &mut stands, &mut runs)?;
         }
         for stand in &stands {
             let gone = fs::remove_dir_all(&stand.job.directory);
@@ -170,30 +172,33 @@ fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> 
     Ok(runs)
 }
 
-fn run_round(
+/// All rounds of a workload, the stores in turn; what there is by then is written out after each setting.
+fn run_workload(
     arguments: &Arguments,
-    workloads: &[Workload],
-    round: usize,
+    workload: Workload,
     stands: &mut [Stand],
     runs: &mut Vec<Run>,
 ) -> Result<(), String> {
+    let own = [Distribution::Latest];
+    let distributions = if workload == Workload::D { &own } else { &arguments.distributions[..] };
+    let lower = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
     for clients in &arguments.clients {
-        for workload in workloads {
-            let own = [Distribution::Latest];
-            let distributions = if *workload == Workload::D { &own } else { &arguments.distributions[..] };
-            for distribution in distributions {
-                for stand in &mut *stands {
-                    let lower = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
-                    let (name, distribution) = (lower(workload), lower(distribution));
-                    let setting = format!("{} {distribution} {clients} in flight", name.to_uppercase());
-                    let done = stand.run(arguments, (&name, &distribution), *clients)?;
+        for distribution in distributions {
+            let (name, distribution) = (lower(&workload), lower(distribution));
+            let setting = format!("{} {distribution} {clients} in flight", name.to_uppercase());
+            for round in 1..=arguments.rounds {
+                for subject in &arguments.stores {
+                    let Some(stand) = stands.iter_mut().find(|stand| stand.data_set == subject.data_set()) else {
+                        continue;
+                    };
+                    let done = stand.run(arguments, *subject, (&name, &distribution), *clients)?;
                     let speed = done.report.as_ref().map_or(0.0, |report| report.operations_per_s);
-                    eprintln!(
-                        "round {round}, {setting}: {} {speed:.0}/s, opened in {:.1} s",
-                        stand.subject, done.open_s
-                    );
-                    runs.push(Run { subject: stand.subject, round, setting, done });
+                    eprintln!("round {round}, {setting}: {subject} {speed:.0}/s, opened in {:.1} s", done.open_s);
+                    runs.push(Run { subject: *subject, round, setting: setting.clone(), done });
                 }
+            }
+            if let Some(out) = &arguments.out {
+                write_out(out, &table::tables(runs), runs)?;
             }
         }
     }
@@ -212,7 +217,7 @@ impl Stand {
         let memory_bytes = arguments.memory.unwrap_or(data_bytes / 3);
         let job = Job {
             subject: subject.to_string(),
-            directory: folder.join(subject.to_string()),
+            directory: folder.join(subject.data_set()),
             memory_bytes: memory_bytes.max(32 << 20),
             capacity_bytes: (data_bytes as f64 / arguments.fill) as u64 + (16 << 20),
             clients: arguments.clients.iter().copied().max().unwrap_or(64),
@@ -222,14 +227,14 @@ impl Stand {
             seed: arguments.seed,
             task: Task::Load { overwrites: (arguments.records as f64 * arguments.age) as u64 },
         };
-        Stand { subject, job }
+        Stand { data_set: subject.data_set(), job }
     }
 
     fn load(&self, arguments: &Arguments) -> Result<(), String> {
         let Done { load_s, write_bytes, disk_bytes, memory_peak_bytes, .. } = self.job.run()?;
         eprintln!(
             "{}: {} records loaded, then overwritten {} times, in {load_s:.1} s; {} written, {} on disk, {} of memory at most",
-            self.subject,
+            self.data_set,
             self.job.records,
             arguments.age,
             format_bytes(write_bytes),
@@ -243,10 +248,12 @@ impl Stand {
     fn run(
         &mut self,
         arguments: &Arguments,
+        subject: Subject,
         (workload, distribution): (&str, &str),
         clients: usize,
     ) -> Result<Done, String> {
         self.job.seed += 1;
+        self.job.subject = subject.to_string();
         self.job.clients = clients;
         self.job.task = Task::Run {
             workload: workload.to_owned(),
@@ -254,10 +261,14 @@ impl Stand {
             seconds: arguments.seconds,
             warm_up: arguments.warm_up,
         };
-        let done = self.job.run()?;
+        let job = match workload {
+            "d" => Job { capacity_bytes: self.job.capacity_bytes.saturating_mul(2), ..self.job.clone() },
+            _ => self.job.clone(),
+        };
+        let done = job.run()?;
         if let Some(report) = &done.report {
             if report.missing > 0 {
-                return Err(format!("{}: {} reads found no record", self.subject, report.missing));
+                return Err(format!("{subject}: {} reads found no record", report.missing));
             }
             self.job.records = self.job.records.max(report.records_after);
         }

@@ -36,6 +36,16 @@ impl Subject {
         Subject::WiredTiger { sync: false },
     ];
 
+    /// Whose data it is: levels of durability of one store serve the same.
+    pub fn data_set(self) -> &'static str {
+        match self {
+            Subject::Ours(Placement::InPlace, _) => "in_place",
+            Subject::Ours(Placement::Packed, _) => "packed",
+            Subject::RocksDb { .. } => "rocksdb",
+            Subject::WiredTiger { .. } => "wiredtiger",
+        }
+    }
+
     /// Whether it is of this house.
     pub fn is_ours(self) -> bool {
         matches!(self, Subject::Ours(..))

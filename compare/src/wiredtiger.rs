@@ -11,7 +11,6 @@ use std::sync::Arc;
 use stratakv_bench::BenchError;
 use stratakv_bench::target::{Front, Outcome, Request, Target};
 
-
 const ROLLBACK: c_int = -31_800;
 const NOT_FOUND: c_int = -31_803;
 const TABLE: &CStr = c"table:records";

@@ -86,7 +86,7 @@ impl Tally {
 /// An operation failed, or a value did not belong to its key.
 pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchError> {
     let way = Through { kind: options.target, store, level: options.level };
-    let mut generator = generator(&way, options);
+    let mut generator = generator(options);
     if let (Some(store), 1..) = (store, options.hot_shard_percent) {
         let store = store.clone();
         let is_hot = move |record| {
@@ -98,9 +98,8 @@ pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchE
     run_with(&way, options, &generator)
 }
 
-fn generator(way: &dyn Way, options: &RunOptions) -> Generator {
-    let (threads, depth) = way.spread(options.clients, options.threads);
-    Generator::new(options.workload, options.distribution, options.records, (threads * depth) as u64)
+fn generator(options: &RunOptions) -> Generator {
+    Generator::new(options.workload, options.distribution, options.records)
 }
 
 /// The same through a way of one's own; `target` of the options does not matter then.
@@ -108,7 +107,7 @@ fn generator(way: &dyn Way, options: &RunOptions) -> Generator {
 /// # Errors
 /// As [`run`].
 pub fn run_through(way: &dyn Way, options: &RunOptions) -> Result<Report, BenchError> {
-    run_with(way, options, &generator(way, options))
+    run_with(way, options, &generator(options))
 }
 
 fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Result<Report, BenchError> {
@@ -286,6 +285,9 @@ impl<'a> Client<'a> {
         if kind == Kind::ReadModifyWrite && !slot.writing {
             self.slots[tag as usize].writing = true;
             return self.submit(tag);
+        }
+        if kind == Kind::Insert {
+            self.generator.inserted(record);
         }
         self.free.push(tag);
         self.tally.scanned += u64::from(if kind == Kind::Scan { outcome.records } else { 0 });

@@ -1,7 +1,10 @@
 //! The workloads: how often which operation.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use stratakv_base::random::Random;
@@ -116,9 +119,30 @@ pub struct Generator {
     chooser: Chooser,
     /// Number of the next record to be inserted.
     next_insert: AtomicU64,
-    /// Inserts that may be in flight: records this young are not asked for.
-    margin: u64,
+    inserted: Inserted,
     focus: Option<(u32, IsHot)>,
+}
+
+/// Which inserts were answered: no record is asked for while it, or an earlier one, is under way.
+#[derive(Default)]
+struct Inserted {
+    /// All records below are there.
+    below: AtomicU64,
+    /// Answered before one that is lower.
+    early: Mutex<BinaryHeap<Reverse<u64>>>,
+}
+
+impl Inserted {
+    fn add(&self, record: u64) {
+        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+        early.push(Reverse(record));
+        let mut below = self.below.load(Ordering::Relaxed);
+        while early.peek() == Some(&Reverse(below)) {
+            early.pop();
+            below += 1;
+        }
+        self.below.store(below, Ordering::Release);
+    }
 }
 
 /// Whether a record is one of those that are asked for more often.
@@ -128,14 +152,13 @@ pub type IsHot = Box<dyn Fn(u64) -> bool + Send + Sync>;
 const DRAWS_MAX: u32 = 256;
 
 impl Generator {
-    /// For a store loaded with `records`, and at most `in_flight` operations at once.
-    pub fn new(workload: Workload, distribution: Distribution, records: u64, in_flight: u64) -> Generator {
-        let inserts = workload.mix()[2] > 0;
+    /// For a store loaded with `records`.
+    pub fn new(workload: Workload, distribution: Distribution, records: u64) -> Generator {
         Generator {
             mix: workload.mix(),
             chooser: Chooser::new(distribution, records),
             next_insert: records.into(),
-            margin: if inserts { in_flight } else { 0 },
+            inserted: Inserted { below: records.into(), ..Inserted::default() },
             focus: None,
         }
     }
@@ -150,6 +173,11 @@ impl Generator {
     /// How many records there are now, inserts in flight included.
     pub fn records(&self) -> u64 {
         self.next_insert.load(Ordering::Relaxed)
+    }
+
+    /// The insert of a record was answered: it may be asked for.
+    pub fn inserted(&self, record: u64) {
+        self.inserted.add(record);
     }
 
     /// The next action.
@@ -167,8 +195,8 @@ impl Generator {
         let record = match kind {
             Kind::Insert => self.next_insert.fetch_add(1, Ordering::Relaxed),
             _ => {
-                let known = self.next_insert.load(Ordering::Relaxed).saturating_sub(self.margin).max(1);
-                self.choose(known, random)
+                let known = self.inserted.below.load(Ordering::Acquire);
+                self.choose(known.max(1), random)
             }
         };
         Action { kind, record, len }
@@ -194,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_focus_gets_its_share() {
-        let generator = Generator::new(Workload::C, Distribution::Zipfian, 1000, 64);
+        let generator = Generator::new(Workload::C, Distribution::Zipfian, 1000);
         let generator = generator.with_focus(80, Box::new(|record| record.is_multiple_of(4)));
         let mut random = Random::new(3);
         let hot = (0..10_000).filter(|_| generator.next(&mut random).record.is_multiple_of(4)).count();
@@ -202,10 +230,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_inserted_yet_is_not_asked_for() {
+        let generator = Generator::new(Workload::D, Distribution::Latest, 10);
+        let mut random = Random::new(5);
+        let mut draw = |kind| loop {
+            let action = generator.next(&mut random);
+            if action.kind == kind {
+                return action.record;
+            }
+        };
+        let mut inserts: Vec<u64> = (0..100).map(|_| draw(Kind::Insert)).collect();
+        let slow = inserts.remove(3);
+        inserts.iter().for_each(|record| generator.inserted(*record));
+        assert!((0..1000).all(|_| draw(Kind::Read) < slow));
+        generator.inserted(slow);
+        assert!((0..1000).any(|_| draw(Kind::Read) > slow));
+    }
+
+    #[test]
     fn the_mix_is_what_the_workload_says() {
         for workload in [Workload::A, Workload::B, Workload::D, Workload::E, Workload::F, Workload::Production] {
             assert_eq!(workload.mix().iter().sum::<u32>(), 100);
-            let generator = Generator::new(workload, Distribution::Uniform, 1000, 64);
+            let generator = Generator::new(workload, Distribution::Uniform, 1000);
             let mut random = Random::new(9);
             let mut counts = [0u32; 5];
             for _ in 0..20_000 {
