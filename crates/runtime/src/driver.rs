@@ -188,6 +188,8 @@ impl<S: Shard> Driver<S> {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        // One completion may answer many operations, and each is a step of something that waits: a quarter of them is company enough.
+        let completions = completions.min(self.in_flight.len() as u32 / 4).max(1);
         self.submit_now(Wait::For { completions, timeout })
     }
 

@@ -80,9 +80,12 @@ impl Space {
 
     /// Takes the next segment of which every page is free; its number.
     pub(crate) fn take_segment(&mut self) -> Option<u32> {
+        if self.whole == 0 {
+            return None;
+        }
         let count = self.segments.len() as u32;
-        let at = (0..count).map(|step| (self.cursor + step) % count);
-        let number = at.into_iter().find(|number| self.is_whole(*number)).filter(|_| self.whole > 0)?;
+        let mut at = (0..count).map(|step| (self.cursor + step) % count);
+        let number = at.find(|number| self.is_whole(*number))?;
         self.cursor = number + 1;
         let first = number * self.segment_pages;
         (first..first + self.segment_pages).for_each(|page| self.set_used(page));

@@ -136,6 +136,23 @@ impl Tree {
         None
     }
 
+    /// If `key`'s place is `from`, makes it `to`; whether it was. Its expiry stays. One descent: a record that is moved costs no more than a
+    /// lookup. O(log n).
+    ///
+    /// # Panics
+    /// If `to` is 2^48 or more.
+    pub fn relocate(&mut self, key: &[u8], from: u64, to: u64) -> bool {
+        assert!(to < PLACE_LIMIT, "place {to} does not fit in 48 bits");
+        let leaf = self.leaf_for(key);
+        let view = self.arena.get(leaf).view();
+        let spot = view.search(key);
+        if !spot.found || view.entry(spot.rank).place != from {
+            return false;
+        }
+        let entry = Entry { place: to, ..view.entry(spot.rank) };
+        self.arena.edit(leaf, |node| node.set(spot.rank, entry))
+    }
+
     fn replace(&mut self, leaf: u32, spot: Spot, entry: Entry) -> Entry {
         let previous = self.arena.get(leaf).view().entry(spot.rank);
         let scratch = &mut self.scratch;

@@ -41,8 +41,15 @@ impl Slab {
         for laid in batch.laid {
             match laid {
                 Laid::Change { change, spot } => {
-                    self.cache_laid(&change, spot, (batch.first, &batch.pages), effects);
-                    self.apply_laid(change, spot, group, drained, effects);
+                    if let Some(pending) = self.pending.get_mut(&change.key) {
+                        pending.laid -= 1;
+                    }
+                    if change.kind == Changed::Put && !matches!(change.place, Place::Run { .. }) {
+                        let change = Change { place: Place::Record(spot), ..change };
+                        self.apply_record(change, (batch.first, &batch.pages), group, effects, drained);
+                    } else {
+                        self.apply_laid(change, spot, group, drained, effects);
+                    }
                 }
                 Laid::Moved { key, what, from, to } => self.apply_moved(&key, what, (from, to), group),
             }
@@ -55,11 +62,30 @@ impl Slab {
         self.give_back_if_dead(batch.segment, group);
     }
 
-    /// A record that is shown from now on takes the place in the cache of the one before it.
-    fn cache_laid(&mut self, change: &Change, spot: Spot, (first, pages): (u32, &[Arc<Block>]), effects: &Effects) {
-        if change.kind != Changed::Put || matches!(change.place, Place::Run { .. }) {
-            return;
+    /// A record is shown, and takes the place in the cache of the one before it.
+    fn apply_record(
+        &mut self,
+        change: Change,
+        laid: (u32, &[Arc<Block>]),
+        group: u64,
+        effects: &mut Effects,
+        drained: &mut Vec<Key>,
+    ) {
+        let Place::Record(spot) = change.place else { return };
+        let old = self.show(&change);
+        let before = if let Some(Place::Record(old)) = old { old } else { spot };
+        self.cache_laid((before, spot), laid, effects);
+        match old {
+            // Its record in the cache is the new one by now.
+            Some(Place::Record(old)) => self.forget_record(old, group),
+            Some(old) => self.forget_place(old, group),
+            None => {}
         }
+        self.let_go(&change.key, group);
+        self.settle(change, drained, effects);
+    }
+
+    fn cache_laid(&mut self, (old, spot): (Spot, Spot), (first, pages): (u32, &[Arc<Block>]), effects: &Effects) {
         let Some(packed) = &mut self.packed else { return };
         let offset = (spot.at - Self::offset(first)) as usize;
         let (mut page, mut from, mut left) = (offset / PAGE_BYTES, offset % PAGE_BYTES, spot.bytes() as usize);
@@ -70,32 +96,19 @@ impl Slab {
             left -= part.len();
             (page, from) = (page + 1, 0);
         }
-        let take = &mut || effects.block(Class::Slice);
-        let old = match self.index.0.get(change.key.encoded()).map(|entry| Place::from_bits(entry.place)) {
-            Some(Place::Record(old)) => old,
-            _ => spot,
-        };
-        packed.cache.replace(old.at, spot.at, &parts, take);
+        packed.cache.replace(old.at, spot.at, &parts, &mut || effects.block(Class::Slice));
     }
 
-    fn apply_laid(
-        &mut self,
-        mut change: Change,
-        spot: Spot,
-        group: u64,
-        drained: &mut Vec<Key>,
-        effects: &mut Effects,
-    ) {
-        if let Some(pending) = self.pending.get_mut(&change.key) {
-            pending.laid -= 1;
-        }
+    /// A tombstone, or the record of a run, is shown.
+    fn apply_laid(&mut self, change: Change, spot: Spot, group: u64, drained: &mut Vec<Key>, effects: &mut Effects) {
         let Some(packed) = &mut self.packed else { return };
-        match change.place {
+        let change = match change.place {
             Place::Run { first, .. } if change.kind == Changed::Put => {
                 packed.pointers.insert(first, spot);
+                change
             }
-            _ => change.place = Place::Record(spot),
-        }
+            _ => Change { place: Place::Record(spot), ..change },
+        };
         self.apply_change(change, group, drained, effects);
     }
 
@@ -104,31 +117,40 @@ impl Slab {
         if let Some(segment) = packed.segments.get_mut(packed.segments.of(from)) {
             segment.moving -= 1;
         }
-        let from_bits = Place::Record(from).to_bits();
+        let (from_bits, to_bits) = (Place::Record(from).to_bits(), Place::Record(to).to_bits());
         let still = match what {
             Moving::Tombstone => true,
-            Moving::Large(first) => packed.pointers.get(&first) == Some(&from),
-            Moving::Value => self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == from_bits),
+            Moving::Large(first) => match packed.pointers.get_mut(&first).filter(|pointer| **pointer == from) {
+                Some(pointer) => {
+                    *pointer = to;
+                    true
+                }
+                None => false,
+            },
+            Moving::Value => {
+                self.index.0.relocate(key.encoded(), from_bits, to_bits)
+                    || canary!("moved_while_a_write_is_under_way") && self.show_moved(key, to_bits)
+            }
         };
-        if !still && !canary!("moved_while_a_write_is_under_way") {
+        let Some(packed) = &mut self.packed else { return };
+        if !still {
             // It was replaced meanwhile: the original is dead already, now the copy is.
             let number = packed.segments.remove_live(to, false);
             self.give_back_if_dead(number, group);
             return self.give_back_if_dead(self.segment_of(from), group);
         }
-        let number = packed.segments.remove_live(from, what == Moving::Tombstone);
-        match what {
-            Moving::Tombstone => {}
-            Moving::Large(first) => {
-                packed.pointers.insert(first, to);
-            }
-            Moving::Value => {
-                let expiry = self.index.0.get(key.encoded()).map_or(0, |entry| entry.expiry);
-                self.index.0.insert(key.encoded(), Entry { place: Place::Record(to).to_bits(), expiry });
-                packed.cache.rekey(from.at, to.at);
-            }
+        if what == Moving::Value {
+            packed.cache.rekey(from.at, to.at);
         }
+        let number = packed.segments.remove_live(from, what == Moving::Tombstone);
         self.give_back_if_dead(number, group);
+    }
+
+    /// What the canary does: shows a copy whatever became of its original.
+    fn show_moved(&mut self, key: &Key, place: u64) -> bool {
+        let expiry = self.index.0.get(key.encoded()).map_or(0, |entry| entry.expiry);
+        self.index.0.insert(key.encoded(), Entry { place, expiry });
+        true
     }
 
     fn segment_of(&self, spot: Spot) -> u32 {
@@ -141,8 +163,7 @@ impl Slab {
         match place {
             Place::Record(spot) => {
                 packed.cache.remove(spot.at);
-                let number = packed.segments.remove_live(spot, false);
-                self.give_back_if_dead(number, group);
+                self.forget_record(spot, group);
             }
             Place::Run { first, pages } => {
                 let pointer = packed.pointers.remove(&first);
@@ -156,6 +177,12 @@ impl Slab {
             }
             Place::Slot { .. } => {}
         }
+    }
+
+    fn forget_record(&mut self, spot: Spot, group: u64) {
+        let Some(packed) = &mut self.packed else { return };
+        let number = packed.segments.remove_live(spot, false);
+        self.give_back_if_dead(number, group);
     }
 
     /// A write or flush failed: nothing of this is written any more.

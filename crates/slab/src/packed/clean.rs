@@ -16,7 +16,7 @@ use crate::slab::{self, Slab};
 use crate::write::Pending;
 
 /// Slices of a victim read at once.
-const AHEAD: u32 = 2;
+const AHEAD: u32 = 4;
 /// Bytes of a victim looked at in one group.
 const LOOKED_AT: usize = 256 << 10;
 /// Spare segments at which cleaning is urgent.
@@ -34,6 +34,8 @@ pub(crate) struct Cleaner {
     pub(crate) blocked: bool,
     /// Segments cleaned since they could be laid the last time.
     fruitless: u32,
+    /// Bytes that were alive in the last victim when it was chosen: what room costs now.
+    price: u32,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,7 @@ struct Victim {
     generation: u64,
     bytes: Vec<u8>,
     asked: u32,
+    /// The slices that have arrived, a bit each.
     arrived: u32,
     failed: bool,
     /// Something was moved, or waits.
@@ -58,11 +61,17 @@ impl Victim {
     }
 
     fn is_read(&self) -> bool {
-        self.arrived == self.slices()
+        self.arrived.count_ones() == self.slices()
+    }
+
+    /// What has arrived of it, from its beginning.
+    fn read(&self) -> &[u8] {
+        let bytes = self.arrived.trailing_ones() as usize * SLICE_BYTES;
+        self.bytes.get(..bytes).unwrap_or(&self.bytes)
     }
 
     fn in_flight(&self) -> u32 {
-        self.asked - self.arrived
+        self.asked - self.arrived.count_ones()
     }
 }
 
@@ -96,6 +105,16 @@ impl Cleaner {
     pub(crate) fn footprint_bytes(&self) -> usize {
         self.victim.as_ref().map_or(0, |victim| victim.bytes.len())
     }
+}
+
+/// What comes next in the victim.
+enum Next {
+    /// A record: where it lies in the victim's bytes, and how long it is.
+    Record(usize, usize),
+    NotRead,
+    End,
+    /// It does not check.
+    Damaged,
 }
 
 /// What is to be done with a record of the victim.
@@ -149,6 +168,7 @@ impl Slab {
         let choice = if many { packed.segments.oldest(applied) } else { packed.segments.emptiest(applied) };
         let Some(number) = choice else { return };
         let segment = packed.segments.get(number);
+        packed.cleaner.price = segment.live;
         packed.cleaner.victim = Some(Victim {
             segment: number,
             generation: segment.generation,
@@ -200,7 +220,7 @@ impl Slab {
         let Some(packed) = &mut self.packed else { return };
         // After a failure the victim is given up with reads in flight: nothing is cleaned any more then.
         let Some(victim) = &mut packed.cleaner.victim else { return };
-        victim.arrived += 1;
+        victim.arrived |= 1 << slice;
         victim.failed |= result.is_err();
         let from = slice as usize * SLICE_BYTES;
         let len = victim.bytes.len().saturating_sub(from).min(SLICE_BYTES);
@@ -240,9 +260,9 @@ impl Slab {
         } else if spare >= high {
             // Only for the sake of tombstones.
             packed.cleaner.credit = (packed.cleaner.credit + laid).min(batch);
-        } else if let Some(victim) = &packed.cleaner.victim {
+        } else {
             let all = u64::from(packed.segments.bytes());
-            let live = u64::from(packed.segments.get(victim.segment).live).min(all - all / 64);
+            let live = u64::from(packed.cleaner.price).min(all - all / 64);
             let (gap, range) = (u64::from(high.saturating_sub(spare)), u64::from(high.saturating_sub(LOW).max(1)));
             let earned = laid * live / (all - live) * 2 * gap / range;
             packed.cleaner.credit = (packed.cleaner.credit + earned).min(4 * batch);
@@ -256,15 +276,17 @@ impl Slab {
         let urgent = self.spare_segments() <= LOW;
         let Some(packed) = &self.packed else { return };
         let least = u64::from(packed.segments.bytes() / 4).min(SLICE_BYTES as u64);
-        if credit < least || packed.cleaner.victim.as_ref().is_none_or(|victim| !victim.is_read() || victim.failed) {
+        if credit < least || packed.cleaner.victim.as_ref().is_none_or(|victim| victim.failed) {
             return;
         }
         // In small portions, unless segments run short: a group is as fast as what it writes.
         let portion = if urgent { credit } else { credit.min(least) };
+        let after = |laying: &Laying, groups: &crate::group::Groups| groups.sealed() + u64::from(!laying.is_empty());
         let first = match self.next_of_victim() {
-            Ok(Some((_, len))) => len,
-            Ok(None) => return self.end_victim(false, self.groups.sealed() + u64::from(!laying.is_empty())),
-            Err(()) => return self.end_victim(true, 0),
+            Next::Record(_, len) => len,
+            Next::NotRead => return,
+            Next::End => return self.end_victim(false, after(laying, &self.groups)),
+            Next::Damaged => return self.end_victim(true, 0),
         };
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
         let (mut left, mut looked_at) = (portion, 0);
@@ -272,21 +294,18 @@ impl Slab {
         let mut over = None;
         while left > 0 && looked_at < LOOKED_AT {
             match self.next_of_victim() {
-                Ok(Some((at, len))) => {
+                Next::Record(at, len) => {
                     let Some(moved) = self.move_record(&mut open, (at, len), effects) else { break };
                     left = left.saturating_sub(moved);
                     looked_at += len;
                     self.advance_victim(len);
+                    continue;
                 }
-                Ok(None) => {
-                    over = Some(false);
-                    break;
-                }
-                Err(()) => {
-                    over = Some(true);
-                    break;
-                }
+                Next::NotRead => {}
+                Next::End => over = Some(false),
+                Next::Damaged => over = Some(true),
             }
+            break;
         }
         let Some(packed) = &mut self.packed else { return };
         packed.cleaner.credit = credit - (portion - left);
@@ -299,7 +318,7 @@ impl Slab {
             self.seal_batch(open, laying);
         }
         if let Some(failed) = over {
-            self.end_victim(failed, self.groups.sealed() + u64::from(!laying.is_empty()));
+            self.end_victim(failed, after(laying, &self.groups));
         }
         self.pump_cleaner(effects);
     }
@@ -310,26 +329,30 @@ impl Slab {
         }
     }
 
-    /// Where the next record of the victim lies in its bytes, and how long it is. Err: it does not check.
-    fn next_of_victim(&mut self) -> Result<Option<(usize, usize)>, ()> {
+    /// The next record of the victim, as far as it is read.
+    fn next_of_victim(&mut self) -> Next {
         let uuid = self.config.uuid;
-        let packed = self.packed.as_mut().ok_or(())?;
+        let Some(packed) = &mut self.packed else { return Next::Damaged };
         let pages = packed.segments.pages;
-        let victim = packed.cleaner.victim.as_mut().ok_or(())?;
+        let Some(victim) = &mut packed.cleaner.victim else { return Next::Damaged };
         let first = victim.segment * pages;
         while victim.at >= victim.end {
             if victim.page as usize * PAGE_BYTES >= victim.bytes.len() {
-                return Ok(None);
+                return Next::End;
             }
-            let next = next_batch(&uuid, first, victim.generation, &victim.bytes, victim.page);
-            let batch = next.filter(|batch| batch.page == victim.page).ok_or(())?;
+            let next = next_batch(&uuid, first, victim.generation, victim.read(), victim.page);
+            let Some(batch) = next.filter(|batch| batch.page == victim.page) else {
+                return if victim.is_read() { Next::Damaged } else { Next::NotRead };
+            };
             (victim.at, victim.end) = (batch.records().start, batch.records().end);
             victim.page += batch.header.pages;
         }
         let at = Self::offset(first) + victim.at as u64;
-        let bytes = victim.bytes.get(victim.at..victim.end).ok_or(())?;
-        let (record, _) = batch::record(&uuid, at, victim.generation, bytes).ok_or(())?;
-        Ok(Some((victim.at, record.bytes())))
+        let bytes = victim.bytes.get(victim.at..victim.end).unwrap_or_default();
+        match batch::record(&uuid, at, victim.generation, bytes) {
+            Some((record, _)) => Next::Record(victim.at, record.bytes()),
+            None => Next::Damaged,
+        }
     }
 
     /// Copies a record of the victim if it is alive; the bytes laid. `None`: there is no room in the batch.
@@ -342,7 +365,7 @@ impl Slab {
         let victim = self.packed.as_mut()?.cleaner.victim.take()?;
         let offset = Self::offset(victim.segment * self.packed.as_ref()?.segments.pages) + at as u64;
         let bytes = victim.bytes.get(at..).unwrap_or_default();
-        let record = batch::record(&self.config.uuid, offset, victim.generation, bytes).map(|(record, _)| record);
+        let record = batch::parsed(bytes).map(|(record, _)| record);
         let mut fruitful = victim.fruitful;
         let moved = match record {
             Some(record) => {
@@ -437,11 +460,11 @@ impl Slab {
 
     /// A copy laid after a tombstone of its key could outlive it.
     pub(crate) fn unless_pending(&self, key: &Key, named: bool, what: Moving) -> Verdict {
-        let laid = self.pending.get(key).is_some_and(|pending: &Pending| pending.laid > 0);
+        let laid = || self.pending.get(key).is_some_and(|pending: &Pending| pending.laid > 0);
         match named {
-            true if laid && !canary!("moved_while_a_write_is_under_way") => Verdict::Wait,
-            true => Verdict::Live(what),
             false => Verdict::Dead,
+            true if laid() && !canary!("moved_while_a_write_is_under_way") => Verdict::Wait,
+            true => Verdict::Live(what),
         }
     }
 }
