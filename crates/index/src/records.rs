@@ -181,7 +181,10 @@ impl RecordCache {
         if old != new {
             self.remove(new);
         }
-        let Some(slot) = self.table.find(old) else { return self.insert(new, parts, take) };
+        let Some(slot) = self.table.find(old) else {
+            let queue = if self.was_evicted(new) { MAIN } else { SMALL };
+            return self.insert_in(queue, new, parts, 0, take);
+        };
         let entry = *self.table.value(slot);
         let Some(sheet) = self.sheets.get_mut(entry.sheet as usize).and_then(Option::as_mut) else { return };
         let queue = sheet.queue;

@@ -20,9 +20,9 @@ use crate::table::NOWHERE;
 use crate::write::{Change, Changed};
 
 /// Most groups in flight.
-pub(crate) const GROUPS_MAX: usize = 2;
-/// Most writes of a group that are written through.
-const THROUGH_MAX: usize = 2;
+const GROUPS_MAX: usize = 2;
+/// Of placement `packed`: a group is one write there, or two, so many small ones wait for less than few large ones.
+pub(crate) const PACKED_GROUPS_MAX: usize = 8;
 /// Most pages in one group.
 const PAGES_MAX: usize = 256;
 /// Most pages in one write.
@@ -135,7 +135,7 @@ impl Groups {
         !(self.queue.is_empty() && self.runs.is_empty() && self.kills.is_empty())
     }
     /// Whether every group so far is durable, or will be before it is applied.
-    fn all_durable_when_applied(&self) -> bool {
+    pub(crate) fn all_durable_when_applied(&self) -> bool {
         self.durable == self.applied && self.in_flight.iter().all(|group| group.needs_flush || group.writes_through)
             || canary!("write_through_covers_everything")
     }
@@ -212,8 +212,7 @@ impl Slab {
         let needs_flush = volatile && level == Level::PowerLoss && !canary!("no_flush");
         // Write-through covers its own writes only: not the slices of a run that were written before, nor groups that were
         // acknowledged without a flush, on which this one may rely. It saves a turn; many writes are cheaper with one flush.
-        let through =
-            needs_flush && writes.len() <= THROUGH_MAX && !has_body && self.groups.all_durable_when_applied();
+        let through = needs_flush && writes.len() <= THROUGH_MAX && !has_body && self.groups.all_durable_when_applied();
         self.groups.in_flight.push_back(Group {
             number,
             last_sequence: self.counter,

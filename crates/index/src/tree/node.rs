@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! header   count u16, groups u8, flags u8 (expiry, wide, level << 2), prefix length u32, key bytes u32
+//! prefix   what all keys of the node begin with: on the header's line, since each search begins with it
 //! restarts groups x { first 4 bytes of its first key (after the prefix, zero-filled), big-endian, to search without leaving this line;
 //!          rank of its first key: u8; offset of the group in the key bytes: u16, or u32 in a wide node }
 //! places   count x 6 bytes
 //! expiries count x 4 bytes, only in a node that holds any expiry
-//! prefix   what all keys of the node begin with
 //! keys     per key { shared and suffix length in one byte, 15 = more follows; suffix }; the first of a group shares nothing
 //! ```
 //! Leaves and inner nodes have the same form: an inner node maps the least key that may lie below a child to the child's number. A
@@ -100,6 +100,7 @@ impl Node {
         put(&mut rest, &[draft.restarts.len() as u8, flags]);
         put(&mut rest, &(draft.prefix.len() as u32).to_le_bytes());
         put(&mut rest, &(draft.keys.len() as u32).to_le_bytes());
+        put(&mut rest, &draft.prefix);
         for restart in &draft.restarts {
             put(&mut rest, &restart.head);
             put(&mut rest, &[restart.first]);
@@ -107,7 +108,6 @@ impl Node {
         }
         put(&mut rest, &draft.places);
         put(&mut rest, &draft.expiries);
-        put(&mut rest, &draft.prefix);
         put(&mut rest, &draft.keys);
     }
 
@@ -161,17 +161,17 @@ impl Node {
         let count = usize::from(u16::from_le_bytes([header[0], header[1]]));
         let (groups, flags) = (usize::from(header[2]), header[3]);
         let wide = flags & FLAG_WIDE != 0;
+        let (prefix, rest) = rest.split_at(word(4));
         let (restarts, rest) = rest.split_at(groups * restart_bytes(wide));
         let (places, rest) = rest.split_at(count * PLACE_BYTES);
         let (expiries, rest) = rest.split_at(if flags & FLAG_EXPIRY != 0 { count * EXPIRY_BYTES } else { 0 });
-        let (prefix, rest) = rest.split_at(word(4));
         View { count, groups, wide, restarts, places, expiries, prefix, keys: &rest[..word(8)] }
     }
 
     /// Changes the entry of the key at `rank` in place; false when the node has no room for its expiry.
     pub fn set(&mut self, rank: usize, entry: Entry) -> bool {
         let view = self.view();
-        let places = HEADER_BYTES + view.restarts.len();
+        let places = HEADER_BYTES + view.prefix.len() + view.restarts.len();
         let expiries = places + view.places.len();
         let has_expiries = !view.expiries.is_empty();
         if !has_expiries && entry.expiry != 0 {

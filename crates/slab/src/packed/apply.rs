@@ -114,9 +114,7 @@ impl Slab {
 
     fn apply_moved(&mut self, key: &Key, what: Moving, (from, to): (Spot, Spot), group: u64) {
         let Some(packed) = &mut self.packed else { return };
-        if let Some(segment) = packed.segments.get_mut(packed.segments.of(from)) {
-            segment.moving -= 1;
-        }
+        packed.segments.end_move(from, to);
         let (from_bits, to_bits) = (Place::Record(from).to_bits(), Place::Record(to).to_bits());
         let still = match what {
             Moving::Tombstone => true,

@@ -11,7 +11,7 @@ use stratakv_engine::{Effects, Error, Reply};
 use super::batch::{Layer, LogRecord, RecordKind, Stream};
 use super::segments::State;
 use super::spot::Spot;
-use crate::group::{GROUPS_MAX, Member};
+use crate::group::{Member, PACKED_GROUPS_MAX};
 use crate::page::Meta;
 use crate::slab::Slab;
 use crate::write::Change;
@@ -100,14 +100,14 @@ pub(crate) struct Open {
 }
 
 impl Slab {
-    /// Lays what waits into groups, if fewer than two are in flight.
+    /// Lays what waits into groups, as long as few are in flight.
     pub(crate) fn seal_packed(&mut self, effects: &mut Effects) {
         if self.packed.as_ref().is_some_and(|packed| packed.cleaner.is_hopeless(packed.segments.used()))
             && !self.checkpoints_give_way()
         {
             self.refuse_unlaid(effects);
         }
-        while self.groups.in_flight() < GROUPS_MAX {
+        while self.groups.in_flight() < PACKED_GROUPS_MAX {
             let mut laying = Laying::default();
             self.lay_queue(&mut laying, effects);
             self.clean(&mut laying, effects);
@@ -115,7 +115,9 @@ impl Slab {
             if laying.members.is_empty() {
                 return self.when_nothing_is_laid(effects);
             }
-            let level = laying.level.unwrap_or(Level::ProcessCrash);
+            // Copies alone wait for nobody, but what comes after them must not wait for a flush on their account.
+            let keep_up = if self.groups.all_durable_when_applied() { Level::PowerLoss } else { Level::ProcessCrash };
+            let level = laying.level.unwrap_or(keep_up);
             self.launch(laying.writes, laying.members, level, false, effects);
         }
     }
@@ -147,6 +149,7 @@ impl Slab {
                 // No block to be had.
                 return;
             }
+            self.fill_up(&mut open, effects);
             self.seal_batch(open, laying);
         }
     }

@@ -64,6 +64,8 @@ pub(crate) struct Segments {
     /// Segments that are not [`State::Free`].
     used: u32,
     live: u64,
+    /// Of it, copies that are being written: their originals count too.
+    moving: u64,
     tombstones: u64,
     /// Records that died in a segment which had not so much alive.
     pub(crate) miscounted: u64,
@@ -84,6 +86,7 @@ impl Segments {
             open: [None; 2],
             used: 0,
             live: 0,
+            moving: 0,
             tombstones: 0,
             miscounted: 0,
             live_tombstones: BTreeMap::new(),
@@ -125,8 +128,28 @@ impl Segments {
         self.used
     }
 
+    /// Bytes of records that are alive or being written, those that are being moved once.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.live
+        self.live.saturating_sub(self.moving)
+    }
+
+    /// A copy of the record at `from` is laid at `to`.
+    pub(crate) fn begin_move(&mut self, from: Spot, to: Spot, tombstone: bool) {
+        self.add_live(to, tombstone);
+        self.moving += u64::from(to.bytes());
+        let number = self.of(from);
+        if let Some(segment) = self.get_mut(number) {
+            segment.moving += 1;
+        }
+    }
+
+    /// The copy is shown, or not any more.
+    pub(crate) fn end_move(&mut self, from: Spot, to: Spot) {
+        self.moving -= u64::from(to.bytes());
+        let number = self.of(from);
+        if let Some(segment) = self.get_mut(number) {
+            segment.moving -= 1;
+        }
     }
 
     pub(crate) fn tombstone_bytes(&self) -> u64 {
