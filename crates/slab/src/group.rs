@@ -212,7 +212,9 @@ impl Slab {
         let needs_flush = volatile && level == Level::PowerLoss && !canary!("no_flush");
         // Write-through covers its own writes only: not the slices of a run that were written before, nor groups that were
         // acknowledged without a flush, on which this one may rely. It saves a turn; many writes are cheaper with one flush.
-        let through = needs_flush && writes.len() <= THROUGH_MAX && !has_body && self.groups.all_durable_when_applied();
+        // (`packed`: users' records and copies are two, and as a rule all.)
+        let through_max = if self.packed.is_some() { 2 } else { 1 };
+        let through = needs_flush && writes.len() <= through_max && !has_body && self.groups.all_durable_when_applied();
         self.groups.in_flight.push_back(Group {
             number,
             last_sequence: self.counter,
