@@ -41,10 +41,8 @@ pub(crate) struct Backup {
 
 impl Slab {
     /// Makes the cut: everything written so far, nothing later.
-    pub(crate) fn cut(&mut self, id: u64) -> u64 {
-        if let Some(old) = &mut self.backup {
-            old.failed = Some(Error::Unknown("another backup was begun"));
-        }
+    pub(crate) fn cut(&mut self, id: u64, effects: &mut Effects) -> u64 {
+        self.backup_failed(None, Error::Unknown("another backup was begun"), effects);
         let under_way = self.pending.iter().filter(|(_, pending)| pending.outstanding > 0);
         self.backup = Some(Backup {
             id,
@@ -98,7 +96,8 @@ impl Slab {
                 bytes_max: PIECE_BYTES,
                 at: None,
             };
-            self.scan_for_backup(token, request, effects);
+            let id = backup.id;
+            self.scan_for_backup(id, token, request, effects);
         }
     }
 
@@ -113,9 +112,17 @@ impl Slab {
         }
     }
 
-    /// A stretch of keys has been read: with what was copied before, it is the piece. `next` is the last key if there are more.
-    pub(crate) fn backup_read(&mut self, read: Vec<(Key, Option<Record>)>, next: Option<Key>, effects: &mut Effects) {
-        let Some(backup) = &mut self.backup else { return };
+    /// A stretch of keys has been read for backup `id`: with what was copied before, it is the piece. `next` is the last key if there are more.
+    pub(crate) fn backup_read(
+        &mut self,
+        id: u64,
+        read: Vec<(Key, Option<Record>)>,
+        next: Option<Key>,
+        effects: &mut Effects,
+    ) {
+        // What an earlier one asked for, which this one replaced, is older than this one's cut.
+        let current = |backup: &&mut Backup| backup.id == id || canary!("backup_takes_what_another_read");
+        let Some(backup) = self.backup.as_mut().filter(current) else { return };
         let Some(token) = backup.token.take() else { return };
         backup.is_walking = false;
         if let Some(error) = &backup.failed {
@@ -142,8 +149,11 @@ impl Slab {
         }
     }
 
-    /// A stretch of keys cannot be read.
-    pub(crate) fn backup_failed(&mut self, error: Error, effects: &mut Effects) {
+    /// The backup (this one, if `id` names one) fails: a stretch of keys cannot be read, or it must end.
+    pub(crate) fn backup_failed(&mut self, id: Option<u64>, error: Error, effects: &mut Effects) {
+        if id.is_some_and(|id| self.backup.as_ref().is_none_or(|backup| backup.id != id)) {
+            return;
+        }
         if let Some(token) = self.backup.take().and_then(|backup| backup.token) {
             effects.reply(token, Reply::Failed(error));
         }

@@ -36,8 +36,8 @@ pub(crate) struct Scans {
 struct Scan {
     token: Token,
     request: PageRequest,
-    /// What it reads goes to the backup; it looks past batches.
-    for_backup: bool,
+    /// What it reads goes to the backup with this id; it looks past batches.
+    for_backup: Option<u64>,
     items: Vec<(Key, State)>,
     /// There are keys beyond `items`.
     more: bool,
@@ -144,7 +144,7 @@ impl Slab {
         let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
         let (keys, more) = self.page_of_keys(&request, limit, &batched, effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        let scan = Scan { token, request, for_backup: false, items, more, done: 0, bytes: 0, reads: 0 };
+        let scan = Scan { token, request, for_backup: None, items, more, done: 0, bytes: 0, reads: 0 };
         if scan.request.keys_only {
             return reply(scan, effects);
         }
@@ -152,11 +152,12 @@ impl Slab {
     }
 
     /// Reads a stretch of keys for the backup.
-    pub(crate) fn scan_for_backup(&mut self, token: Token, mut request: PageRequest, effects: &mut Effects) {
+    pub(crate) fn scan_for_backup(&mut self, id: u64, token: Token, mut request: PageRequest, effects: &mut Effects) {
         request.to = before_engine_keys(request.to);
         let (keys, more) = self.page_of_keys(&request, request.items_max as usize, &BTreeMap::new(), effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        self.begin_scan(Scan { token, request, for_backup: true, items, more, done: 0, bytes: 0, reads: 0 }, effects);
+        let for_backup = Some(id);
+        self.begin_scan(Scan { token, request, for_backup, items, more, done: 0, bytes: 0, reads: 0 }, effects);
     }
 
     fn begin_scan(&mut self, scan: Scan, effects: &mut Effects) {
@@ -167,24 +168,24 @@ impl Slab {
     }
 
     fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
-        if !scan.for_backup {
+        let Some(id) = scan.for_backup else {
             if scan.reads > 0 {
                 self.gather(scan.reads, &scan.records(), effects);
             }
             return reply(scan, effects);
-        }
+        };
         let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| key.clone());
         let read = scan.items.into_iter().map(|(key, state)| match state {
             State::Read(record, _) => (key, Some(record)),
             _ => (key, None),
         });
-        self.backup_read(read.collect(), next, effects);
+        self.backup_read(id, read.collect(), next, effects);
     }
 
     fn scan_failed(&mut self, scan: &Scan, error: Error, effects: &mut Effects) {
         match scan.for_backup {
-            true => self.backup_failed(error, effects),
-            false => effects.reply(scan.token, Reply::Failed(error)),
+            Some(id) => self.backup_failed(Some(id), error, effects),
+            None => effects.reply(scan.token, Reply::Failed(error)),
         }
     }
 
@@ -294,7 +295,8 @@ impl Slab {
     ) -> Result<(), Corruption> {
         let todo = page.items.get_mut(item).filter(|(_, state)| matches!(state, State::Todo));
         let Some((key, state)) = todo else { return Ok(()) };
-        let of_batch = if page.for_backup { None } else { self.batch_record(key, RecordPart::Whole, effects) };
+        let of_batch =
+            if page.for_backup.is_some() { None } else { self.batch_record(key, RecordPart::Whole, effects) };
         if let Some(record) = of_batch {
             *state = record.map_or(State::Gone, |record| State::Read(owned(record), None));
             return Ok(());

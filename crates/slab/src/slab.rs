@@ -560,7 +560,7 @@ impl Shard for Slab {
         if self.closing == Closing::Open {
             self.closing = Closing::Draining;
             self.close_batches(effects);
-            self.backup_failed(Error::Closed, effects);
+            self.backup_failed(None, Error::Closed, effects);
         }
         effects.more();
     }

@@ -36,7 +36,7 @@ impl Slab {
         let Some(id) = self.batches.cut_wanted else { return };
         if self.batches.shares.values().all(super::Share::is_at_rest) && self.batches.opening.may_serve() {
             self.batches.cut_wanted = None;
-            self.cut(id);
+            self.cut(id, effects);
             self.say(0, Say::CutMade(id), effects);
             self.admit(effects);
         }

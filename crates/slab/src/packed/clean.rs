@@ -226,14 +226,24 @@ impl Slab {
         // After a failure the victim is given up with reads in flight: nothing is cleaned any more then.
         let Some(victim) = &mut packed.cleaner.victim else { return };
         victim.arrived |= 1 << slice;
-        victim.failed |= result.is_err();
+        let failed = victim.failed || result.is_err();
         let from = slice as usize * SLICE_BYTES;
         let len = victim.bytes.len().saturating_sub(from).min(SLICE_BYTES);
         if let (Some(to), Some(bytes)) = (victim.bytes.get_mut(from..from + len), block.get(..len)) {
             to.copy_from_slice(bytes);
         }
-        if victim.failed && victim.in_flight() == 0 {
-            self.end_victim(true, self.groups.sealed());
+        if failed {
+            self.fail_victim();
+        }
+    }
+
+    /// The victim cannot be cleaned. The pass ends when nothing of it is being read any more.
+    fn fail_victim(&mut self) {
+        let sealed = self.groups.sealed();
+        let Some(victim) = self.packed.as_mut().and_then(|packed| packed.cleaner.victim.as_mut()) else { return };
+        victim.failed = true;
+        if victim.in_flight() == 0 {
+            self.end_victim(true, sealed);
         }
     }
 
@@ -292,7 +302,7 @@ impl Slab {
             Next::Record(_, len) => len,
             Next::NotRead => return,
             Next::End => return self.end_victim(false, after(laying, &self.groups)),
-            Next::Damaged => return self.end_victim(true, 0),
+            Next::Damaged => return self.fail_victim(),
         };
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
         let (mut left, mut looked_at) = (portion, 0);
@@ -323,8 +333,10 @@ impl Slab {
         } else {
             self.seal_batch(open, laying);
         }
-        if let Some(failed) = over {
-            self.end_victim(failed, after(laying, &self.groups));
+        match over {
+            Some(true) => self.fail_victim(),
+            Some(false) => self.end_victim(false, after(laying, &self.groups)),
+            None => {}
         }
         self.pump_cleaner(effects);
     }

@@ -209,7 +209,13 @@ impl Slab {
         if spare <= LOW {
             return None;
         }
-        let number = self.space.take_segment()?;
+        let Some(number) = self.space.take_segment() else {
+            // What is spare stands ready for the log. A closing shard frees no more.
+            if self.closing != Closing::Open {
+                self.abandon_checkpoint();
+            }
+            return None;
+        };
         self.counter += 1;
         let generation = self.counter;
         let packed = self.packed.as_mut()?;
