@@ -121,7 +121,7 @@ impl Slab {
         effects: &mut Effects,
     ) {
         // What an earlier one asked for, which this one replaced, is older than this one's cut.
-        let current = |backup: &&mut Backup| backup.id == id || canary!("backup_takes_what_another_read");
+        let current = |backup: &&mut Backup| backup.id == id;
         let Some(backup) = self.backup.as_mut().filter(current) else { return };
         let Some(token) = backup.token.take() else { return };
         backup.is_walking = false;

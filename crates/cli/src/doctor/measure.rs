@@ -25,9 +25,25 @@ pub(super) struct Run<'a> {
     /// A multiple of 1 MiB.
     pub(super) file_bytes: u64,
     pub(super) length: Duration,
-    /// Writes at random for so many seconds more; 0: not.
-    pub(super) stability_s: u64,
-    pub(super) ring: RingKind,
+    /// Writes at random so many times more for as long as `stability_step`; 0: not.
+    pub(super) stability_steps: u64,
+    pub(super) stability_step: Duration,
+    pub(super) rings: &'a OpenRing,
+}
+
+/// Opens what carries the I/O.
+pub(super) type OpenRing = dyn Fn() -> io::Result<Box<dyn Ring + Send>>;
+
+/// What opens the ring of a kind.
+pub(super) fn rings(kind: RingKind) -> impl Fn() -> io::Result<Box<dyn Ring + Send>> {
+    move || open_ring(kind, 64)
+}
+
+impl<'a> Run<'a> {
+    /// A short look, without the profile.
+    fn brief(directory: &'a Path, length: Duration, rings: &'a OpenRing) -> Run<'a> {
+        Run { directory, file_bytes: 64 * MIB, length, stability_steps: 0, stability_step: Duration::ZERO, rings }
+    }
 }
 
 /// One load.
@@ -85,8 +101,8 @@ pub(super) fn measure(run: &Run<'_>) -> Result<Measured, Failure> {
 /// What decides where records go: pages a second written at random, and bytes a second in batches as large as those of `packed`.
 /// Takes about a second.
 pub(super) fn probe(directory: &Path, ring: RingKind) -> Result<(f64, f64), Failure> {
-    let length = Duration::from_millis(300);
-    let run = Run { directory, file_bytes: 64 * MIB, length, stability_s: 0, ring };
+    let (length, rings) = (Duration::from_millis(300), rings(ring));
+    let run = Run::brief(directory, length, &rings);
     let bench = Bench::prepare(&run)?;
     let pages = bench.load(Kind::Write, 64)?.0;
     let batches = Pattern { kind: Kind::Write, bytes: BATCH, in_order: false };
@@ -99,8 +115,8 @@ const DEPTHS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// The 99th percentile in µs of a random read of a page, by depth. Takes about a second.
 pub(super) fn latency_by_depth(directory: &Path, ring: RingKind) -> Result<Vec<(u64, f64)>, Failure> {
-    let length = Duration::from_millis(100);
-    let run = Run { directory, file_bytes: 64 * MIB, length, stability_s: 0, ring };
+    let rings = rings(ring);
+    let run = Run::brief(directory, Duration::from_millis(100), &rings);
     let bench = Bench::prepare(&run)?;
     DEPTHS.iter().map(|depth| Ok((*depth, bench.load(Kind::Read, *depth)?.0.latency_us_p99))).collect()
 }
@@ -276,9 +292,9 @@ impl<'a> Bench<'a> {
     /// Random writes of a page, 64 in flight, counted second by second: a device whose cache fills shows it.
     fn stability(&self) -> Result<Vec<u64>, Failure> {
         let mut seconds = Vec::new();
-        for _ in 0..self.run.stability_s {
+        for _ in 0..self.run.stability_steps {
             let pattern = Pattern { kind: Kind::Write, bytes: PAGE, in_order: false };
-            let (times, elapsed, _) = self.times(pattern, 64, Duration::from_secs(1))?;
+            let (times, elapsed, _) = self.times(pattern, 64, self.run.stability_step)?;
             seconds.push((times.len() as f64 / elapsed.as_secs_f64()) as u64);
         }
         Ok(seconds)
@@ -298,7 +314,7 @@ impl<'a> Bench<'a> {
         length: Duration,
     ) -> Result<(Vec<Duration>, Duration, &'static str), Failure> {
         let broken = |error: io::Error| Failure::failed(format!("the I/O ring failed: {error}"));
-        let mut ring = open_ring(self.run.ring, 64).map_err(broken)?;
+        let mut ring = (self.run.rings)().map_err(broken)?;
         let mut random = Random::new(depth);
         let mut begun = vec![Instant::now(); depth as usize];
         let mut times = Vec::new();
@@ -345,7 +361,59 @@ fn random_block(pool: &Pool, class: Class) -> Result<Block, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use stratakv_device::{NetRequest, Socket, Waker};
+
     use super::*;
+
+    /// A ring to a device whose writes take two milliseconds each once its cache is full.
+    struct Full(Box<dyn Ring + Send>);
+
+    impl Ring for Full {
+        fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest) {
+            if matches!(request, DiskRequest::Write { .. }) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            self.0.disk(tag, volume, request);
+        }
+        fn net(&mut self, tag: u64, request: NetRequest) {
+            self.0.net(tag, request);
+        }
+        fn shutdown(&mut self, socket: &Socket) {
+            self.0.shutdown(socket);
+        }
+        fn submit(&mut self, wait: Wait) -> io::Result<()> {
+            self.0.submit(wait)
+        }
+        fn reap(&mut self, completions: &mut Vec<Completion>) {
+            self.0.reap(completions);
+        }
+        fn in_flight(&self) -> usize {
+            self.0.in_flight()
+        }
+        fn waker(&self) -> Waker {
+            self.0.waker()
+        }
+        fn name(&self) -> &'static str {
+            self.0.name()
+        }
+    }
+
+    #[test]
+    fn a_device_whose_cache_fills_after_a_while_is_seen() {
+        let directory = tempfile::tempdir().expect("a directory");
+        // A ring for each step: the cache is full after the fifth.
+        let steps = AtomicU32::new(0);
+        let rings = move || -> io::Result<Box<dyn Ring + Send>> {
+            let ring = open_ring(RingKind::Blocking, 64)?;
+            Ok(if steps.fetch_add(1, Ordering::Relaxed) < 5 { ring } else { Box::new(Full(ring)) })
+        };
+        let step = Duration::from_millis(40);
+        let run = Run { stability_steps: 12, stability_step: step, ..Run::brief(directory.path(), step, &rings) };
+        let seconds = Bench::prepare(&run).and_then(|bench| bench.stability()).expect("measured");
+        assert!(crate::doctor::advice::collapse(&seconds).is_some(), "{seconds:?}");
+    }
 
     #[test]
     fn percentiles_are_of_the_sorted_times() {

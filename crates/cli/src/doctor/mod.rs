@@ -53,12 +53,14 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if !((1 << 20)..=(1 << 40)).contains(&arguments.file_bytes) {
         return Err(Failure::usage("--file-bytes: 1M to 1T"));
     }
+    let rings = measure::rings(arguments.io.into());
     let run = Run {
         directory: &arguments.directory,
         file_bytes: arguments.file_bytes >> 20 << 20,
         length: Duration::from_secs_f64(arguments.seconds),
-        stability_s: if arguments.long { 60 } else { 0 },
-        ring: arguments.io.into(),
+        stability_steps: if arguments.long { 60 } else { 0 },
+        stability_step: Duration::from_secs(1),
+        rings: &rings,
     };
     let system = System::read();
     let measured = measure::measure(&run)?;

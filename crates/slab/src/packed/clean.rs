@@ -28,7 +28,7 @@ pub(crate) struct Cleaner {
     victim: Option<Victim>,
     /// Bytes that may be moved.
     credit: u64,
-    /// Bytes users had laid, and scans gathered, when credit was last given.
+    /// Bytes users had laid, and scans gathered or would have, when credit was last given.
     given_at: u64,
     /// Users' records wait for a segment.
     pub(crate) blocked: bool,
@@ -93,6 +93,11 @@ impl Cleaner {
         if !blocked {
             self.fruitless = 0;
         }
+    }
+
+    /// Whether what was bought has been moved, about.
+    pub(crate) fn keeps_up(&self) -> bool {
+        self.credit < 2 * SLICE_BYTES as u64
     }
 
     /// Whether so much was moved without making room that there is none to be made.
@@ -268,7 +273,8 @@ impl Slab {
     fn give_credit(&mut self) -> u64 {
         let (spare, high) = (self.spare_segments(), self.spare_high());
         let Some(packed) = &mut self.packed else { return 0 };
-        let laid = packed.counters.user_bytes + packed.counters.gathered_bytes - packed.cleaner.given_at;
+        let counters = &packed.counters;
+        let laid = counters.user_bytes + counters.gathered_bytes + counters.refused_bytes - packed.cleaner.given_at;
         packed.cleaner.given_at += laid;
         let batch = u64::from(super::lay::BATCH_PAGES) * PAGE_BYTES as u64;
         if packed.cleaner.blocked {
@@ -308,8 +314,10 @@ impl Slab {
         let (mut left, mut looked_at) = (portion, 0);
         // The pass ends, and has failed.
         let mut over = None;
-        while left > 0 && looked_at < LOOKED_AT {
+        while looked_at < LOOKED_AT {
             match self.next_of_victim() {
+                // Up to the end of a page.
+                Next::Record(_, len) if left == 0 && open.layer.pages_with(len) > open.layer.blocks() => {}
                 Next::Record(at, len) => {
                     let Some(moved) = self.move_record(&mut open, (at, len), effects) else { break };
                     left = left.saturating_sub(moved);

@@ -63,22 +63,29 @@ impl Gatherer {
 }
 
 impl Slab {
-    /// Down to half of the spare segments that the cleaner keeps: about there each byte laid buys as much room as it takes, so that
-    /// gathering goes on as long as it helps, and users' records find the other half.
+    /// Down to a quarter of the spare segments that the cleaner keeps: there each byte laid buys half as much room again as it takes, so
+    /// gathering goes on as long as it helps, and users' records find the rest. (At half, it never began after a time of many writes: they leave less.)
     fn may_gather(&self) -> bool {
+        let (spare, high) = (self.spare_segments(), self.spare_high());
+        let keeps_up = self.packed.as_ref().is_some_and(|packed| packed.cleaner.keeps_up());
         !self.config.read_only
             && self.poisoned.is_none()
             && self.closing == Closing::Open
-            && self.spare_segments() > LOW + self.spare_high().saturating_sub(LOW) / 2
+            && (spare >= high || spare > LOW + high.saturating_sub(LOW) / 4 && keeps_up)
     }
 
     /// A page of a scan has taken `reads` reads for these records, in the order of their keys or the reverse.
     pub(crate) fn gather(&mut self, reads: usize, records: &[(&Key, &Record, Option<Origin>)], effects: &Effects) {
-        if reads * 2 <= records.len() || records.len() < ITEMS_MIN || !self.may_gather() {
+        if reads * 2 <= records.len() || records.len() < ITEMS_MIN {
             return;
         }
-        let room = QUEUE_BYTES.min(self.config.memory_bytes / 32) as usize;
+        let (room, may_gather) = (QUEUE_BYTES.min(self.config.memory_bytes / 32) as usize, self.may_gather());
         let Some(packed) = &mut self.packed else { return };
+        if !may_gather {
+            // It buys room instead, for the scans to come: where few write, nobody else does.
+            packed.counters.refused_bytes += records.iter().map(|(_, record, _)| record.value.len()).sum::<u64>();
+            return;
+        }
         for (key, record, origin) in records.iter().copied() {
             if packed.gatherer.bytes + PAGE_BYTES > room {
                 return;

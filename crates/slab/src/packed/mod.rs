@@ -94,6 +94,8 @@ pub(crate) struct PackedCounters {
     pub(crate) moved_bytes: u64,
     /// Bytes of records laid once more beside their neighbours.
     pub(crate) gathered_bytes: u64,
+    /// Bytes that would have been, had there been room.
+    pub(crate) refused_bytes: u64,
     /// Bytes of segments read to find what is alive.
     pub(crate) cleaner_read_bytes: u64,
     /// Segments given back.

@@ -13,6 +13,12 @@ fn stores_keep_their_promises() {
     assert!(sum.answered > 5_000 && sum.backups > 50 && sum.undecided < 3, "{sum:?}");
 }
 
+/// What one backup had asked for came to the next one, which replaced it: older than its cut.
+#[test]
+fn a_backup_takes_nothing_that_another_one_read() {
+    assert_eq!(run(88_000_912).map(|_| ()), Ok(()));
+}
+
 #[test]
 fn a_seed_always_gives_the_same_run() {
     for seed in 0..5 {
