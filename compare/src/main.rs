@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "in_place,packed,rocksdb-sync,rocksdb-async,wiredtiger-sync")]
     stores: Vec<Subject>,
     /// Workloads: a to f, production (with values of its own: 250 B to 1 KiB); d comes last, since it inserts without end
-    #[arg(long, value_delimiter = ',', default_value = "a,b,c,e,f,production,d")]
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f,production")]
     workloads: Vec<Workload>,
     /// Distributions; d has its own, latest
     #[arg(long, value_delimiter = ',', default_value = "uniform,zipfian")]

@@ -171,9 +171,14 @@ impl RecordCache {
     /// already stays as it is. O(1), but for what is evicted: four sheets at most.
     pub fn insert(&mut self, at: u64, parts: &[&[u8]], take: &mut dyn FnMut() -> Option<Block>) {
         if self.table.find(at).is_none() {
-            let queue = if self.was_evicted(at) { MAIN } else { SMALL };
-            self.insert_in(queue, at, parts, 0, take);
+            self.insert_new(at, parts, take);
         }
+    }
+
+    /// Caches a record that is not there.
+    fn insert_new(&mut self, at: u64, parts: &[&[u8]], take: &mut dyn FnMut() -> Option<Block>) {
+        let queue = if self.was_evicted(at) { MAIN } else { SMALL };
+        self.insert_in(queue, at, parts, 0, take);
     }
 
     /// The record at `old`, if cached, has become `new`. In its place, if it can: what is written often takes no more room for that.
@@ -181,10 +186,7 @@ impl RecordCache {
         if old != new {
             self.remove(new);
         }
-        let Some(slot) = self.table.find(old) else {
-            let queue = if self.was_evicted(new) { MAIN } else { SMALL };
-            return self.insert_in(queue, new, parts, 0, take);
-        };
+        let Some(slot) = self.table.find(old) else { return self.insert_new(new, parts, take) };
         let entry = *self.table.value(slot);
         let Some(sheet) = self.sheets.get_mut(entry.sheet as usize).and_then(Option::as_mut) else { return };
         let queue = sheet.queue;

@@ -77,7 +77,7 @@ mod tests {
         let found = workplaces(&tree(&[
             ("a.md", &planted),
             ("b.rs", &format!("//! {planted}")),
-            ("c.md", "/home/x, net/work/y"),
+            ("c.md", "/srv/x, net/work/y"),
         ]));
         assert_eq!(found.len(), 2, "{:?}", messages(&found));
     }

@@ -164,10 +164,8 @@ impl Slab {
                 self.forget_record(spot, group);
             }
             Place::Run { first, pages } => {
-                let pointer = packed.pointers.remove(&first);
-                if let Some(spot) = pointer {
-                    let number = packed.segments.remove_live(spot, false);
-                    self.give_back_if_dead(number, group);
+                if let Some(spot) = packed.pointers.remove(&first) {
+                    self.forget_record(spot, group);
                 }
                 self.run_pages -= u64::from(pages);
                 self.run_tags.remove(&first);

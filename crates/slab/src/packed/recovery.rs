@@ -440,7 +440,7 @@ impl LogScanner {
     /// The record of each key that holds; false if the checkpoint does not fit.
     fn place_records(&mut self, packed: &mut Packed, found: &mut Found, checkpoint: Option<&Loaded>) -> bool {
         let (keys, batches) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.batches));
-        self.newer_from = newer_from(&batches, checkpoint.map_or(0, |checkpoint| checkpoint.root.start));
+        self.newer_from = checkpoint.map(|checkpoint| newer_from(&batches, checkpoint.root.start)).unwrap_or_default();
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.retain(|candidate| batches[candidate.batch as usize].holds);
         let key_of = |candidate: &Candidate| &keys[candidate.key_at..][..candidate.key_len as usize];
