@@ -1,6 +1,7 @@
 //! One step of the comparison: a load or a run of one store, in a process of its own, so that no store inherits another's
 //! memory, caches or threads, and so that its processor time, bytes and peak memory are its own.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -63,6 +64,8 @@ pub struct Done {
     pub memory_peak_bytes: u64,
     /// Bytes the directory takes.
     pub disk_bytes: u64,
+    /// Of ours, by name: counters since it was opened, and gauges at the end.
+    pub statistics: BTreeMap<String, u64>,
 }
 
 impl Job {
@@ -101,6 +104,7 @@ impl Job {
                 done.report = Some(report);
             }
         }
+        done.statistics = store.statistics();
         store.close()?;
         done.write_bytes = Usage::now().write_bytes;
         done.memory_peak_bytes = memory_peak_bytes();

@@ -61,6 +61,9 @@ struct Arguments {
     /// Seconds before that, in which caches fill
     #[arg(long, default_value_t = 15)]
     warm_up: u64,
+    /// The same for workload e [default: as --warm-up]: where scans bring neighbours together, that takes minutes
+    #[arg(long, value_name = "SECONDS")]
+    warm_up_scans: Option<u64>,
     /// Seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -259,7 +262,7 @@ impl Stand {
             workload: workload.to_owned(),
             distribution: distribution.to_owned(),
             seconds: arguments.seconds,
-            warm_up: arguments.warm_up,
+            warm_up: arguments.warm_up_scans.filter(|_| workload == "e").unwrap_or(arguments.warm_up),
         };
         let job = match workload {
             "d" => Job { capacity_bytes: self.job.capacity_bytes.saturating_mul(2), ..self.job.clone() },

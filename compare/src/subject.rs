@@ -1,5 +1,6 @@
 //! The stores that are compared, each opened with the same memory.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -124,6 +125,14 @@ impl Opened {
                 Opened::WiredTiger(Arc::new(WiredTiger::open(directory, means.memory_bytes, sync, means.clients)?))
             }
         })
+    }
+
+    /// What ours tells of itself, by name.
+    pub fn statistics(&self) -> BTreeMap<String, u64> {
+        match self {
+            Opened::Ours(store, _) => store.stats().into_iter().map(|one| (one.name.into(), one.value)).collect(),
+            _ => BTreeMap::new(),
+        }
     }
 
     /// Everything durable, everything closed.

@@ -32,6 +32,8 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
 struct Row<'a> {
     subject: Subject,
     reports: Vec<&'a Report>,
+    /// Bytes of records moved by the cleaner for each that users wrote.
+    cleaned: Option<f64>,
     memory_peak_bytes: u64,
 }
 
@@ -74,17 +76,28 @@ fn rows<'a>(setting: &str, runs: &'a [Run]) -> Vec<Row<'a>> {
         Row {
             subject,
             reports: mine().filter_map(|run| run.done.report.as_ref()).collect(),
+            cleaned: cleaned(mine().map(|run| &run.done)),
             memory_peak_bytes: mine().map(|run| run.done.memory_peak_bytes).max().unwrap_or_default(),
         }
     });
     rows.filter(|row| !row.reports.is_empty()).collect()
 }
 
+/// Median of what was moved for each byte that users wrote, warm-up included; `None` where nothing is moved or written.
+fn cleaned<'a>(runs: impl Iterator<Item = &'a Done>) -> Option<f64> {
+    let each = runs.filter_map(|done| {
+        let (moved, laid) = (done.statistics.get("cleaned_bytes")?, done.statistics.get("user_bytes")?);
+        (*laid > 0).then(|| *moved as f64 / *laid as f64)
+    });
+    let each: Vec<f64> = each.collect();
+    (!each.is_empty()).then(|| median(each))
+}
+
 fn table(setting: &str, runs: &[Run]) -> String {
     let rows = rows(setting, runs);
     let mut text = format!(
-        "\n### {setting}\n\n| store | operations/s | slowest second | p50 / p99 / max in µs | CPU µs/op | B read/op | B written/op | peak memory |\n\
-         |---|---|---|---|---|---|---|---|\n"
+        "\n### {setting}\n\n| store | operations/s | slowest second | p50 / p99 / max in µs | CPU µs/op | B read/op | B written/op | moved/written | peak memory |\n\
+         |---|---|---|---|---|---|---|---|---|\n"
     );
     for row in &rows {
         let latencies: Vec<String> =
@@ -92,13 +105,14 @@ fn table(setting: &str, runs: &[Run]) -> String {
         let slowest = row.reports.iter().map(|report| report.operations_per_s_min).min().unwrap_or_default();
         let _ = writeln!(
             text,
-            "| {} | {:.0} | {slowest} | {} | {:.1} | {:.0} | {:.0} | {} MiB |",
+            "| {} | {:.0} | {slowest} | {} | {:.1} | {:.0} | {:.0} | {} | {} MiB |",
             row.subject,
             row.operations_per_s(),
             latencies.join("; "),
             row.median(|report| report.cpu_us_per_operation),
             row.median(|report| report.device_read_bytes_per_operation),
             row.median(|report| report.device_write_bytes_per_operation),
+            row.cleaned.map_or(String::new(), |moved| format!("{moved:.2}")),
             row.memory_peak_bytes >> 20
         );
     }
@@ -159,7 +173,8 @@ mod tests {
             cpu_us_per_operation: 5.5,
             ..Report::default()
         };
-        let done = Done { report: Some(report), memory_peak_bytes: 3 << 20, ..Done::default() };
+        let statistics = [("cleaned_bytes".to_owned(), 30), ("user_bytes".to_owned(), 20)].into();
+        let done = Done { report: Some(report), memory_peak_bytes: 3 << 20, statistics, ..Done::default() };
         Run { subject: name.parse().expect("a name"), round, setting: "C uniform".to_owned(), done }
     }
 
@@ -168,7 +183,7 @@ mod tests {
         let runs =
             [run("rocksdb-sync", 1, 100.0), run("packed", 1, 900.0), run("packed", 2, 600.0), run("packed", 3, 100.0)];
         let text = tables(&runs);
-        assert!(text.contains("| packed | 600 | 50 | read 4 / 4 / 30 | 5.5 | 0 | 0 | 3 MiB |"), "{text}");
+        assert!(text.contains("| packed | 600 | 50 | read 4 / 4 / 30 | 5.5 | 0 | 0 | 1.50 | 3 MiB |"), "{text}");
         assert!(text.contains("- packed: 6.00 × rocksdb-sync\n"), "{text}");
         assert_eq!(text.matches("###").count(), 1);
     }
