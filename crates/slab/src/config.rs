@@ -36,7 +36,7 @@ pub struct CheckpointPace {
 
 impl Default for CheckpointPace {
     fn default() -> CheckpointPace {
-        CheckpointPace { log_bytes_min: 8 << 20, times: 16, step_bytes: 64 << 10 }
+        CheckpointPace { log_bytes_min: 8 << 20, times: 10, step_bytes: 64 << 10 }
     }
 }
 

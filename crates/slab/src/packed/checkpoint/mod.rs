@@ -69,9 +69,19 @@ impl Slab {
     fn fits_beside_checkpoints(&self, more: u32) -> bool {
         let Some(packed) = &self.packed else { return false };
         let alive = packed.segments.live_bytes() + packed.queue_bytes + packed.large.record_bytes();
-        let wanted = alive + alive / 16 + self.batches.reserved_bytes();
+        let wanted = alive + alive / 64 + self.batches.reserved_bytes();
         let taken = u64::from(packed.checkpoints.held() + more);
         wanted <= self.live_limit_bytes(super::write::Claim::New, taken)
+    }
+
+    /// If the checkpoint that holds spares opening less than half of the log by now, what it takes is better given to the next one, for which
+    /// there is no room beside it. True if it is given back at the next turn.
+    fn give_outdated_checkpoint_back(&mut self) -> bool {
+        let Some(packed) = &mut self.packed else { return false };
+        let log = u64::from(packed.segments.used()) * u64::from(packed.segments.bytes());
+        let outdated = packed.checkpoints.log_bytes * 2 > log && !packed.checkpoints.current.is_empty();
+        packed.checkpoints.wanted_back |= outdated;
+        outdated
     }
 
     /// Something needs the segments of checkpoints: they are given back at the next turn. False if there are none.

@@ -22,7 +22,7 @@ const CHUNK_PAGES: u32 = 16;
 /// Chunks being written at once.
 const IN_FLIGHT: u32 = 2;
 /// While the log is written, it takes so many bytes for each of a checkpoint.
-const LOG_SHARE: u64 = 4;
+const LOG_SHARE: u64 = 3;
 
 /// How far a checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +95,11 @@ impl Slab {
         if packed.checkpoints.writing.is_none() {
             let pace = &self.config.checkpoints;
             let least = pace.log_bytes_min.max(u64::from(pace.times) * self.checkpoint_estimate());
-            if self.closing != Closing::Open || packed.checkpoints.log_bytes < least || !self.has_room_for_checkpoint()
-            {
+            if self.closing != Closing::Open || packed.checkpoints.log_bytes < least {
+                return;
+            }
+            if !self.has_room_for_checkpoint() {
+                self.give_outdated_checkpoint_back();
                 return;
             }
             self.begin_checkpoint();
@@ -108,7 +111,7 @@ impl Slab {
         let Some(packed) = &self.packed else { return false };
         let needed = self.checkpoint_estimate() * 5 / 4 / u64::from(packed.segments.bytes()) + 2;
         let all = self.space.whole_segments() + packed.segments.used();
-        let more = u32::try_from(needed).unwrap_or(u32::MAX).saturating_add(all / 16);
+        let more = u32::try_from(needed).unwrap_or(u32::MAX).saturating_add(all / 64);
         let small = u64::from(packed.checkpoints.held()) + needed <= u64::from(all / 3);
         small && self.spare_segments() > LOW && self.fits_beside_checkpoints(more)
     }
@@ -137,11 +140,18 @@ impl Slab {
         let estimate = self.checkpoint_estimate();
         let least = estimate.max(self.config.checkpoints.log_bytes_min);
         let Some(packed) = &mut self.packed else { return false };
-        let tried = std::mem::replace(&mut packed.checkpoints.closing_tried, true);
-        let worth = packed.checkpoints.log_bytes >= least;
-        if packed.checkpoints.writing.is_none() && !tried && worth && self.has_room_for_checkpoint() {
-            self.begin_checkpoint();
+        let worth = packed.checkpoints.log_bytes >= least && !packed.checkpoints.closing_tried;
+        if packed.checkpoints.writing.is_none() && worth {
+            if self.has_room_for_checkpoint() {
+                self.begin_checkpoint();
+            } else if self.give_outdated_checkpoint_back() {
+                // Tried again in the next turn.
+                effects.more();
+                return true;
+            }
         }
+        let Some(packed) = &mut self.packed else { return false };
+        packed.checkpoints.closing_tried = true;
         let waits = self.packed.as_ref().is_some_and(|packed| packed.checkpoints.writing.is_some());
         if waits {
             effects.more();
