@@ -10,5 +10,5 @@ mod records;
 mod tree;
 
 pub use cache::PageCache;
-pub use records::{Hit, RecordCache};
+pub use records::{CachedAt, Hit, RecordCache};
 pub use tree::{Builder, Entry, Tree};

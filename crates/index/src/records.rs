@@ -72,6 +72,10 @@ enum Memory {
     Closed(Arc<Block>),
 }
 
+/// A record that [`RecordCache::find_all`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedAt(usize);
+
 /// A cached record.
 pub struct Hit<'a> {
     /// Its bytes, rounded up to a multiple of 8.
@@ -150,6 +154,18 @@ impl RecordCache {
     /// The record at `at`, if cached; counts as a use. O(1).
     pub fn get(&mut self, at: u64) -> Option<Hit<'_>> {
         let slot = self.table.find(at)?;
+        self.get_found(CachedAt(slot))
+    }
+
+    /// Where the records at `ats` are, in that order: good for [`RecordCache::get_found`] until a record comes or goes. O(1) for each, and
+    /// several times as fast as one after the other.
+    pub fn find_all(&self, ats: &[u64], found: &mut Vec<Option<CachedAt>>) {
+        found.clear();
+        self.table.find_all(ats, |slot| found.push(slot.map(CachedAt)));
+    }
+
+    /// A record that was found; counts as a use. O(1).
+    pub fn get_found(&mut self, CachedAt(slot): CachedAt) -> Option<Hit<'_>> {
         let entry = self.table.value_mut(slot);
         entry.uses = (entry.uses + 1).min(USES_MAX);
         let entry = *entry;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{CollectionId, Corruption, Key, canary};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
+use stratakv_index::CachedAt;
 
 use crate::packed::gather::Origin;
 use crate::place::Place;
@@ -46,6 +47,14 @@ struct Scan {
     bytes: usize,
     /// Reads of records it took.
     reads: usize,
+}
+
+/// What the walk that found a key learned of its record: true until the shard changes, so for the first window.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    place: Place,
+    /// If it is a record in the cache.
+    cached: Option<CachedAt>,
 }
 
 #[derive(Debug)]
@@ -142,29 +151,51 @@ impl Slab {
         request.to = before_engine_keys(request.to);
         let limit = (request.items_max.max(1) as usize).min(ITEMS_MAX);
         let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
-        let (keys, more) = self.page_of_keys(&request, limit, &batched, effects);
+        let KeyPage { keys, places, more, .. } = self.page_of_keys(&request, limit, &batched, effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
         let scan = Scan { token, request, for_backup: None, items, more, done: 0, bytes: 0, reads: 0 };
         if scan.request.keys_only {
             return reply(scan, effects);
         }
-        self.begin_scan(scan, effects);
+        self.begin_scan(scan, &places, effects);
     }
 
     /// Reads a stretch of keys for the backup.
     pub(crate) fn scan_for_backup(&mut self, id: u64, token: Token, mut request: PageRequest, effects: &mut Effects) {
         request.to = before_engine_keys(request.to);
-        let (keys, more) = self.page_of_keys(&request, request.items_max as usize, &BTreeMap::new(), effects);
+        let limit = request.items_max as usize;
+        let KeyPage { keys, places, more, .. } = self.page_of_keys(&request, limit, &BTreeMap::new(), effects);
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
         let for_backup = Some(id);
-        self.begin_scan(Scan { token, request, for_backup, items, more, done: 0, bytes: 0, reads: 0 }, effects);
+        let scan = Scan { token, request, for_backup, items, more, done: 0, bytes: 0, reads: 0 };
+        self.begin_scan(scan, &places, effects);
     }
 
-    fn begin_scan(&mut self, scan: Scan, effects: &mut Effects) {
+    fn begin_scan(&mut self, scan: Scan, places: &[Option<u64>], effects: &mut Effects) {
         self.scans.next += 1;
         let number = self.scans.next;
         self.scans.active.insert(number, scan);
-        self.step_scan(number, effects);
+        let known = self.known(places);
+        self.step_scan(number, &known, effects);
+    }
+
+    /// What there is to know of the records of the first window.
+    fn known(&self, places: &[Option<u64>]) -> Vec<Option<Known>> {
+        let places = places.iter().take(WINDOW).map(|bits| bits.map(Place::from_bits));
+        let known = places.map(|place| place.map(|place| Known { place, cached: None }));
+        let mut known: Vec<Option<Known>> = known.collect();
+        let Some(packed) = &self.packed else { return known };
+        let records = known.iter_mut().flatten().filter_map(|known| match known.place {
+            Place::Record(spot) => Some((spot.at, &mut known.cached)),
+            _ => None,
+        });
+        let (ats, to): (Vec<u64>, Vec<&mut Option<CachedAt>>) = records.unzip();
+        let mut found = Vec::with_capacity(ats.len());
+        packed.cache.find_all(&ats, &mut found);
+        for (cached, found) in to.into_iter().zip(found) {
+            *cached = found;
+        }
+        known
     }
 
     fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
@@ -189,18 +220,18 @@ impl Slab {
         }
     }
 
-    /// The keys of a page, and whether there are more: those of the index, with what committed batches make of them.
+    /// The keys of a page: those of the index, with what committed batches make of them.
     fn page_of_keys(
         &self,
         request: &PageRequest,
         limit: usize,
         batched: &BTreeMap<Key, bool>,
         effects: &Effects,
-    ) -> (Vec<Key>, bool) {
+    ) -> KeyPage {
         let bytes_max = request.bytes_max as usize;
-        let mut page = KeyPage { keys: Vec::new(), bytes: 0, limit, bytes_max, more: false };
+        let mut page = KeyPage { keys: Vec::new(), places: Vec::new(), bytes: 0, limit, bytes_max, more: false };
         if is_empty_range(&request.from, &request.to) {
-            return (page.keys, false);
+            return page;
         }
         let mut added: Vec<&Key> = batched.iter().filter(|(_, exists)| **exists).map(|(key, _)| key).collect();
         // Taken from the end.
@@ -211,7 +242,7 @@ impl Slab {
         let (from, to) = (encoded(&request.from), encoded(&request.to));
         self.index.0.scan(from, to, request.reverse, &mut |key, entry| {
             while let Some(next) = added.pop_if(|next| is_before(next.encoded(), key)) {
-                page.add(next.encoded())?;
+                page.add(next.encoded(), None)?;
             }
             let of_batch = !batched.is_empty() && Key::from_encoded(key).is_some_and(|key| batched.contains_key(&key));
             if is_expired(entry.expiry, effects) && !of_batch
@@ -222,12 +253,12 @@ impl Slab {
             if of_batch {
                 added.pop();
             }
-            page.add(key)
+            page.add(key, Some(entry.place).filter(|_| !of_batch))
         });
         while let Some(next) = added.pop().filter(|_| !page.more) {
-            let _ = page.add(next.encoded());
+            let _ = page.add(next.encoded(), None);
         }
-        (page.keys, page.more)
+        page
     }
 
     /// Goes on with the scans that have something new.
@@ -236,16 +267,16 @@ impl Slab {
         awake.sort_unstable();
         awake.dedup();
         for number in awake {
-            self.step_scan(number, effects);
+            self.step_scan(number, &[], effects);
         }
     }
 
     /// Begins what the window allows, takes what is there, and answers if that is all.
-    fn step_scan(&mut self, number: u64, effects: &mut Effects) {
+    fn step_scan(&mut self, number: u64, known: &[Option<Known>], effects: &mut Effects) {
         let Some(mut scan) = self.scans.active.remove(&number) else { return };
         let mut runs = Vec::new();
         loop {
-            if let Err(corruption) = self.start_window(number, &mut scan, &mut runs, effects) {
+            if let Err(corruption) = self.start_window(number, &mut scan, known, &mut runs, effects) {
                 return self.scan_failed(&scan, corruption.into(), effects);
             }
             let moved = scan.advance();
@@ -269,6 +300,7 @@ impl Slab {
         &mut self,
         number: u64,
         scan: &mut Scan,
+        known: &[Option<Known>],
         runs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
@@ -278,7 +310,8 @@ impl Slab {
             if item > scan.done && bytes >= bytes_max {
                 break;
             }
-            self.start_item(number, item, scan, runs, effects)?;
+            let known = known.get(item).copied().flatten();
+            self.start_item((number, item), scan, known, runs, effects)?;
             bytes += scan.items.get(item).map_or(0, |(_, state)| state.bytes());
         }
         Ok(())
@@ -287,9 +320,9 @@ impl Slab {
     /// Takes an item from the cache, or begins to read it. Other waiters of a failed scan find it gone.
     fn start_item(
         &mut self,
-        scan: u64,
-        item: usize,
+        (scan, item): (u64, usize),
         page: &mut Scan,
+        known: Option<Known>,
         runs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
@@ -301,13 +334,19 @@ impl Slab {
             *state = record.map_or(State::Gone, |record| State::Read(owned(record), None));
             return Ok(());
         }
-        let Some(entry) = self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects)) else {
+        let shown = || self.index.0.get(key.encoded()).filter(|entry| !is_expired(entry.expiry, effects));
+        let place = known.map(|known| known.place).or_else(|| Some(Place::from_bits(shown()?.place)));
+        let Some(place) = place else {
             *state = State::Gone;
             return Ok(());
         };
         *state = State::Reading(PAGE_BYTES);
-        match Place::from_bits(entry.place) {
-            Place::Record(spot) => match self.cached_record(spot, key, RecordPart::Whole) {
+        let cached = |slab: &mut Slab, spot| match known {
+            Some(known) => slab.found_record(known.cached?, key),
+            None => slab.cached_record(spot, key, RecordPart::Whole),
+        };
+        match place {
+            Place::Record(spot) => match cached(self, spot) {
                 Some(record) => {
                     self.counters.cache_hits += 1;
                     let origin = self.packed.as_ref().map(|packed| (spot, packed.segments.generation(spot)));
@@ -349,7 +388,7 @@ impl Slab {
             *state = State::Todo;
         }
         let mut runs = Vec::new();
-        if let Err(corruption) = self.start_item(number, item, &mut scan, &mut runs, effects) {
+        if let Err(corruption) = self.start_item((number, item), &mut scan, None, &mut runs, effects) {
             return self.scan_failed(&scan, corruption.into(), effects);
         }
         self.scans.active.insert(number, scan);
@@ -408,6 +447,8 @@ impl Slab {
 /// Keys of a page as they come.
 struct KeyPage {
     keys: Vec<Key>,
+    /// As the index has them; of none that a batch says something of.
+    places: Vec<Option<u64>>,
     bytes: usize,
     limit: usize,
     bytes_max: usize,
@@ -415,13 +456,16 @@ struct KeyPage {
 }
 
 impl KeyPage {
-    fn add(&mut self, key: &[u8]) -> ControlFlow<()> {
+    fn add(&mut self, key: &[u8], place: Option<u64>) -> ControlFlow<()> {
         if self.keys.len() >= self.limit || (!self.keys.is_empty() && self.bytes >= self.bytes_max) {
             self.more = true;
             return ControlFlow::Break(());
         }
         self.bytes += key.len();
-        self.keys.extend(Key::from_encoded(key));
+        if let Some(key) = Key::from_encoded(key) {
+            self.keys.push(key);
+            self.places.push(place);
+        }
         ControlFlow::Continue(())
     }
 }

@@ -9,6 +9,7 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Expiry, Key, canary};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Value};
+use stratakv_index::{CachedAt, Hit};
 
 use super::batch::{self, RecordKind};
 use super::spot::Spot;
@@ -26,6 +27,9 @@ type Span = (u32, u32);
 const READ_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
 /// Pages between two that are wanted which are read along rather than asked for twice: 16 KiB cost about as much as 4.
 const GAP_PAGES: u32 = 2;
+/// Records that scans got from one read are not cached if there were more: each cost so small a part of a read that the room is better
+/// given to those that lie alone, and a scan over neighbours would else spend more on the cache than on the records.
+const CACHED_OF_READ_MAX: usize = 8;
 
 /// Reads queued and in flight.
 ///
@@ -199,25 +203,13 @@ impl Spot {
 impl Slab {
     /// The record of `key` at `spot`, if it is cached: it was checked when it came into memory.
     pub(crate) fn cached_record(&mut self, spot: Spot, key: &Key, part: RecordPart) -> Option<Record> {
-        let hit = self.packed.as_mut()?.cache.get(spot.at)?;
-        let (record, start) = batch::parsed(hit.bytes)?;
-        if record.key != key.encoded() || record.kind != RecordKind::Value {
-            // Two keys at one place: recovery was shown something false. What lies there is read and judged.
-            return None;
-        }
-        let range = part_range(part, record.value.len());
-        let value = match hit.shared {
-            // A reply holds a whole sheet: only for what is too long to be copied.
-            Some((block, at)) if range.len() >= PAGE_BYTES => Value::Blocks {
-                blocks: vec![Arc::clone(block)],
-                start: (at + start + range.start) as u32,
-                len: range.len() as u64,
-            },
-            _ => Value::Inline(Bytes::copy_from_slice(record.value.get(range).unwrap_or_default())),
-        };
-        Some(record_with(value, record.meta, record.value.len()))
+        record_of(self.packed.as_mut()?.cache.get(spot.at)?, key, part)
     }
 
+    /// The same for a place that was found in the cache.
+    pub(crate) fn found_record(&mut self, found: CachedAt, key: &Key) -> Option<Record> {
+        record_of(self.packed.as_mut()?.cache.get_found(found)?, key, RecordPart::Whole)
+    }
     /// A record, and its length.
     fn record_in(
         &mut self,
@@ -288,9 +280,11 @@ impl Slab {
         let error = result.err().map(|fault| Error::Io { what: "reading a record", fault });
         self.count_read_of_scans(waiters.iter().map(|(_, waiter)| waiter));
         let block = Arc::new(block);
+        let many = waiters.len() > CACHED_OF_READ_MAX;
         for (spot, waiter) in waiters {
             let found = Found(Arc::clone(&block), spot.within(first, pages));
-            if let Some(bytes) = self.record_ready(spot, &found, waiter, error.as_ref(), effects)
+            let cached = !(many && matches!(waiter, Waiter::Scan { .. }));
+            if let Some(bytes) = self.record_ready(spot, &found, (waiter, cached), error.as_ref(), effects)
                 && let Some(packed) = &mut self.packed
             {
                 let record = found.bytes().get(..bytes).unwrap_or_default();
@@ -302,12 +296,12 @@ impl Slab {
         }
     }
 
-    /// Goes on with who waited for a record; its length, if it checks and is worth caching.
+    /// Goes on with who waited for a record; its length, if it checks and is to be cached.
     fn record_ready(
         &mut self,
         spot: Spot,
         found: &Found,
-        waiter: Waiter,
+        (waiter, cached): (Waiter, bool),
         error: Option<&Error>,
         effects: &mut Effects,
     ) -> Option<usize> {
@@ -325,7 +319,10 @@ impl Slab {
             None => self.record_in(found, spot, &key, part).map_err(Error::Corrupt),
         };
         // It may have died while it was read: nobody would take it out of the cache, and its place may come to hold another.
-        let named = self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(spot).to_bits());
+        let named = |index: &stratakv_index::Tree| {
+            index.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(spot).to_bits())
+        };
+        let named = cached && named(&self.index.0);
         let bytes = record.as_ref().ok().filter(|_| named).map(|(_, bytes)| *bytes);
         let record = record.map(|(record, _)| record);
         match (waiter, record) {
@@ -385,6 +382,26 @@ fn record_part(found: &Found, (meta, value, start): (Meta, &[u8], usize), part: 
     });
     let copied = || Value::Inline(Bytes::copy_from_slice(value.get(range.clone()).unwrap_or_default()));
     record_with(shared.unwrap_or_else(copied), meta, value.len())
+}
+
+/// The record of `key`, as it lies in the cache.
+fn record_of(hit: Hit<'_>, key: &Key, part: RecordPart) -> Option<Record> {
+    let (record, start) = batch::parsed(hit.bytes)?;
+    if record.key != key.encoded() || record.kind != RecordKind::Value {
+        // Two keys at one place: recovery was shown something false. What lies there is read and judged.
+        return None;
+    }
+    let range = part_range(part, record.value.len());
+    let value = match hit.shared {
+        // A reply holds a whole sheet: only for what is too long to be copied.
+        Some((block, at)) if range.len() >= PAGE_BYTES => Value::Blocks {
+            blocks: vec![Arc::clone(block)],
+            start: (at + start + range.start) as u32,
+            len: range.len() as u64,
+        },
+        _ => Value::Inline(Bytes::copy_from_slice(record.value.get(range).unwrap_or_default())),
+    };
+    Some(record_with(value, record.meta, record.value.len()))
 }
 
 fn record_with(value: Value, meta: Meta, value_len: usize) -> Record {
