@@ -14,6 +14,9 @@ pub(crate) struct DataArguments {
     /// The store's directory; more than once to spread a new store over several disks
     #[arg(long, value_name = "DIR", env = "STRATAKV_DATA", default_value = "./stratakv-data")]
     data: Vec<PathBuf>,
+    /// A raw block device for the volumes of a new store, or where that of an existing one is now; more than once for several. --data then keeps only what the store is
+    #[arg(long, value_name = "DEVICE")]
+    device: Vec<PathBuf>,
 }
 
 impl DataArguments {
@@ -25,6 +28,11 @@ impl DataArguments {
     /// All of them, the first one first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Path> {
         [self.first()].into_iter().chain(self.further().iter().map(PathBuf::as_path))
+    }
+
+    /// Raw devices.
+    pub(crate) fn devices(&self) -> &[PathBuf] {
+        &self.device
     }
 
     /// The others.
@@ -177,6 +185,7 @@ impl OpenArguments {
             .memory_bytes(self.memory)
             .io(self.io.into())
             .further_directories(self.data.further())
+            .devices(self.data.devices())
             .progress(progress::watch("recovering"))
     }
 

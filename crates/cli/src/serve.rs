@@ -25,6 +25,7 @@ use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refu
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv serve
   stratakv serve --data /mnt/nvme/store --memory 8G --memcache 127.0.0.1:11211 --memcache [::1]:11211
+  stratakv serve --data /srv/store --device /dev/disk/by-id/nvme-XYZ
   stratakv serve --durability process_crash --threads 4
 
 SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
@@ -101,8 +102,14 @@ impl Arguments {
         if let Some(format) = stratakv::format_of(data.first())? {
             return Ok(format.placement);
         }
+        if !data.devices().is_empty() {
+            // Measuring writes, and a device may turn out to be somebody's.
+            eprintln!("stratakv: a new store on raw devices: placement in_place, unmeasured; --placement chooses");
+            return Ok(Placement::InPlace);
+        }
         let mut chosen = Placement::InPlace;
-        for directory in data.all() {
+        // What is no directory is refused later.
+        for directory in data.all().filter(|path| path.is_dir() || !path.exists()) {
             match choose_placement(disk_of(directory), self.open.io) {
                 Ok((placement, why)) => {
                     eprintln!("stratakv: a new store: {why}");
@@ -119,7 +126,12 @@ impl Arguments {
     /// As asked for, or measured.
     fn depth(&self) -> Result<u32, Failure> {
         let Some(max) = self.max_latency else { return Ok(self.depth) };
-        let (depth, why) = choose_depth(disk_of(self.open.data.first()), self.open.io, max)?;
+        let data = &self.open.data;
+        let on_devices = stratakv::format_of(data.first())?.is_some_and(|format| format.devices > 0);
+        if on_devices || !data.devices().is_empty() {
+            return Err(Failure::usage("--max-latency measures files, not raw devices: say --depth"));
+        }
+        let (depth, why) = choose_depth(disk_of(data.first()), self.open.io, max)?;
         eprintln!("stratakv: {why}");
         Ok(depth)
     }

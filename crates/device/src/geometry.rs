@@ -60,6 +60,9 @@ impl Geometry {
         if let Some(queue) = queue_directory(device) {
             read_queue(&queue, &mut geometry);
         }
+        if metadata.file_type().is_block_device() {
+            ask_device(file, &mut geometry);
+        }
         geometry.atomic_write_bytes = atomic_write_bytes(file);
         // A write that the kernel may keep in its own cache is volatile, whatever the device says.
         geometry.volatile_cache |= !is_direct(file);
@@ -103,6 +106,15 @@ fn read_queue(queue: &Path, geometry: &mut Geometry) {
     // Anything but a clear word for write-through counts as volatile.
     geometry.volatile_cache = text("write_cache").as_deref() != Some("write through");
     geometry.device = queue.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+}
+
+/// What a raw device itself says (BLKSSZGET, BLKPBSZGET), also where /sys is not mounted.
+fn ask_device(file: &File, geometry: &mut Geometry) {
+    geometry.sector_bytes = rustix::fs::ioctl_blksszget(file).unwrap_or(geometry.sector_bytes);
+    geometry.physical_block_bytes = rustix::fs::ioctl_blkpbszget(file).unwrap_or(geometry.physical_block_bytes);
+    // Disks in memory, compressed or not.
+    let is_memory = |name: &str| name.starts_with("ram") || name.starts_with("zram");
+    geometry.survives_power_loss &= !geometry.device.as_deref().is_some_and(is_memory);
 }
 
 /// Struct statx of an open file, as bytes.

@@ -9,6 +9,7 @@ pub mod block;
 pub mod blocking;
 pub mod geometry;
 pub mod memory;
+pub mod raw;
 pub mod request;
 pub mod ring;
 pub mod sync;
@@ -17,6 +18,7 @@ pub mod volume;
 
 pub use block::{Block, Class, Part, Pool};
 pub use geometry::Geometry;
+pub use raw::{RawDevice, RawRefusal};
 pub use request::{DiskOutcome, DiskRequest, IoFault};
 pub use ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, RingKind, Socket, Wait, Waker, open_ring};
 pub use volume::Volume;

@@ -101,7 +101,7 @@ impl MemoryRing {
         let file = std::fs::File::open("/dev/null")?;
         self.images.insert(path.clone(), image);
         let geometry = Geometry { survives_power_loss: false, volatile_cache: false, ..Geometry::unknown() };
-        Ok(Arc::new(Volume { file, path, geometry, direct: true }))
+        Ok(Arc::new(Volume { file, path, geometry, direct: true, share: None }))
     }
 
     /// The image under `name`, as the requests submitted so far left it.

@@ -17,6 +17,10 @@ use crate::volume::{OpenMode, Volume};
 
 /// Does `request` now: pread, pwritev2, fdatasync, fallocate. Blocks until it is done.
 pub fn execute(volume: &Volume, request: DiskRequest) -> DiskOutcome {
+    let request = match volume.place(request) {
+        Ok(request) => request,
+        Err(outcome) => return outcome,
+    };
     match request {
         DiskRequest::Read { offset, mut block, len } => {
             let result = match block.get_mut(..len as usize) {
@@ -129,11 +133,11 @@ pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
     }
     let mut geometry = Geometry::probe(&file);
     geometry.volatile_cache |= !direct && geometry.survives_power_loss;
-    Ok(Volume { file, path: path.to_path_buf(), geometry, direct })
+    Ok(Volume { file, path: path.to_path_buf(), geometry, direct, share: None })
 }
 
 /// Tries `open` again while a device is claimed by a process that may just have died, as [`lock`] does for files.
-fn wait_while_busy(mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
+pub(crate) fn wait_while_busy(mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
         match open() {
@@ -153,7 +157,7 @@ fn open_buffered(path: &Path, mode: OpenMode) -> io::Result<File> {
     OpenOptions::new().read(true).write(!mode.read_only).create(mode.create).truncate(false).mode(0o600).open(path)
 }
 
-fn lock(file: &File, shared: bool) -> io::Result<()> {
+pub(crate) fn lock(file: &File, shared: bool) -> io::Result<()> {
     let kind = if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
@@ -164,10 +168,12 @@ fn lock(file: &File, shared: bool) -> io::Result<()> {
     }
 }
 
-pub(crate) fn volume_len(volume: &Volume) -> io::Result<u64> {
-    let metadata = volume.file.metadata()?;
+/// A file's size, or a device's.
+pub(crate) fn file_len(file: &File) -> io::Result<u64> {
+    let metadata = file.metadata()?;
     if metadata.file_type().is_block_device() {
-        return Ok(rustix::fs::seek(&volume.file, rustix::fs::SeekFrom::End(0))?);
+        // The number of BLKGETSIZE64, without an unsafe call.
+        return Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?);
     }
     Ok(metadata.len())
 }

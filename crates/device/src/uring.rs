@@ -246,6 +246,10 @@ impl Uring {
 impl Ring for Uring {
     fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest) {
         let volume = Arc::clone(volume);
+        let request = match volume.place(request) {
+            Ok(request) => request,
+            Err(outcome) => return self.done.push(Completion::Disk { tag, outcome }),
+        };
         let kind = match request {
             DiskRequest::Read { block, len, .. } if len as usize > block.len() => {
                 let outcome = DiskOutcome::Read(block, Err(IoFault::Os(libc::EINVAL)));

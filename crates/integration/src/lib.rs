@@ -8,6 +8,7 @@ pub mod crash;
 pub mod engine;
 pub mod executor;
 pub mod lab;
+pub mod loop_device;
 pub mod memcache;
 pub mod packages;
 pub mod place;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use stratakv_base::Key;
 
+use crate::devices::{self, Device};
 use crate::directory::Directory;
 use crate::error::Error;
 use crate::open::open_shards;
@@ -64,7 +65,27 @@ pub fn check_spread(
     further: &[PathBuf],
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
-    let (path, further) = parts::home(path.as_ref(), further)?;
+    check_all(path.as_ref(), (further, &[]), progress)
+}
+
+/// As [`check`], of a store whose devices are not where they were at its creation.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_on_devices(
+    path: impl AsRef<Path>,
+    devices: &[PathBuf],
+    progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
+) -> Result<CheckReport, Error> {
+    check_all(path.as_ref(), (&[], devices), progress)
+}
+
+fn check_all(
+    path: &Path,
+    (further, devices): (&[PathBuf], &[PathBuf]),
+    progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
+) -> Result<CheckReport, Error> {
+    let (path, further) = parts::home(path, further)?;
     let mut options = Options::new().create(false).read_only(true).memory_bytes(u64::MAX >> 8);
     options.progress = progress;
     let mut directory = Directory::lock(&path, false, true)?;
@@ -73,7 +94,9 @@ pub fn check_spread(
         _ => return Err(Error::NotFound { path }),
     };
     directory.parts = parts::find(&directory, &manifest, &further)?;
+    directory.devices = devices::find(&directory.path, &manifest, devices, true)?;
     let mut sum = CheckReport { shards: manifest.shards, ..CheckReport::default() };
+    sum.damage.extend(directory.devices.iter().filter_map(Device::damage));
     for (number, shard) in open_shards(&directory, &manifest, &options, false, true)?.iter().enumerate() {
         let (recovery, books) = (shard.slab.recovery(), shard.slab.check());
         sum.records += recovery.records;

@@ -1,4 +1,5 @@
-//! The files of one store: `store.toml` (what it is), `LOCK`, `shard-NNN.vol`; and of its further directories: [`parts`](crate::parts).
+//! The files of one store: `store.toml` (what it is), `LOCK`, `shard-NNN.vol`; and of its further directories: [`parts`](crate::parts), of its
+//! devices: [`devices`](crate::devices).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -9,12 +10,17 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use stratakv_base::limits::SHARDS_MAX;
 
+use crate::devices::Device;
 use crate::error::Error;
 
 /// Version of the layout of a store's directory and of `store.toml`.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 /// The format of stores in one directory: older programs may open them.
 pub(crate) const FORMAT_OF_ONE: u32 = 1;
+/// The format of stores in several directories, and of `part.toml`.
+pub(crate) const FORMAT_OF_SEVERAL: u32 = 2;
+/// The format of stores on raw devices.
+pub(crate) const FORMAT_OF_DEVICES: u32 = 3;
 
 /// What a store is: everything that is fixed at its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +38,9 @@ pub(crate) struct Manifest {
     /// being the first. Format 2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) directories: Vec<PathBuf>,
+    /// Raw devices that hold the volumes, as they were named at creation; shard *n* lies on device *n* modulo their number. Format 3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) devices: Vec<PathBuf>,
 }
 
 impl Manifest {
@@ -53,8 +62,9 @@ impl Manifest {
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
-    /// Where the volumes lie: the store's own directory first.
+    /// Where the volumes lie: the store's own directory first. With devices, they lie there.
     pub(crate) parts: Vec<PathBuf>,
+    pub(crate) devices: Vec<Device>,
     lock: File,
 }
 
@@ -75,10 +85,18 @@ impl Directory {
             }
             make(path)?;
         } else if !path.is_dir() {
-            return Err(Error::Option(format!("{} is not a directory: a store is a directory", path.display())));
+            return Err(Error::Option(format!(
+                "{} is not a directory: a store is a directory, which may have its volumes on devices (--device)",
+                path.display()
+            )));
         }
         let lock = lock_file(path, create, read_only)?;
-        Ok(Directory { path: path.into(), parts: vec![path.into()], lock })
+        Ok(Directory { path: path.into(), parts: vec![path.into()], devices: Vec::new(), lock })
+    }
+
+    /// Disks that the shards are spread over.
+    pub(crate) fn disks(&self) -> usize {
+        self.parts.len().max(self.devices.len())
     }
 
     pub(crate) fn volume_path(&self, shard: u32) -> PathBuf {
@@ -198,6 +216,12 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
             manifest.directories.len()
         )));
     }
+    if manifest.devices.len() > manifest.shards as usize {
+        return Err(Refusal::Damaged(format!("{} devices for {} shards", manifest.devices.len(), manifest.shards)));
+    }
+    if !manifest.devices.is_empty() && !manifest.directories.is_empty() {
+        return Err(Refusal::Damaged("both directories and devices hold its volumes".into()));
+    }
     if let Some(placement) = manifest.placement.as_deref().filter(|placement| *placement != "packed") {
         let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
         return Err(Refusal::Damaged(format!("placement `{placement}` {why}")));
@@ -265,6 +289,7 @@ mod tests {
             placement: None,
             complete: true,
             directories: Vec::new(),
+            devices: Vec::new(),
         }
     }
 
@@ -279,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        assert!(matches!(parse(b"format = 3\nnovel = true"), Err(Refusal::Newer(3))));
+        assert!(matches!(parse(b"format = 4\nnovel = true"), Err(Refusal::Newer(4))));
         assert!(matches!(parse(b"format = \"1\""), Err(Refusal::Damaged(_))));
         assert!(matches!(parse(b""), Err(Refusal::Damaged(_))));
         let text = toml::to_string(&Manifest { shards: 0, ..manifest() }).unwrap();

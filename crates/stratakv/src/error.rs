@@ -60,6 +60,16 @@ pub enum Error {
         /// Where it was at creation.
         was: PathBuf,
     },
+    /// A raw device cannot be used as it is. It was not written to.
+    #[error("device {path}: {why}", path = path.display())]
+    Device {
+        /// The device.
+        path: PathBuf,
+        /// What is wrong, and the way out.
+        why: String,
+        /// What sort of failure that is.
+        kind: ErrorKind,
+    },
     /// There is a store there, and a new one was asked for.
     #[error("{path} already holds a store", path = path.display())]
     Exists {
@@ -133,6 +143,7 @@ impl Error {
             Error::Exists { .. } | Error::NotANumber { .. } | Error::Option(_) => ErrorKind::Usage,
             Error::NewerFormat { .. } => ErrorKind::Unsupported,
             Error::Damaged { .. } => ErrorKind::Corrupt,
+            Error::Device { kind, .. } => *kind,
         }
     }
 

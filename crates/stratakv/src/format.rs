@@ -1,5 +1,6 @@
 //! What a store is, without opening it.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use stratakv_slab::Placement;
@@ -15,6 +16,8 @@ pub struct Format {
     pub shards: usize,
     /// Where small records go.
     pub placement: Placement,
+    /// Raw devices that hold the volumes; 0 if directories do.
+    pub devices: usize,
 }
 
 /// What the store in directory `path` is, if there is one. It is not opened: another process may have it.
@@ -25,10 +28,12 @@ pub fn format_of(path: impl AsRef<Path>) -> Result<Option<Format>, Error> {
     let path = path.as_ref().join("store.toml");
     let text = match std::fs::read(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // A device named as a directory is told so when it is opened.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
         Err(error) => return Err(Error::Io { what: "read", path, error }),
     };
     let manifest = parse(&text).map_err(|refusal| refusal.at(path))?;
     let placement = if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace };
-    Ok(manifest.complete.then_some(Format { shards: manifest.shards as usize, placement }))
+    let (shards, devices) = (manifest.shards as usize, manifest.devices.len());
+    Ok(manifest.complete.then_some(Format { shards, placement, devices }))
 }

@@ -13,7 +13,10 @@ use stratakv_engine::Progress;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
 use stratakv_slab::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
 
-use crate::directory::{Directory, FORMAT, FORMAT_OF_ONE, Manifest, io_error, volume_name};
+use crate::devices;
+use crate::directory::{
+    Directory, FORMAT_OF_DEVICES, FORMAT_OF_ONE, FORMAT_OF_SEVERAL, Manifest, io_error, volume_name,
+};
 use crate::engine::AnyShard;
 use crate::error::Error;
 use crate::events::{StoreEvent, listener};
@@ -54,8 +57,13 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
             return Err(Error::NotFound { path: directory.path.clone() });
         }
         unfinished => {
-            let manifest = new_manifest(options, &further)?;
+            let mut manifest = new_manifest(options, &further)?;
             parts::may_create(&directory, unfinished.as_ref(), &further)?;
+            if let Some(unfinished) = unfinished {
+                // The same store again: what the interrupted creation has marked is still its own, however often it is interrupted.
+                manifest.uuid = unfinished.uuid;
+            }
+            directory.devices = devices::claim(&manifest)?;
             (manifest, true)
         }
     };
@@ -65,6 +73,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         begin_creation(&directory, &manifest)?;
     } else {
         directory.parts = parts::find(&directory, &manifest, &further)?;
+        directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     }
     let shards = open_shards(&directory, &manifest, options, created, false)?;
     if created {
@@ -105,23 +114,35 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
         .map_err(|error| Error::Option(format!("no random numbers for the store's uuid: {error}")))?;
     let uuid = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let shards = new_shards(options);
+    if options.devices.len() > shards as usize {
+        return Err(Error::Option(format!(
+            "{} devices for {shards} shards: some would hold nothing; name fewer, or ask for more shards",
+            options.devices.len()
+        )));
+    }
     if further.len() >= shards as usize {
         return Err(Error::Option(format!(
             "{} directories for {shards} shards: some would hold nothing; name fewer, or ask for more shards",
             further.len() + 1
         )));
     }
-    let directories = further.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
-    let directories = directories.map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
-    let format = if directories.is_empty() { FORMAT_OF_ONE } else { FORMAT };
+    let absolute = |paths: &[PathBuf]| paths.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
+    let directories = absolute(further).map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
+    let devices = absolute(&options.devices).map_err(|error| Error::Option(format!("a device's name: {error}")))?;
+    let format = match (directories.is_empty(), devices.is_empty()) {
+        (true, true) => FORMAT_OF_ONE,
+        (false, true) => FORMAT_OF_SEVERAL,
+        (_, false) => FORMAT_OF_DEVICES,
+    };
     let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
-    Ok(Manifest { format, engine: "slab".into(), shards, uuid, placement, complete: false, directories })
+    Ok(Manifest { format, engine: "slab".into(), shards, uuid, placement, complete: false, directories, devices })
 }
 
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
 fn begin_creation(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     directory.write_manifest(manifest)?;
     parts::create(directory, manifest)?;
+    devices::label(&directory.devices)?;
     // Volumes are made in parallel, so there may be gaps.
     let names = (0..SHARDS_MAX as u32).map(volume_name);
     for path in names.flat_map(|name| directory.parts.iter().map(move |part| part.join(&name))) {
@@ -162,16 +183,12 @@ fn open_one(
     (shard, created, verify): (u32, bool, bool),
     progress: &ProgressSum,
 ) -> Result<OpenedShard, Error> {
-    let path = directory.volume_path(shard);
-    let mode = OpenMode { create: created, read_only: options.read_only };
-    let volume = Volume::open(&path, mode).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => Error::Locked { path: path.clone(), holder: String::new() },
-        std::io::ErrorKind::NotFound => Error::Damaged {
-            path: path.clone(),
-            why: "the volume is missing; if its disk is not mounted, mount it, else restore the whole store from a backup".into(),
-        },
-        _ => io_error(if created { "create" } else { "open" }, &path)(error),
-    })?;
+    let volume = open_volume(directory, shard, OpenMode { create: created, read_only: options.read_only })?;
+    let path = volume.path().to_path_buf();
+    let volume_bytes = volume.len_bytes().map_err(io_error("measure", &path))?;
+    // A range of a device is as long as it will ever be.
+    let room = (!directory.devices.is_empty()).then_some(volume_bytes);
+    let capacity = options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards));
     let volume = Arc::new(volume);
     check_medium(&volume, options)?;
     let memory_bytes = options.memory_bytes / u64::from(manifest.shards);
@@ -182,9 +199,9 @@ fn open_one(
         geometry: volume.geometry().clone(),
         memory_bytes,
         placement: if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace },
-        depth: (options.depth * directory.parts.len() as u32 / manifest.shards).max(1),
-        capacity_bytes: options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards)),
-        volume_bytes: volume.len_bytes().map_err(io_error("measure", &path))?,
+        depth: (options.depth * directory.disks() as u32 / manifest.shards).max(1),
+        capacity_bytes: capacity.into_iter().chain(room).min(),
+        volume_bytes,
         read_only: options.read_only,
         checkpoints: CheckpointPace::default(),
         verify,
@@ -195,6 +212,22 @@ fn open_one(
     let watch = &mut |now: Progress| progress.report(shard, now);
     let slab = open_shard(opener, &volume, &pool, ring.as_mut(), watch).map_err(|error| Error::opening(path, error))?;
     Ok(OpenedShard { slab, volume, pool })
+}
+
+/// A shard's file, or its range of its device.
+fn open_volume(directory: &Directory, shard: u32, mode: OpenMode) -> Result<Volume, Error> {
+    if let Some(volume) = devices::volume(&directory.devices, shard) {
+        return volume;
+    }
+    let path = directory.volume_path(shard);
+    Volume::open(&path, mode).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => Error::Locked { path: path.clone(), holder: String::new() },
+        std::io::ErrorKind::NotFound => Error::Damaged {
+            path: path.clone(),
+            why: "the volume is missing; if its disk is not mounted, mount it, else restore the whole store from a backup".into(),
+        },
+        _ => io_error(if mode.create { "create" } else { "open" }, &path)(error),
+    })
 }
 
 fn check_medium(volume: &Volume, options: &Options) -> Result<(), Error> {

@@ -43,6 +43,7 @@ pub struct Options {
     pub(crate) reactors: Option<usize>,
     pub(crate) progress: Option<Watch>,
     pub(crate) further: Vec<PathBuf>,
+    pub(crate) devices: Vec<PathBuf>,
     pub(crate) watcher: Option<Watcher>,
     /// A restore opens what nobody else may.
     pub(crate) restoring: bool,
@@ -64,6 +65,7 @@ impl Default for Options {
             reactors: None,
             progress: None,
             further: Vec::new(),
+            devices: Vec::new(),
             watcher: None,
             restoring: false,
         }
@@ -161,6 +163,15 @@ impl Options {
         self
     }
 
+    /// Raw block devices for the volumes: shard *n* lies on device *n* modulo their number, and the directory that is opened holds what the store
+    /// is and its lock. A new store takes devices whose first and last MiB are zero, and that nobody uses. Fixed at creation; later the store
+    /// finds them where they were, or, if some are named here, where these are, in any order. A name that stays (`/dev/disk/by-id/..`) is best.
+    #[must_use]
+    pub fn devices(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
+        self.devices = paths.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Called when something happens that an operator wants to hear of: the store opened, grew, is full, met damage, failed, closed. It is called
     /// in whatever thread found out, with no lock held; it must not wait, nor call the store (hand the event to a thread of yours by a channel).
     #[must_use]
@@ -208,6 +219,12 @@ impl Options {
         if self.level == Level::Memory {
             return refuse(
                 "durability `memory` is not offered by the slab engine: use power_loss or process_crash".into(),
+            );
+        }
+        if !self.devices.is_empty() && !self.further.is_empty() {
+            return refuse(
+                "a store's volumes lie in directories or on devices, not on both: name one directory, or no device"
+                    .into(),
             );
         }
         if !(1..=4096).contains(&self.depth) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{Directory, FORMAT, Manifest, holds_volumes, io_error, make, write_durably};
+use crate::directory::{Directory, FORMAT, FORMAT_OF_SEVERAL, Manifest, holds_volumes, io_error, make, write_durably};
 use crate::error::Error;
 
 /// What a further directory is.
@@ -36,7 +36,7 @@ pub(crate) fn home(first: &Path, further: &[PathBuf]) -> Result<(PathBuf, Vec<Pa
     Ok((home, all))
 }
 
-fn is_same(a: &Path, b: &Path) -> bool {
+pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn may_create(own: &Directory, unfinished: Option<&Manifest>, further
         };
         if path.exists() && !path.is_dir() {
             return Err(Error::Option(format!(
-                "{} is not a directory: a store is made of directories",
+                "{} is not a directory: a store is made of directories, or has its volumes on devices (--device)",
                 path.display()
             )));
         }
@@ -74,7 +74,7 @@ pub(crate) fn may_create(own: &Directory, unfinished: Option<&Manifest>, further
 pub(crate) fn create(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     for (part, path) in (0u32..).zip(&directory.parts).skip(1) {
         make(path)?;
-        let part = Part { format: FORMAT, uuid: manifest.uuid.clone(), part };
+        let part = Part { format: FORMAT_OF_SEVERAL, uuid: manifest.uuid.clone(), part };
         let body = toml::to_string(&part).map_err(|error| Error::Option(error.to_string()))?;
         let home = directory.path.display();
         write_durably(path, "part.toml", &format!("# A part of the StrataKV store in {home}. Do not edit.\n{body}"))?;

@@ -5,6 +5,7 @@ mod measure;
 mod system;
 
 use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,6 +53,12 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     if !((1 << 20)..=(1 << 40)).contains(&arguments.file_bytes) {
         return Err(Failure::usage("--file-bytes: 1M to 1T"));
+    }
+    if std::fs::metadata(&arguments.directory).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        return Err(Failure::usage(format!(
+            "{} is a device, and measuring would write to it: name a directory on a file system of that disk. Nothing was written",
+            arguments.directory.display()
+        )));
     }
     let rings = measure::rings(arguments.io.into());
     let run = Run {

@@ -9,6 +9,7 @@ mod collections;
 mod conformance;
 mod crash;
 mod damage;
+mod devices;
 mod directories;
 mod events;
 mod full;
