@@ -5,6 +5,9 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+#[path = "program/server.rs"]
+mod server;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
 
 fn command(data: &Path, arguments: &[&str]) -> Command {
@@ -330,8 +333,13 @@ struct Serving {
 
 impl Serving {
     fn start(data: &Path) -> Serving {
-        let arguments = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash", "--threads", "1"];
-        let mut child = command(data, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Serving::with(data, &["--threads", "1"])
+    }
+
+    fn with(data: &Path, more: &[&str]) -> Serving {
+        let arguments = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash"];
+        let mut child =
+            command(data, &[&arguments, more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut lines = Vec::new();
         let address = loop {
