@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refu
 #[command(after_help = "Examples:\n  stratakv serve
   stratakv serve --data /mnt/nvme/store --memory 8G --memcache 127.0.0.1:11211 --memcache [::1]:11211
   stratakv serve --durability process_crash --threads 4
+  stratakv serve --backup-dir /mnt/backup
 
 SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
 the process at once; nothing acknowledged is lost. Exit code 5 if another process has the store or the port.
@@ -63,6 +64,9 @@ pub(crate) struct Arguments {
     /// Most bytes the store may take on disk [default: what the disk has]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
+    /// Take backups into this directory when asked by `backup --server` on this machine; it must exist [default: take none]
+    #[arg(long, value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
     /// Listen on other addresses than loopback, without authentication
     #[arg(long)]
     insecure: bool,
@@ -88,8 +92,9 @@ impl Arguments {
         }
         let defaults = ServerOptions::default();
         let threads = self.threads.unwrap_or(defaults.threads);
-        let memcache = self.memcache.clone();
-        Ok(ServerOptions { memcache, threads, connections_max: self.connections, item_bytes_max, ..defaults })
+        let (memcache, backup_directory) = (self.memcache.clone(), self.backup_dir.clone());
+        let connections_max = self.connections;
+        Ok(ServerOptions { memcache, threads, connections_max, item_bytes_max, backup_directory, ..defaults })
     }
 
     /// As asked for; for a new store, what suits the slowest of its disks.
@@ -147,13 +152,14 @@ fn disk_of(directory: &Path) -> &Path {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let options = arguments.server_options()?;
+    options.check().map_err(failure)?;
     refuse_busy_ports(&options.memcache)?;
     let started = Instant::now();
     let store = arguments.open()?;
     let signals = Signals::register()?;
     let server = Server::start(store.clone(), options).map_err(failure)?;
     let server = Arc::new(server);
-    announce(&store, &server, started, output).map_err(Failure::output)?;
+    announce(&store, arguments.backup_dir.as_deref(), &server, started, output).map_err(Failure::output)?;
     signals.shut_down(Arc::clone(&server))?;
     let ended = server.join().map_err(failure);
     store.close()?;
@@ -196,7 +202,13 @@ fn failure(error: stratakv_server::Error) -> Failure {
 }
 
 /// On stdout, flushed at once: whoever started the server waits for these lines.
-fn announce(store: &Store, server: &Server, started: Instant, output: &mut Output) -> io::Result<()> {
+fn announce(
+    store: &Store,
+    backups: Option<&Path>,
+    server: &Server,
+    started: Instant,
+    output: &mut Output,
+) -> io::Result<()> {
     let recovery = store.recovery();
     let state = match (recovery.created, recovery.clean) {
         (true, _) => "created".to_owned(),
@@ -209,6 +221,9 @@ fn announce(store: &Store, server: &Server, started: Instant, output: &mut Outpu
     let placement =
         stratakv::format_of(store.path()).ok().flatten().map_or("unknown", |format| format.placement.name());
     writeln!(output, "engine    slab, placement {placement}, {shards} shards, durability {level}, I/O by {ring}")?;
+    if let Some(directory) = backups {
+        writeln!(output, "backups   {}", directory.display())?;
+    }
     if !recovery.corrupt.is_empty() {
         eprintln!("stratakv: {} damaged places: run `stratakv check`", recovery.corrupt.len());
     }

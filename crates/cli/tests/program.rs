@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+#[path = "program/backup.rs"]
+mod backup;
 #[path = "program/server.rs"]
 mod server;
 

@@ -6,15 +6,15 @@ use std::time::{Duration, SystemTime};
 
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv_engine::Expect;
+use stratakv_protocol::memcache::KEY_BYTES_MAX;
 
 use crate::failure::{Exit, Failure};
+use crate::text::escaped;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server may be silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The protocol's longest key.
-const KEY_BYTES_MAX: usize = 250;
 /// Longer lines are no answers.
 const LINE_BYTES_MAX: u64 = 4096;
 /// More statistics than this no server has.
@@ -220,6 +220,20 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
+    /// Has the server begin a backup of this name.
+    ///
+    /// # Errors
+    /// As of [`Client::get`]; the server's reason if it refuses.
+    pub(crate) fn begin_backup(&mut self, name: &str) -> Result<(), Failure> {
+        self.send(&[b"backup ", name.as_bytes(), b"\r\n"])?;
+        let line = self.line()?;
+        match line.as_slice() {
+            b"OK" => Ok(()),
+            _ if line.starts_with(b"SERVER_ERROR busy") => Err(Failure { exit: Exit::Busy, ..self.refused(&line) }),
+            _ => Err(self.refused(&line)),
+        }
+    }
+
     fn send(&mut self, parts: &[&[u8]]) -> Result<(), Failure> {
         // One piece for all but the value: each write is a packet.
         let command = parts.concat();
@@ -261,7 +275,7 @@ impl<S: Read + Write> Client<S> {
     fn refused(&self, line: &[u8]) -> Failure {
         let server = &self.server;
         let text = String::from_utf8_lossy(line);
-        let after = |prefix| text.strip_prefix(prefix).map(|rest: &str| rest.escape_debug().to_string());
+        let after = |prefix| text.strip_prefix(prefix).map(|rest: &str| escaped(rest.as_bytes()));
         if let Some(why) = after("SERVER_ERROR ").or(after("CLIENT_ERROR ")) {
             return Failure::failed(format!("{server} refused: {why}"));
         }

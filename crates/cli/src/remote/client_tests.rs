@@ -91,6 +91,7 @@ fn a_peer_that_talks_nonsense_is_an_error() {
             client(said).count(false, b"k", 1).map(drop),
             client(said).touch(b"k", 1).map(drop),
             client(said).statistics("").map(drop),
+            client(said).begin_backup("monday"),
         ];
         for (number, failure) in failures.into_iter().enumerate() {
             let failure = failure.expect_err(&format!("command {number} took `{shown}`"));
@@ -114,6 +115,7 @@ fn a_refusal_keeps_the_reason() {
     assert!(large.exit == Exit::Usage && large.message.contains("--item-bytes-max"), "{large:?}");
     assert_eq!(set(b"ERROR Too many open connections\r\n").exit, Exit::Busy);
     assert_eq!(set(b"ERROR\r\n").exit, Exit::Unsupported);
+    assert!(set(b"CLIENT_ERROR a server's word\r\n").message.contains("a server's word"));
     // What a terminal would obey is not passed on.
     assert!(!set(b"SERVER_ERROR \x1b[2J\r\n").message.contains('\x1b'));
 }

@@ -1,11 +1,13 @@
 //! `--server`: commands that ask a running server instead of opening its directory.
 
+mod backup;
 mod client;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 
 use crate::failure::Failure;
+pub(crate) use backup::backup;
 pub(crate) use client::{Client, Condition, Stored};
 
 /// Which server.
