@@ -420,6 +420,7 @@ fn doctor_measures_and_leaves_nothing_behind() {
     let profile = report["profile"].as_array().unwrap();
     assert!(profile.len() > 8 && profile.iter().all(|row| row["bytes_per_s"].as_f64().unwrap() > 0.0), "{report}");
     assert!(["in_place", "packed"].contains(&report["placement"].as_str().unwrap()), "{report}");
+    assert!(report["scheduler"].is_string() || report["scheduler"].is_null() && report.get("scheduler").is_some());
     assert!(report["kernel"].as_str().unwrap().starts_with("Linux") && report["advice"].is_array());
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let missing = run(directory.path(), &["doctor", "/no/such/directory"]);
