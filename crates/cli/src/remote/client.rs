@@ -77,6 +77,25 @@ impl Client {
             "cannot connect to {server}: {last}; does `stratakv serve` run there? It says at its start where it listens"
         )))
     }
+
+    /// Lets `pause` pass, unless the server hangs up before.
+    ///
+    /// # Errors
+    /// It hung up, or said something that it was not asked.
+    pub(crate) fn pause(&mut self, pause: Duration) -> Result<(), Failure> {
+        let wait = |stream: &mut BufReader<TcpStream>| {
+            stream.get_ref().set_read_timeout(Some(pause))?;
+            let heard = stream.fill_buf().map(<[u8]>::len);
+            stream.get_ref().set_read_timeout(Some(ANSWER_TIMEOUT))?;
+            heard
+        };
+        match wait(&mut self.stream) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(()),
+            Ok(0) => Err(self.broken(&io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Err(self.odd("something that it was not asked")),
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
 }
 
 fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
