@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod collections;
 mod completions;
+mod configuration;
 mod del;
 mod doctor;
 mod dump;
@@ -119,7 +120,8 @@ fn survive_file_size_limit() {
 fn parse() -> Result<Arguments, Failure> {
     let mut command = Arguments::command();
     command.build();
-    let matches = with_whole_usage(command).get_matches();
+    let command = with_whole_usage(command);
+    let matches = configuration::with_file(command.clone(), command.get_matches())?;
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     remote::refuse_options_without_effect(&matches)?;
     Ok(arguments)

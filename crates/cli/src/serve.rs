@@ -27,12 +27,16 @@ use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refu
   stratakv serve --data /mnt/nvme/store --memory 8G --memcache 127.0.0.1:11211 --memcache [::1]:11211
   stratakv serve --durability process_crash --threads 4
   stratakv serve --backup-dir /mnt/backup
+  stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
 SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
 the process at once; nothing acknowledged is lost. Exit code 5 if another process has the store or the port.
 There is no authentication: whoever can connect can read and change everything, so other addresses than loopback are
 refused without --insecure.")]
 pub(crate) struct Arguments {
+    /// Take options from a file of TOML, by their names; the command line and the environment win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     open: OpenArguments,
     #[command(flatten)]
@@ -159,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let signals = Signals::register()?;
     let server = Server::start(store.clone(), options).map_err(failure)?;
     let server = Arc::new(server);
-    announce(&store, arguments.backup_dir.as_deref(), &server, started, output).map_err(Failure::output)?;
+    announce(&store, arguments, &server, started, output).map_err(Failure::output)?;
     signals.shut_down(Arc::clone(&server))?;
     let ended = server.join().map_err(failure);
     store.close()?;
@@ -204,7 +208,7 @@ fn failure(error: stratakv_server::Error) -> Failure {
 /// On stdout, flushed at once: whoever started the server waits for these lines.
 fn announce(
     store: &Store,
-    backups: Option<&Path>,
+    arguments: &Arguments,
     server: &Server,
     started: Instant,
     output: &mut Output,
@@ -221,7 +225,10 @@ fn announce(
     let placement =
         stratakv::format_of(store.path()).ok().flatten().map_or("unknown", |format| format.placement.name());
     writeln!(output, "engine    slab, placement {placement}, {shards} shards, durability {level}, I/O by {ring}")?;
-    if let Some(directory) = backups {
+    if let Some(file) = &arguments.config {
+        writeln!(output, "options   {}", file.display())?;
+    }
+    if let Some(directory) = &arguments.backup_dir {
         writeln!(output, "backups   {}", directory.display())?;
     }
     if !recovery.corrupt.is_empty() {

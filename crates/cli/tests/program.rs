@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 #[path = "program/backup.rs"]
 mod backup;
+#[path = "program/configuration.rs"]
+mod configuration;
 #[path = "program/server.rs"]
 mod server;
 
