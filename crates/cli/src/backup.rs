@@ -9,34 +9,46 @@ use stratakv_base::quantity::format_bytes;
 use crate::Output;
 use crate::failure::Failure;
 use crate::opening::OpenArguments;
+use crate::remote::{self, ServerArguments};
 
 /// Copy a store into a directory of backup files
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stratakv backup /mnt/backup/monday\n  stratakv restore /mnt/backup/monday --data copy
+  stratakv serve --backup-dir /mnt/backup         # and while it serves:
+  stratakv backup --server 127.0.0.1:11211 tuesday
 
 The directory must be empty or not exist. backup.toml is written last: without it the backup is not complete. Opens the store for
-reading, so no server may have it; a program that embeds the store makes backups while it serves (`Store::backup`)."
+reading, so no server may have it; with --server the server makes the backup while it serves, in its --backup-dir, under a name that is new there. The
+command waits until it is complete; ended before, it leaves the server to it. One at a time: exit code 5 while there is another."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
-    /// Where to
-    #[arg(value_name = "DIR")]
-    to: PathBuf,
+    #[command(flatten)]
+    server: ServerArguments,
+    /// Where to; with --server, a name
+    #[arg(value_name = "DIR|NAME")]
+    target: PathBuf,
     /// Print what it holds as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let store = arguments.open.read()?;
-    let summary = store.backup(&arguments.to)?;
-    store.close()?;
+    let summary = match arguments.server.connect()? {
+        Some(server) => remote::backup(server, &arguments.target.to_string_lossy())?,
+        None => {
+            let store = arguments.open.read()?;
+            let summary = store.backup(&arguments.target)?;
+            store.close()?;
+            summary
+        }
+    };
     let (records, bytes) = (summary.records, summary.bytes);
     if arguments.json {
         writeln!(output, "{{\"records\":{records},\"bytes\":{bytes}}}").map_err(Failure::output)?;
     }
-    eprintln!("stratakv: {records} records ({}) written to {}", format_bytes(bytes), arguments.to.display());
+    eprintln!("stratakv: {records} records ({}) written to {}", format_bytes(bytes), arguments.target.display());
     Ok(())
 }

@@ -8,12 +8,14 @@ use clap::Args;
 use crate::failure::{Exit, Failure};
 use crate::key;
 use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
+use crate::remote::ServerArguments;
 
 /// Delete keys, a range of them, or those with a prefix
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv del user:1\n  stratakv del user:1 user:2
   stratakv del --prefix user:
   stratakv del --from a --to b
+  stratakv del user:1 --server 127.0.0.1:11211
 
 Exit code 3 if one of the keys did not exist; the others are deleted all the same. A range or a prefix is
 told on stderr how many keys it had; it is not one step: killed in the middle, a part of them is gone.")]
@@ -22,6 +24,8 @@ pub(crate) struct Arguments {
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
+    #[command(flatten)]
+    server: ServerArguments,
     #[command(flatten)]
     collection: CollectionArguments,
     /// The keys
@@ -68,18 +72,33 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return arguments.delete_many();
     }
     let keys = arguments.keys.iter().map(|key| key::bytes(key, arguments.base64)).collect::<Result<Vec<_>, _>>()?;
-    let store = arguments.open.write(&arguments.durability, false)?;
-    let collection = arguments.collection.read(&store)?;
-    let mut missing = Vec::new();
-    for key in &keys {
-        if !collection.delete(key)? {
-            missing.push(format!("`{}`", key.escape_ascii()));
+    let missing = match arguments.server.connect()? {
+        Some(mut server) => missing_of(&keys, |key| server.delete(key))?,
+        None => {
+            let store = arguments.open.write(&arguments.durability, false)?;
+            let collection = arguments.collection.read(&store)?;
+            let missing = missing_of(&keys, |key| Ok(collection.delete(key)?))?;
+            drop(collection);
+            store.close()?;
+            missing
         }
-    }
-    drop(collection);
-    store.close()?;
+    };
     match missing.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(Exit::NotFound, format!("there is no key {}", missing.join(", ")))),
     }
+}
+
+/// Deletes the keys; those that did not exist, as they are shown.
+fn missing_of(
+    keys: &[Vec<u8>],
+    mut delete: impl FnMut(&[u8]) -> Result<bool, Failure>,
+) -> Result<Vec<String>, Failure> {
+    let mut missing = Vec::new();
+    for key in keys {
+        if !delete(key)? {
+            missing.push(format!("`{}`", key.escape_ascii()));
+        }
+    }
+    Ok(missing)
 }

@@ -83,6 +83,11 @@ impl From<stratakv::Error> for Failure {
                 "there is no store in {}: name its directory with --data (or STRATAKV_DATA); `serve`, `put` and `load` create one",
                 path.display()
             ),
+            stratakv::Error::Locked { .. } => {
+                format!(
+                    "{error}. If it is `stratakv serve`: --server HOST:PORT asks it (get, put, del, update, stats, backup)"
+                )
+            }
             other => other.to_string(),
         };
         Failure { exit, message }

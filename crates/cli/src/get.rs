@@ -1,25 +1,29 @@
 //! `stratakv get`.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 
 use clap::Args;
 
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, OpenArguments};
+use crate::remote::{Client, ServerArguments};
 use crate::{Output, key};
 
 /// Print the value of a key, byte for byte
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stratakv get user:1\n  stratakv get --json user:1\n  stratakv get --base64 AP8= > value.bin
+  stratakv get --server 127.0.0.1:11211 user:1
 
-Exit code 3 if there is no such key."
+Exit code 3 if there is no such key. A server does not tell when a record expires: --json has no expiry then."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
+    #[command(flatten)]
+    server: ServerArguments,
     #[command(flatten)]
     collection: CollectionArguments,
     /// The key
@@ -34,16 +38,36 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let key = key::bytes(&arguments.key, arguments.base64)?;
+    if let Some(server) = arguments.server.connect()? {
+        return ask(server, &key, arguments.json, output);
+    }
     let store = arguments.open.read()?;
-    let Some(record) = arguments.collection.read(&store)?.get(&key)? else {
-        return Err(Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii())));
-    };
+    let record = arguments.collection.read(&store)?.get(&key)?.ok_or_else(|| absent(&key))?;
     let written = if arguments.json {
-        let line = Line { version: Some(record.version), ..Line::new(&key, &record) };
-        serde_json::to_writer(&mut *output, &line).map_err(Into::into).and_then(|()| writeln!(output))
+        write_line(&Line { version: Some(record.version), ..Line::new(&key, &record) }, output)
     } else {
         record.value().slices().try_for_each(|slice| output.write_all(slice))
     };
     written.map_err(Failure::output)?;
     Ok(store.close()?)
+}
+
+fn ask(mut server: Client, key: &[u8], json: bool, output: &mut Output) -> Result<(), Failure> {
+    let record = server.get(key)?.ok_or_else(|| absent(key))?;
+    let written = if json {
+        let line = Line::with_value(key, &record.value);
+        write_line(&Line { flags: record.flags, version: Some(record.version), ..line }, output)
+    } else {
+        output.write_all(&record.value)
+    };
+    written.map_err(Failure::output)
+}
+
+fn write_line(line: &Line, output: &mut Output) -> io::Result<()> {
+    serde_json::to_writer(&mut *output, line)?;
+    writeln!(output)
+}
+
+fn absent(key: &[u8]) -> Failure {
+    Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii()))
 }

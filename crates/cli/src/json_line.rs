@@ -58,8 +58,13 @@ fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
 impl Line {
     /// A record without its version.
     pub(crate) fn new(key: &[u8], record: &Record) -> Line {
-        let (value, value_base64) = text_or_base64(&record.to_bytes());
-        Line { value, value_base64, flags: record.flags, expiry: record.expiry.0, ..Line::key_only(key) }
+        Line { flags: record.flags, expiry: record.expiry.0, ..Line::with_value(key, &record.to_bytes()) }
+    }
+
+    /// A key and a value.
+    pub(crate) fn with_value(key: &[u8], value: &[u8]) -> Line {
+        let (value, value_base64) = text_or_base64(value);
+        Line { value, value_base64, ..Line::key_only(key) }
     }
 
     /// A key.

@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod collections;
 mod completions;
+mod configuration;
 mod del;
 mod doctor;
 mod dump;
@@ -19,6 +20,7 @@ mod opening;
 mod plan;
 mod progress;
 mod put;
+mod remote;
 mod restore;
 mod scan;
 mod serve;
@@ -115,11 +117,14 @@ fn survive_file_size_limit() {
 }
 
 /// Takes the arguments; ends the process if they are wrong, or ask for help.
-fn parse() -> Arguments {
+fn parse() -> Result<Arguments, Failure> {
     let mut command = Arguments::command();
     command.build();
-    let matches = with_whole_usage(command).get_matches();
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let command = with_whole_usage(command);
+    let matches = configuration::with_file(command.clone(), command.get_matches())?;
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    remote::refuse_options_without_effect(&matches)?;
+    Ok(arguments)
 }
 
 /// Beside an error, clap shows only the arguments that must be there: it would seem that there are no options.
@@ -130,7 +135,10 @@ fn with_whole_usage(mut command: clap::Command) -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = parse();
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        Err(failure) => return ended(Err(failure)),
+    };
     survive_file_size_limit();
     // A command says itself what it met; only who runs for long has more to tell.
     log_to_stderr(if matches!(arguments.command, Command::Serve(_)) { "warn" } else { "error" });
@@ -138,7 +146,12 @@ fn main() -> ExitCode {
     let result = run(arguments.command, &mut output);
     // What was found before a failure is still worth having.
     let flushed = output.flush().map_err(Failure::output);
-    match result.and(flushed) {
+    ended(result.and(flushed))
+}
+
+/// Says what went wrong, and gives the exit code.
+fn ended(result: Result<(), Failure>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {

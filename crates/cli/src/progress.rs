@@ -13,7 +13,32 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Where nobody watches a terminal, a line this often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// What is counted.
+#[derive(Clone, Copy)]
+enum Unit {
+    Bytes,
+    Records,
+}
+
+impl Unit {
+    fn template(self) -> &'static str {
+        match self {
+            Unit::Bytes => "{msg} {bar:30} {bytes} of {total_bytes}, {eta} left",
+            Unit::Records => "{msg} {bar:30} {human_pos} of {human_len} records, {eta} left",
+        }
+    }
+
+    fn shown(self, amount: u64) -> String {
+        match self {
+            Unit::Bytes => format_bytes(amount),
+            Unit::Records => format!("{amount} records"),
+        }
+    }
+}
+
 struct State {
+    what: &'static str,
+    unit: Unit,
     started: Instant,
     last_line: Instant,
     bar: Option<ProgressBar>,
@@ -29,35 +54,44 @@ impl Drop for State {
 
 /// What [`stratakv::Options::progress`] wants: shows a bar with the time left on a terminal, a line now and then elsewhere.
 pub(crate) fn watch(what: &'static str) -> Arc<dyn Fn(OpenProgress) + Send + Sync> {
+    let tell = teller(what, Unit::Bytes);
+    Arc::new(move |progress| tell(progress.done_bytes, progress.total_bytes))
+}
+
+/// The same, to be told how many records are done, of how many.
+pub(crate) fn watch_records(what: &'static str) -> impl Fn(u64, u64) {
+    teller(what, Unit::Records)
+}
+
+fn teller(what: &'static str, unit: Unit) -> impl Fn(u64, u64) {
     let now = Instant::now();
-    let state = Mutex::new(State { started: now, last_line: now, bar: None });
+    let state = Mutex::new(State { what, unit, started: now, last_line: now, bar: None });
     let terminal = std::io::stderr().is_terminal();
-    Arc::new(move |progress| {
+    move |done, total| {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.started.elapsed() < PATIENCE {
             return;
         }
         if terminal {
-            show(&mut state, what, progress);
+            show(&mut state, done, total);
         } else if state.last_line.elapsed() >= LINE_EVERY {
             state.last_line = Instant::now();
-            let (done, total) = (format_bytes(progress.done_bytes), format_bytes(progress.total_bytes));
-            eprintln!("stratakv: {what}: {done} of {total}");
+            eprintln!("stratakv: {what}: {} of {}", unit.shown(done), unit.shown(total));
         }
-    })
+    }
 }
 
-fn show(state: &mut State, what: &'static str, progress: OpenProgress) {
-    let started = state.started;
+fn show(state: &mut State, done: u64, total: u64) {
+    let (what, unit, started) = (state.what, state.unit, state.started);
     let bar = state.bar.get_or_insert_with(|| {
-        let style = ProgressStyle::with_template("{msg} {bar:30} {bytes} of {total_bytes}, {eta} left");
-        let bar = ProgressBar::new(progress.total_bytes).with_elapsed(started.elapsed()).with_message(what);
+        let style = ProgressStyle::with_template(unit.template());
+        let bar = ProgressBar::new(total).with_elapsed(started.elapsed()).with_message(what);
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar
     });
-    bar.set_length(progress.total_bytes);
-    bar.set_position(progress.done_bytes);
-    if progress.done_bytes >= progress.total_bytes {
+    bar.set_length(total);
+    bar.set_position(done);
+    if done >= total {
         bar.finish_and_clear();
     }
 }

@@ -10,14 +10,16 @@ use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Expect, Expiry, PutOptions, PutOutcome};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
+use crate::remote::{Client, Condition, ServerArguments, Stored};
 use crate::{Output, key};
 
 /// Write a record; the store is created if there is none
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv put user:1 Ada\n  stratakv put photo --file me.jpg --flags 2
   echo hello | stratakv put greeting -\n  stratakv put lock me --if-absent --ttl 60
+  stratakv put user:1 Ada --server 127.0.0.1:11211
 
 Exit code 3 if --if-present or --if-version finds no key, 1 if another condition does not hold.")]
 pub(crate) struct Arguments {
@@ -25,6 +27,8 @@ pub(crate) struct Arguments {
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
+    #[command(flatten)]
+    server: ServerArguments,
     #[command(flatten)]
     collection: CollectionArguments,
     /// The key
@@ -103,6 +107,9 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if value.len() > VALUE_BYTES_MAX {
         return Err(Failure::usage(format!("the value has over {VALUE_BYTES_MAX} bytes, the most a value may have")));
     }
+    if let Some(server) = arguments.server.connect()? {
+        return ask(server, arguments, &key, &value);
+    }
     let store = arguments.open.write(&arguments.durability, true)?;
     let options = PutOptions {
         flags: arguments.flags,
@@ -118,5 +125,19 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             }
             Ok(store.close()?)
         }
+    }
+}
+
+fn ask(mut server: Client, arguments: &Arguments, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+    if arguments.json {
+        return Err(Failure::usage("--json: a server does not tell the version of what it has written: leave it out"));
+    }
+    let condition = Condition::Expect(arguments.expect());
+    let nothing = |why| format!("nothing was written: {why}");
+    match server.store(condition, key, value, arguments.flags, arguments.ttl.unwrap_or(0))? {
+        Stored::Yes => Ok(()),
+        Stored::No if arguments.if_absent => Err(Failure::failed(nothing("the key exists"))),
+        Stored::No | Stored::Absent => Err(Failure::new(Exit::NotFound, nothing("there is no such key"))),
+        Stored::AnotherVersion => Err(Failure::failed(nothing("the key has another version by now; read it again"))),
     }
 }

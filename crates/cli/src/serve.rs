@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -27,12 +27,17 @@ use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refu
   stratakv serve --data /mnt/nvme/store --memory 8G --memcache 127.0.0.1:11211 --memcache [::1]:11211
   stratakv serve --data /srv/store --device /dev/disk/by-id/nvme-XYZ
   stratakv serve --durability process_crash --threads 4
+  stratakv serve --backup-dir /mnt/backup
+  stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
 SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
 the process at once; nothing acknowledged is lost. Exit code 5 if another process has the store or the port.
 There is no authentication: whoever can connect can read and change everything, so other addresses than loopback are
 refused without --insecure.")]
 pub(crate) struct Arguments {
+    /// Take options from a file of TOML, by their names; the command line and the environment win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     open: OpenArguments,
     #[command(flatten)]
@@ -64,6 +69,9 @@ pub(crate) struct Arguments {
     /// Most bytes the store may take on disk [default: what the disk has]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
+    /// Take backups into this directory when asked by `backup --server` on this machine; it must exist [default: take none]
+    #[arg(long, value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
     /// Listen on other addresses than loopback, without authentication
     #[arg(long)]
     insecure: bool,
@@ -89,8 +97,9 @@ impl Arguments {
         }
         let defaults = ServerOptions::default();
         let threads = self.threads.unwrap_or(defaults.threads);
-        let memcache = self.memcache.clone();
-        Ok(ServerOptions { memcache, threads, connections_max: self.connections, item_bytes_max, ..defaults })
+        let (memcache, backup_directory) = (self.memcache.clone(), self.backup_dir.clone());
+        let connections_max = self.connections;
+        Ok(ServerOptions { memcache, threads, connections_max, item_bytes_max, backup_directory, ..defaults })
     }
 
     /// As asked for; for a new store, what suits the slowest of its disks.
@@ -159,13 +168,14 @@ fn disk_of(directory: &Path) -> &Path {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let options = arguments.server_options()?;
+    options.check().map_err(failure)?;
     refuse_busy_ports(&options.memcache)?;
     let started = Instant::now();
     let store = arguments.open()?;
     let signals = Signals::register()?;
     let server = Server::start(store.clone(), options).map_err(failure)?;
     let server = Arc::new(server);
-    announce(&store, &server, started, output).map_err(Failure::output)?;
+    announce(&store, arguments, &server, started, output).map_err(Failure::output)?;
     signals.shut_down(Arc::clone(&server))?;
     let ended = server.join().map_err(failure);
     store.close()?;
@@ -208,7 +218,13 @@ fn failure(error: stratakv_server::Error) -> Failure {
 }
 
 /// On stdout, flushed at once: whoever started the server waits for these lines.
-fn announce(store: &Store, server: &Server, started: Instant, output: &mut Output) -> io::Result<()> {
+fn announce(
+    store: &Store,
+    arguments: &Arguments,
+    server: &Server,
+    started: Instant,
+    output: &mut Output,
+) -> io::Result<()> {
     let recovery = store.recovery();
     let state = match (recovery.created, recovery.clean) {
         (true, _) => "created".to_owned(),
@@ -221,6 +237,12 @@ fn announce(store: &Store, server: &Server, started: Instant, output: &mut Outpu
     let placement =
         stratakv::format_of(store.path()).ok().flatten().map_or("unknown", |format| format.placement.name());
     writeln!(output, "engine    slab, placement {placement}, {shards} shards, durability {level}, I/O by {ring}")?;
+    if let Some(file) = &arguments.config {
+        writeln!(output, "options   {}", file.display())?;
+    }
+    if let Some(directory) = &arguments.backup_dir {
+        writeln!(output, "backups   {}", directory.display())?;
+    }
     if !recovery.corrupt.is_empty() {
         eprintln!("stratakv: {} damaged places: run `stratakv check`", recovery.corrupt.len());
     }

@@ -10,16 +10,21 @@ use stratakv_base::quantity::format_bytes;
 use crate::Output;
 use crate::failure::Failure;
 use crate::opening::OpenArguments;
+use crate::remote::ServerArguments;
+use crate::text::write_escaped;
 
 /// Show what a store holds: records, space, shards
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv stats\n  stratakv stats --json | jq .records
+  stratakv stats --server 127.0.0.1:11211
 
-Opens the store itself, so counters of traffic are those of this command. A running server tells its own to memcache
-clients (`stats`).")]
+Opens the store itself, so counters of traffic are those of this command. --server asks a running server for its own; there, names
+are those of memcached's `stats` and of the engine.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
+    #[command(flatten)]
+    server: ServerArguments,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -29,6 +34,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(mut server) = arguments.server.connect()? {
+        let statistics = server.statistics("")?;
+        return write_told(&statistics, arguments.json, output).map_err(Failure::output);
+    }
     let store = arguments.open.read()?;
     let written = if arguments.json {
         write_json(&store, arguments.shards, output)
@@ -64,16 +73,39 @@ fn write_table(store: &Store, by_shard: bool, output: &mut Output) -> io::Result
     writeln!(output, "{:<28} {}", "closed in order", if recovery.clean { "yes" } else { "no" })?;
     writeln!(output, "{:<28} {}", "damaged places", recovery.corrupt.len())?;
     for statistic in store.stats() {
-        let (name, value) = (statistic.name, statistic.value);
-        match name.ends_with("_bytes") {
-            true => writeln!(output, "{name:<28} {value} ({})", format_bytes(value))?,
-            false => writeln!(output, "{name:<28} {value}")?,
-        }
+        write_number(statistic.name, statistic.value, output)?;
     }
     for shard in (0..store.shards()).filter(|_| by_shard) {
         writeln!(output, "\nshard {shard}")?;
         for one in store.shard_stats(shard) {
             writeln!(output, "{:<28} {}", one.name, one.value)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_number(name: &str, value: u64, output: &mut Output) -> io::Result<()> {
+    match name.ends_with("_bytes") {
+        true => writeln!(output, "{name:<28} {value} ({})", format_bytes(value)),
+        false => writeln!(output, "{name:<28} {value}"),
+    }
+}
+
+/// What a server tells: numbers, and text that may be anything.
+fn write_told(statistics: &[(String, String)], json: bool, output: &mut Output) -> io::Result<()> {
+    if json {
+        let value = |text: &String| text.parse::<u64>().map_or(Value::from(text.as_str()), Value::from);
+        let object: Map<_, _> = statistics.iter().map(|(name, text)| (name.clone(), value(text))).collect();
+        serde_json::to_writer(&mut *output, &object)?;
+        return writeln!(output);
+    }
+    for (name, text) in statistics {
+        match text.parse() {
+            Ok(number) if !name.contains(char::is_control) => write_number(name, number, output)?,
+            _ => {
+                write_escaped(output, format!("{name:<28} {text}").as_bytes())?;
+                writeln!(output)?;
+            }
         }
     }
     Ok(())

@@ -19,6 +19,14 @@ pub(crate) fn write_escaped(output: &mut impl Write, bytes: &[u8]) -> io::Result
     Ok(())
 }
 
+/// As [`write_escaped`], for a message.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    let mut out = Vec::new();
+    // Writing to a Vec does not fail.
+    let _ = write_escaped(&mut out, bytes);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,16 +6,18 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytes::Bytes;
 use clap::Args;
-use stratakv::{Expiry, Reply, Unmet, Update};
+use stratakv::{Expect, Expiry, Reply, Unmet, Update};
 
 use crate::failure::{Exit, Failure};
 use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
+use crate::remote::{Client, Condition, ServerArguments, Stored};
 use crate::{Output, key, put};
 
 /// Change a record in dependence on itself: count, append, prolong
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv update visits --increment 1\n  stratakv update log --append 'one more'
   stratakv update session:1 --ttl 3600
+  stratakv update visits --increment 1 --server 127.0.0.1:11211
 
 --increment and --decrement print the new number; a counter that does not exist counts from 0. The others exit with code 3 if
 there is no such key.")]
@@ -24,6 +26,8 @@ pub(crate) struct Arguments {
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
+    #[command(flatten)]
+    server: ServerArguments,
     #[command(flatten)]
     collection: CollectionArguments,
     /// The key
@@ -34,6 +38,9 @@ pub(crate) struct Arguments {
     #[arg(long)]
     base64: bool,
 }
+
+/// How often a counter may go and come between looking and making it.
+const COUNT_ATTEMPTS: usize = 16;
 
 #[derive(Args)]
 #[group(required = true, multiple = false)]
@@ -68,6 +75,9 @@ impl ChangeArguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let key = key::checked(&arguments.key, arguments.base64)?;
     let change = &arguments.change;
+    if let Some(server) = arguments.server.connect()? {
+        return ask(server, &key, change, output);
+    }
     let counts = change.increment.is_some() || change.decrement.is_some();
     let store = arguments.open.write(&arguments.durability, counts)?;
     let collection = arguments.collection.write(&store)?;
@@ -81,8 +91,47 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let reply = change.update().map(|update| collection.update(&key, update)).transpose()?;
     if let Some(Reply::Unmet(Unmet::Absent) | Reply::Record(None)) = reply {
-        return Err(Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii())));
+        return Err(absent(&key));
     }
     drop(collection);
     Ok(store.close()?)
+}
+
+fn absent(key: &[u8]) -> Failure {
+    Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii()))
+}
+
+fn ask(mut server: Client, key: &[u8], change: &ChangeArguments, output: &mut Output) -> Result<(), Failure> {
+    let mut join = |condition, text: &OsString| {
+        Ok::<_, Failure>(server.store(condition, key, text.as_bytes(), 0, 0)? == Stored::Yes)
+    };
+    let found = match change {
+        ChangeArguments { append: Some(text), .. } => join(Condition::Append, text)?,
+        ChangeArguments { prepend: Some(text), .. } => join(Condition::Prepend, text)?,
+        ChangeArguments { ttl: Some(ttl), .. } => server.touch(key, *ttl)?,
+        ChangeArguments { increment, decrement, .. } => {
+            let number = count(&mut server, key, *increment, decrement.unwrap_or(0))?;
+            writeln!(output, "{number}").map_err(Failure::output)?;
+            true
+        }
+    };
+    if found { Ok(()) } else { Err(absent(key)) }
+}
+
+/// Counts; a counter that does not exist counts from 0. The protocol's own does not do that, so it is made here, unless somebody else does.
+fn count(server: &mut Client, key: &[u8], increment: Option<u64>, decrement: u64) -> Result<u64, Failure> {
+    for _ in 0..COUNT_ATTEMPTS {
+        if let Some(number) = server.count(increment.is_none(), key, increment.unwrap_or(decrement))? {
+            return Ok(number);
+        }
+        let first = increment.unwrap_or(0);
+        let made = Condition::Expect(Expect::Absent);
+        if server.store(made, key, first.to_string().as_bytes(), 0, 0)? == Stored::Yes {
+            return Ok(first);
+        }
+    }
+    Err(Failure::new(
+        Exit::Busy,
+        "the key is made and deleted again and again by others: nothing was counted, try again",
+    ))
 }

@@ -5,6 +5,13 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+#[path = "program/backup.rs"]
+mod backup;
+#[path = "program/configuration.rs"]
+mod configuration;
+#[path = "program/server.rs"]
+mod server;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
 
 fn command(data: &Path, arguments: &[&str]) -> Command {
@@ -330,8 +337,13 @@ struct Serving {
 
 impl Serving {
     fn start(data: &Path) -> Serving {
-        let arguments = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash", "--threads", "1"];
-        let mut child = command(data, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Serving::with(data, &["--threads", "1"])
+    }
+
+    fn with(data: &Path, more: &[&str]) -> Serving {
+        let arguments = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash"];
+        let mut child =
+            command(data, &[&arguments, more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut lines = Vec::new();
         let address = loop {
@@ -410,6 +422,7 @@ fn doctor_measures_and_leaves_nothing_behind() {
     let profile = report["profile"].as_array().unwrap();
     assert!(profile.len() > 8 && profile.iter().all(|row| row["bytes_per_s"].as_f64().unwrap() > 0.0), "{report}");
     assert!(["in_place", "packed"].contains(&report["placement"].as_str().unwrap()), "{report}");
+    assert!(report["scheduler"].is_string() || report["scheduler"].is_null() && report.get("scheduler").is_some());
     assert!(report["kernel"].as_str().unwrap().starts_with("Linux") && report["advice"].is_array());
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let missing = run(directory.path(), &["doctor", "/no/such/directory"]);

@@ -24,6 +24,8 @@ pub struct Geometry {
     pub survives_power_loss: bool,
     /// Spinning disk.
     pub rotational: bool,
+    /// The kernel's I/O scheduler of the device ("none", "mq-deadline"), if found.
+    pub scheduler: Option<String>,
     /// Name of the device in /sys/block ("vda", "nvme0n1"), if found.
     pub device: Option<String>,
     /// Name of the file system ("ext4", "xfs", "tmpfs", "raw"), if found.
@@ -40,6 +42,7 @@ impl Geometry {
             volatile_cache: true,
             survives_power_loss: true,
             rotational: false,
+            scheduler: None,
             device: None,
             file_system: None,
         }
@@ -58,7 +61,8 @@ impl Geometry {
         let Ok(metadata) = file.metadata() else { return geometry };
         let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
         if let Some(queue) = queue_directory(device) {
-            read_queue(&queue, &mut geometry);
+            read_queue(&|name| std::fs::read_to_string(queue.join(name)).ok(), &mut geometry);
+            geometry.device = queue.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         }
         if metadata.file_type().is_block_device() {
             ask_device(file, &mut geometry);
@@ -97,15 +101,23 @@ fn queue_directory(device: u64) -> Option<PathBuf> {
     [own.join("queue"), own.parent()?.join("queue")].into_iter().find(|queue| queue.is_dir())
 }
 
-fn read_queue(queue: &Path, geometry: &mut Geometry) {
-    let text = |name: &str| Some(std::fs::read_to_string(queue.join(name)).ok()?.trim().to_owned());
+/// Takes what the files of a queue directory say, read by `content`.
+fn read_queue(content: &dyn Fn(&str) -> Option<String>, geometry: &mut Geometry) {
+    let text = |name: &str| Some(content(name)?.trim().to_owned());
     let number = |name: &str| text(name)?.parse::<u32>().ok();
     geometry.sector_bytes = number("logical_block_size").unwrap_or(geometry.sector_bytes);
     geometry.physical_block_bytes = number("physical_block_size").unwrap_or(geometry.physical_block_bytes);
     geometry.rotational = number("rotational") == Some(1);
+    geometry.scheduler = text("scheduler").as_deref().and_then(chosen_scheduler).map(str::to_owned);
     // Anything but a clear word for write-through counts as volatile.
     geometry.volatile_cache = text("write_cache").as_deref() != Some("write through");
-    geometry.device = queue.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+}
+
+/// Of `[mq-deadline] kyber none` the one in brackets; a word that stands alone is the only one there is.
+fn chosen_scheduler(text: &str) -> Option<&str> {
+    let bracketed = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let mut words = text.split_whitespace();
+    bracketed.or_else(|| words.next().filter(|_| words.next().is_none())).filter(|name| !name.is_empty())
 }
 
 /// What a raw device itself says (BLKSSZGET, BLKPBSZGET), also where /sys is not mounted.
@@ -181,6 +193,32 @@ mod tests {
         assert!(Geometry::probe(&file).volatile_cache || is_direct(&file));
         // No file system takes O_DIRECT for procfs files: the kernel answers for them without an alignment.
         assert!(!is_direct(&File::open("/proc/self/status").unwrap()));
+    }
+
+    #[test]
+    fn a_queue_is_read_as_its_files_say() {
+        let read = |scheduler: &str, rotational: &str, write_cache: &str| {
+            let content = |name: &str| match name {
+                "scheduler" => Some(format!("{scheduler}\n")),
+                "rotational" => Some(format!("{rotational}\n")),
+                "write_cache" => Some(format!("{write_cache}\n")),
+                "physical_block_size" => Some("512\n".to_owned()),
+                _ => None,
+            };
+            let mut geometry = Geometry::unknown();
+            read_queue(&content, &mut geometry);
+            assert_eq!((geometry.sector_bytes, geometry.physical_block_bytes), (4096, 512));
+            (geometry.scheduler, geometry.rotational, geometry.volatile_cache)
+        };
+        let is = |name: &str| Some(name.to_owned());
+        assert_eq!(read("[none] mq-deadline kyber bfq", "0", "write through"), (is("none"), false, false));
+        assert_eq!(read("none [mq-deadline]", "1", "write back"), (is("mq-deadline"), true, true));
+        assert_eq!(read("mq-deadline kyber [bfq] none", "", ""), (is("bfq"), false, true));
+        // Without a choice there are no brackets.
+        assert_eq!(read("none", "0", "write back").0, is("none"));
+        for nonsense in ["", "[]", "none kyber"] {
+            assert_eq!(read(nonsense, "x", "write"), (None, false, true), "{nonsense}");
+        }
     }
 
     #[test]

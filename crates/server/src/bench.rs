@@ -25,6 +25,11 @@ impl Surroundings for NoServer {
         }
     }
     fn flush_later(&self, _: Option<Wall>) {}
+    fn backup(&self, name: &str) -> Vec<u8> {
+        let mut answer = Vec::new();
+        reply::client_error(&mut answer, &format!("no backup {name}"));
+        answer
+    }
     fn version(&self) -> &str {
         "1.0"
     }

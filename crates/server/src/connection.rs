@@ -1,8 +1,8 @@
 //! A connection as a state machine: bytes in, operations out; replies in, chunks out. No sockets, no clock.
 //!
 //! Many commands of a connection are in progress at once; their answers leave in the order of the commands. A command waits for
-//! an earlier one of the same connection only where the order can be seen: a read and a write of the same key, and `flush_all`
-//! and `stats`, which wait for everything before them. What a connection holds is bounded ([`Limits`]): beyond it nothing more is
+//! an earlier one of the same connection only where the order can be seen: a read and a write of the same key, and `flush_all`,
+//! `stats` and `backup`, which wait for everything before them. What a connection holds is bounded ([`Limits`]): beyond it nothing more is
 //! parsed, and then nothing more is received.
 
 use std::collections::VecDeque;
@@ -72,6 +72,8 @@ pub(crate) trait Surroundings {
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8>;
     /// Remembers a `flush_all` for later; replaces the one remembered before. `None` forgets it.
     fn flush_later(&self, at: Option<Wall>);
+    /// Begins a backup of this name; the answer.
+    fn backup(&self, name: &str) -> Vec<u8>;
     /// The server's version.
     fn version(&self) -> &str;
 }
@@ -141,6 +143,7 @@ enum Held {
         noreply: bool,
     },
     Statistics(Statistics),
+    Backup(String),
 }
 
 /// The keys of a get still to be asked for.
@@ -500,6 +503,7 @@ impl Connection {
             }
             Command::FlushAll { delay, noreply } => Some(Held::Flush { delay, noreply }),
             Command::Stats(which) => Some(Held::Statistics(which)),
+            Command::Backup { name } => Some(Held::Backup(name.to_owned())),
             Command::Version => {
                 let mut text = Vec::new();
                 reply::version(&mut text, context.server.version());
@@ -624,7 +628,7 @@ impl Connection {
     fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
         let access = match &held {
             Held::Operation { access, .. } => *access,
-            Held::Flush { .. } | Held::Statistics(_) => Access::Everything,
+            Held::Flush { .. } | Held::Statistics(_) | Held::Backup(_) => Access::Everything,
         };
         let must_wait = self.waiting > 0 && self.pending.iter().any(|p| p.missing > 0 && access.conflicts(p.access));
         if must_wait {
@@ -642,6 +646,7 @@ impl Connection {
                 let text = context.server.statistics(which, context.wall);
                 self.answer(Answer::Written(text), false);
             }
+            Held::Backup(name) => self.answer(Answer::Written(context.server.backup(&name)), false),
             Held::Flush { delay, noreply } => self.flush(delay, noreply, context),
         }
         true

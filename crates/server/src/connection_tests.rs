@@ -29,6 +29,24 @@ fn every_conversation_goes_as_written_whatever_the_order_of_events() {
     }
 }
 
+/// So that what a client had written before it asked for a backup is in it.
+#[test]
+fn a_backup_waits_for_the_commands_before_it() {
+    let mut bench = Bench::new(b"set a 0 0 1\r\n1\r\nbackup b\r\n");
+    bench.advance();
+    let buffer = bench.connection.next_recv().unwrap();
+    bench.receive(buffer, 100);
+    bench.advance();
+    assert!(matches!(bench.connection.held, Some(Held::Backup(_))) && bench.model.waiting() == 1);
+    let (sequence, reply) = bench.model.answer(&mut Random::new(0));
+    bench.connection.replied(sequence, reply);
+    bench.advance();
+    assert!(bench.connection.held.is_none());
+    let (chunks, _) = bench.connection.next_send().unwrap();
+    bench.take_sent(chunks);
+    assert_eq!(bench.answer.escape_ascii().to_string(), r"STORED\r\nCLIENT_ERROR no backup b\r\n");
+}
+
 #[test]
 fn many_commands_are_in_progress_at_once_and_answered_in_order() {
     let sent: String = (0..1000).map(|number| format!("set k{number} 0 0 1\r\n{}\r\n", number % 10)).collect();

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod backups;
 #[cfg(any(test, fuzzing))]
 mod bench;
 mod connection;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -13,6 +14,7 @@ use stratakv::{Level, Store};
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_device::Socket;
 
+use crate::backups::Backups;
 use crate::counters::Counters;
 use crate::lending::Lending;
 use crate::listener;
@@ -34,6 +36,9 @@ pub struct ServerOptions {
     pub item_bytes_max: usize,
     /// When writes are acknowledged; `None` for the store's own level.
     pub level: Option<Level>,
+    /// Where backups go that clients on this machine ask for by name, each into a directory of its own; it must exist and be no store's. Default: `None`,
+    /// clients get none.
+    pub backup_directory: Option<PathBuf>,
 }
 
 impl Default for ServerOptions {
@@ -44,7 +49,18 @@ impl Default for ServerOptions {
             connections_max: 10_000,
             item_bytes_max: 1 << 20,
             level: None,
+            backup_directory: None,
         }
+    }
+}
+
+impl ServerOptions {
+    /// What [`Server::start`] refuses whatever the store, so that it can be known before one is opened or made.
+    ///
+    /// # Errors
+    /// [`Error::Option`]: an option makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        check(self)
     }
 }
 
@@ -92,6 +108,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Vec<Counters>,
     pub(crate) seats: Vec<Seat>,
     pub(crate) lending: Arc<Lending>,
+    pub(crate) backups: Arc<Backups>,
     pub(crate) stopping: AtomicBool,
     /// Wall-clock second of the `flush_all` to come; 0 for none.
     pub(crate) flush_at: AtomicU32,
@@ -195,13 +212,14 @@ impl Server {
         self.shared.stop();
     }
 
-    /// Waits until the server has stopped. The store stays open.
+    /// Waits until the server has stopped; a backup that is under way then is called off. The store stays open.
     ///
     /// # Errors
     /// A thread ended by a defect or because its ring failed.
     pub fn join(&self) -> Result<(), Error> {
         let threads = std::mem::take(&mut *lock(&self.threads));
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Defect))).collect();
+        self.shared.backups.stop();
         results.into_iter().collect()
     }
 }
@@ -229,7 +247,19 @@ fn check(options: &ServerOptions) -> Result<(), Error> {
     if !(1..=VALUE_BYTES_MAX).contains(&options.item_bytes_max) {
         return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", options.item_bytes_max));
     }
-    Ok(())
+    options.backup_directory.as_deref().map_or(Ok(()), check_backup_directory)
+}
+
+/// It is not made here: where a disk is not mounted, the backups would go to another one.
+fn check_backup_directory(directory: &Path) -> Result<(), Error> {
+    let refuse = |why: &str| Err(Error::Option(format!("backups cannot go to {}: {why}", directory.display())));
+    if !directory.is_dir() {
+        return refuse("it is no directory; make it, or mount its disk");
+    }
+    match ["store.toml", "part.toml"].iter().any(|name| directory.join(name).exists()) {
+        true => refuse("a store lies in it; name another directory, best on another disk"),
+        false => Ok(()),
+    }
 }
 
 pub(crate) fn share(
@@ -248,6 +278,7 @@ pub(crate) fn share(
         counters: (0..options.threads).map(|_| Counters::default()).collect(),
         seats,
         lending: Lending::new(LENT_BYTES_MAX),
+        backups: Backups::new(options.backup_directory.clone()),
         stopping: false.into(),
         flush_at: 0.into(),
     })

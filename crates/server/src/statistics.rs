@@ -24,6 +24,7 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
             reply::stat(&mut out, "total_malloced", 0);
         }
         Statistics::Sizes => reply::stat(&mut out, "sizes_status", "disabled"),
+        Statistics::Backup => shared.backups.tell(&mut out),
         Statistics::Reset => {
             shared.counters.iter().for_each(Counters::reset);
             return reply::RESET.to_vec();

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -80,6 +81,8 @@ struct Listener {
 struct Here<'a> {
     shared: &'a Shared,
     flush_at: &'a Cell<Option<Wall>>,
+    /// Of the connection.
+    socket: &'a Socket,
 }
 
 impl Surroundings for Here<'_> {
@@ -90,6 +93,15 @@ impl Surroundings for Here<'_> {
     fn flush_later(&self, at: Option<Wall>) {
         self.shared.flush_at.store(at.map_or(0, |at| at.0), Ordering::Release);
         self.flush_at.set(at);
+    }
+
+    fn backup(&self, name: &str) -> Vec<u8> {
+        let peer = rustix::net::getpeername(self.socket).ok().flatten();
+        let peer = peer.and_then(|address| SocketAddr::try_from(address).ok());
+        let store = self.shared.store.clone();
+        self.shared
+            .backups
+            .begin(name, peer, move |to, added| store.backup_watched(to, added).map_err(|error| error.to_string()))
     }
 
     fn version(&self) -> &str {
@@ -217,7 +229,7 @@ impl Worker {
     fn pump(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         entry.touched = false;
-        let here = Here { shared: &self.shared, flush_at: &self.flush_at };
+        let here = Here { shared: &self.shared, flush_at: &self.flush_at, socket: &entry.socket };
         let mut context = Context {
             wall: self.driver.now().wall,
             level: self.shared.level,
@@ -286,7 +298,7 @@ impl Worker {
         }
     }
 
-    fn accepted(&mut self, tag: u64, accepted: io::Result<(Socket, Option<std::net::SocketAddr>)>) {
+    fn accepted(&mut self, tag: u64, accepted: io::Result<(Socket, Option<SocketAddr>)>) {
         let now = self.driver.now().mono;
         let stopping = self.drain_until.is_some();
         let Some(listener) = self.listeners.get_mut((tag & !TAG_LISTENER) as usize) else { return };

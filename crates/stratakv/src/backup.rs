@@ -36,6 +36,9 @@ pub struct BackupSummary {
     pub bytes: u64,
 }
 
+/// What [`Store::backup_watched`] tells of its progress.
+pub type BackupWatch<'a> = dyn Fn(&BackupSummary) -> bool + Sync + 'a;
+
 /// `backup.toml`: there once the backup is complete.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
@@ -55,7 +58,14 @@ impl Store {
     /// The directory cannot be written, a record is damaged, or writes overtook the backup ([`ErrorKind::Unknown`](crate::ErrorKind::Unknown): try again,
     /// with more memory for the store).
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<BackupSummary, Error> {
-        let directory = directory.as_ref();
+        self.backup_watched(directory.as_ref(), &|_| true)
+    }
+
+    /// As [`Store::backup`]. `watch` is told what each piece has added to the backup, by several threads, and answers whether to go on.
+    ///
+    /// # Errors
+    /// As of [`Store::backup`]; also if `watch` called it off. What was written stays in the directory, which is no backup without `backup.toml`.
+    pub fn backup_watched(&self, directory: &Path, watch: &BackupWatch<'_>) -> Result<BackupSummary, Error> {
         make(directory)?;
         let mut entries = fs::read_dir(directory).map_err(io_error("list", directory))?;
         if entries.next().is_some() {
@@ -70,7 +80,7 @@ impl Store {
             _ => return Err(odd()),
         };
         let written: Vec<Result<BackupSummary, Error>> = thread::scope(|scope| {
-            let write = |shard| scope.spawn(move || self.backup_shard(shard, cursor, directory));
+            let write = |shard| scope.spawn(move || self.backup_shard(shard, cursor, directory, watch));
             let threads: Vec<_> = (0..self.shards() as u32).map(write).collect();
             let gone = || Error::Option("a thread that wrote a backup ended by a panic".into());
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(gone()))).collect()
@@ -92,7 +102,13 @@ impl Store {
         Ok(summary)
     }
 
-    fn backup_shard(&self, shard: u32, cursor: u64, directory: &Path) -> Result<BackupSummary, Error> {
+    fn backup_shard(
+        &self,
+        shard: u32,
+        cursor: u64,
+        directory: &Path,
+        watch: &BackupWatch<'_>,
+    ) -> Result<BackupSummary, Error> {
         let path = directory.join(file_name(shard));
         let failed = |error| io_error("write", &path)(error);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
@@ -100,7 +116,13 @@ impl Store {
         loop {
             match self.execute(Operation::Backup { cursor, shard }) {
                 Reply::Page { items, next } => {
+                    let before = blocks.summary.clone();
                     blocks.write(&items).map_err(failed)?;
+                    let (records, bytes) = (blocks.summary.records, blocks.summary.bytes);
+                    let added = BackupSummary { records: records - before.records, bytes: bytes - before.bytes };
+                    if !watch(&added) {
+                        return Err(Error::Option("the backup was called off".into()));
+                    }
                     if next.is_none() {
                         break;
                     }

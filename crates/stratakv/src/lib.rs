@@ -56,7 +56,7 @@ pub use stratakv_engine::{
 };
 pub use stratakv_runtime::{Event, Pending};
 
-pub use backup::{BackupSummary, restore};
+pub use backup::{BackupSummary, BackupWatch, restore};
 pub use batch::WriteBatch;
 pub use check::{CheckReport, check, check_on_devices, check_spread};
 pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};

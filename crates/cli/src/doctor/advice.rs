@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use stratakv::Placement;
+use stratakv_device::Geometry;
 
 use super::measure::Measured;
 use super::system::System;
@@ -55,6 +56,18 @@ pub(super) fn depth(latency_us_p99: &[(u64, f64)], max: Duration) -> (u32, Strin
     }
 }
 
+/// What the kernel's scheduler costs, and how to be rid of it. Virtual disks often say that they rotate, so it is told of those too.
+fn scheduler(geometry: &Geometry) -> Option<String> {
+    let name = geometry.scheduler.as_deref().filter(|name| *name != "none")?;
+    let unless = if geometry.rotational { "Unless it does rotate, as root: " } else { "As root: " };
+    let device = geometry.device.as_deref().unwrap_or("DEVICE");
+    Some(format!(
+        "the I/O scheduler of {device} is {name}: every request of every core goes through its one lock, and it puts requests in another order \
+         than the store submits them, which a disk without moving parts gains nothing from. {unless}echo none > \
+         /sys/block/{device}/queue/scheduler (a udev rule keeps it after a restart)"
+    ))
+}
+
 /// A last quarter of less than half of the first one's writes: a cache has filled, or credit has run out.
 pub(super) fn collapse(iops_each_second: &[u64]) -> Option<String> {
     let quarter = iops_each_second.len() / 4;
@@ -103,6 +116,8 @@ pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
         geometry.rotational,
         "the system says that this disk rotates; random reads will be slow if that is true".into(),
     );
+    lines.extend(scheduler(geometry));
+    let mut say = |applies: bool, line: String| lines.extend(applies.then_some(line));
     let flush_us = measured.fdatasync_us_p50.min(measured.dsync_us_p50);
     say(
         flush_us > FLUSH_US_SLOW,
@@ -162,6 +177,22 @@ mod tests {
         let (depth, why) = super::depth(&measured, Duration::from_micros(50));
         assert!(depth == 1 && why.contains("cannot keep 50 µs"), "{why}");
         assert_eq!(super::depth(&[], Duration::from_millis(1)).0, 1);
+    }
+
+    #[test]
+    fn a_scheduler_other_than_none_is_advised_against() {
+        let of = |name: Option<&str>, rotational| {
+            let device = Some("sda".to_owned());
+            scheduler(&Geometry { scheduler: name.map(str::to_owned), rotational, device, ..Geometry::unknown() })
+        };
+        for name in ["mq-deadline", "bfq", "kyber"] {
+            let line = of(Some(name), false).expect(name);
+            assert!(line.contains(name) && line.contains("echo none > /sys/block/sda/queue/scheduler"), "{line}");
+            assert!(
+                !line.contains("does rotate") && of(Some(name), true).is_some_and(|line| line.contains("does rotate"))
+            );
+        }
+        assert_eq!((of(Some("none"), false), of(None, false)), (None, None));
     }
 
     #[test]

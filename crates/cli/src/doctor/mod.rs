@@ -118,7 +118,7 @@ impl Report<'_> {
             "device": geometry.device, "file_system": geometry.file_system, "o_direct": measured.direct,
             "sector_bytes": geometry.sector_bytes, "physical_block_bytes": geometry.physical_block_bytes,
             "atomic_write_bytes": geometry.atomic_write_bytes, "volatile_cache": geometry.volatile_cache,
-            "rotational": geometry.rotational, "survives_power_loss": geometry.survives_power_loss,
+            "rotational": geometry.rotational, "scheduler": geometry.scheduler, "survives_power_loss": geometry.survives_power_loss,
             "ring": measured.ring, "file_bytes": measured.file_bytes,
             "write_then_fdatasync_us_p50": measured.fdatasync_us_p50, "write_dsync_us_p50": measured.dsync_us_p50,
             "read_depth_1": figures_json(&measured.read_1), "read_depth_64": figures_json(&measured.read_64),
@@ -181,6 +181,7 @@ impl Report<'_> {
             ("physical block", format!("{} B", geometry.physical_block_bytes)),
             ("atomic write", atomic),
             ("volatile cache", format!("{} (as far as the system tells)", yes(geometry.volatile_cache))),
+            ("I/O scheduler", geometry.scheduler.clone().unwrap_or_else(unknown)),
             ("rotating", yes(geometry.rotational).to_owned()),
         ];
         for (name, value) in rows {

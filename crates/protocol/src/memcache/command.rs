@@ -59,6 +59,11 @@ pub enum Command<'a> {
     },
     /// `stats`.
     Stats(Statistics),
+    /// `backup`: not memcached's; begins a backup, which `stats backup` tells of.
+    Backup {
+        /// Of a directory to be made, checked by [`is_backup_name`](super::is_backup_name).
+        name: &'a str,
+    },
     /// `quit`.
     Quit,
 }
@@ -110,6 +115,8 @@ pub enum Statistics {
     Slabs,
     /// `stats sizes`.
     Sizes,
+    /// `stats backup`: not memcached's.
+    Backup,
     /// `stats reset`.
     Reset,
 }

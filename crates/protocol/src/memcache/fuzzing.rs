@@ -142,6 +142,10 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
         Command::FlushAll { delay, noreply } => ("flush_all", None, format!(" {delay}{}", quiet(noreply))),
         Command::Version => ("version", None, String::new()),
         Command::Verbosity { noreply } => ("verbosity", None, format!(" 1{}", quiet(noreply))),
+        Command::Backup { name } => {
+            assert!(super::is_backup_name(name));
+            ("backup", None, format!(" {name}"))
+        }
         Command::Stats(which) => ("stats", None, worded_statistics(which).to_owned()),
         Command::Quit => ("quit", None, String::new()),
     };
@@ -194,6 +198,7 @@ fn worded_statistics(which: Statistics) -> &'static str {
         Statistics::Items => " items",
         Statistics::Slabs => " slabs",
         Statistics::Sizes => " sizes",
+        Statistics::Backup => " backup",
         Statistics::Reset => " reset",
     }
 }

@@ -1,6 +1,6 @@
 //! Words and numbers of a command line.
 
-use super::KEY_BYTES_MAX;
+use super::{BACKUP_NAME_BYTES_MAX, KEY_BYTES_MAX};
 
 /// Words separated by one or more spaces.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,14 @@ pub(super) fn is_key(key: &[u8]) -> bool {
     !key.is_empty() && key.len() <= KEY_BYTES_MAX && !key.contains(&0)
 }
 
+/// Whether a backup may have this name. It becomes that of a directory: nothing in it leads elsewhere, hides it, or looks like an option.
+pub fn is_backup_name(name: &str) -> bool {
+    let first = name.bytes().next();
+    first.is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && name.len() <= BACKUP_NAME_BYTES_MAX
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
 /// A decimal number without sign, or with `+` as strtoull takes it.
 pub(super) fn unsigned<T: TryFrom<u64>>(word: &[u8]) -> Option<T> {
     let digits = word.strip_prefix(b"+").unwrap_or(word);
@@ -81,6 +89,19 @@ mod tests {
         assert_eq!(all, [&b"a"[..], b"bc", b"d"]);
         assert!(words::<2>(Tokens::new(b"a b c")).is_none());
         assert_eq!(words::<3>(Tokens::new(b"a b")).unwrap().1, 2);
+    }
+
+    #[test]
+    fn names_of_backups_lead_nowhere_else() {
+        for good in ["monday", "2026-11-02T03.04_full", "7", &"n".repeat(100)] {
+            assert!(is_backup_name(good), "{good}");
+        }
+        let long = "n".repeat(101);
+        for bad in
+            ["", ".", "..", ".hidden", "-rf", "_", "a/b", "../a", "/etc", "a\\b", "a b", "a\n", "ä", "a\0", &long]
+        {
+            assert!(!is_backup_name(bad), "{bad:?}");
+        }
     }
 
     #[test]

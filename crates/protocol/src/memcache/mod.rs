@@ -8,6 +8,7 @@
 //! * a zero byte in a key is refused, where memcached takes the line to end there;
 //! * flags of more than 32 bits and lengths of more than 31 bits are refused, where memcached cuts them silently;
 //! * a line may have [`LINE_BYTES_MAX`] bytes, a line of get, gets, gat or gats [`GET_LINE_BYTES_MAX`], wherever packets end;
+//! * `backup` and `stats backup` are ours;
 //! * a refused `set` leaves the old value in place: a store is not a cache.
 
 mod body;
@@ -22,10 +23,14 @@ pub mod reply;
 pub use body::{BadDataChunk, Body};
 pub use command::{Command, Keys, Statistics, Store, Verb};
 pub use expiry::expiry;
+pub use line::is_backup_name;
 pub use parser::{Parsed, Parser};
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
+
+/// Longest name of a backup, in bytes.
+pub const BACKUP_NAME_BYTES_MAX: usize = 100;
 
 /// Longest line without its newline, in bytes.
 pub const LINE_BYTES_MAX: usize = 2048;

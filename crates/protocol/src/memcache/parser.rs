@@ -1,7 +1,7 @@
 //! From received bytes to commands.
 
 use super::command::{Command, Keys, Statistics, Store, Verb};
-use super::line::{Tokens, is_key, signed, unsigned, words};
+use super::line::{Tokens, is_backup_name, is_key, signed, unsigned, words};
 use super::{GET_LINE_BYTES_MAX, LINE_BYTES_MAX, reply};
 
 /// Lengths above this are no lengths: memcached's INT_MAX - 2.
@@ -116,6 +116,7 @@ impl Parser {
             b"version" => Ok(Command::Version),
             b"verbosity" => verbosity(tokens),
             b"stats" => stats(tokens),
+            b"backup" => backup(tokens),
             b"quit" => Ok(Command::Quit),
             _ => Err(unknown(name, tokens)),
         }
@@ -260,9 +261,19 @@ fn stats(mut tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
         Some(b"items") => Statistics::Items,
         Some(b"slabs") => Statistics::Slabs,
         Some(b"sizes") => Statistics::Sizes,
+        Some(b"backup") => Statistics::Backup,
         Some(b"reset") => Statistics::Reset,
         Some(_) => return Err(reply::ERROR.into()),
     }))
+}
+
+/// `backup <name>`.
+fn backup(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+    let Some(([name], 1)) = words::<1>(tokens) else { return Err(reply::ERROR.into()) };
+    match std::str::from_utf8(name) {
+        Ok(name) if is_backup_name(name) => Ok(Command::Backup { name }),
+        _ => Err(reply::BAD_BACKUP_NAME.into()),
+    }
 }
 
 /// Two words and perhaps a third, which is `noreply` or ignored; the second may be `noreply` by mistake.

@@ -34,6 +34,9 @@ pub const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 pub const NOT_A_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 /// The expiry time is no number.
 pub const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
+/// The name of a backup is none.
+pub const BAD_BACKUP_NAME: &[u8] =
+    b"CLIENT_ERROR a backup's name has 1 to 100 letters, digits, `-`, `_` and `.`, the first one a letter or a digit\r\n";
 /// No end of line in sight; the connection is closed.
 pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
 /// The data block is longer than the limit.
@@ -78,7 +81,16 @@ pub fn version(out: &mut Vec<u8>, version: &str) {
 
 /// Appends `SERVER_ERROR <message>\r\n`; control characters of the message become spaces, so it stays one line.
 pub fn server_error(out: &mut Vec<u8>, message: &str) {
-    out.extend_from_slice(b"SERVER_ERROR ");
+    error(out, b"SERVER_ERROR ", message);
+}
+
+/// Appends `CLIENT_ERROR <message>\r\n`, as [`server_error`].
+pub fn client_error(out: &mut Vec<u8>, message: &str) {
+    error(out, b"CLIENT_ERROR ", message);
+}
+
+fn error(out: &mut Vec<u8>, kind: &[u8], message: &str) {
+    out.extend_from_slice(kind);
     out.extend(message.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }));
     out.extend_from_slice(CRLF);
 }
@@ -118,5 +130,6 @@ mod tests {
         assert_eq!(written(|out| stat(out, "pid", 7)), "STAT pid 7\r\n");
         assert_eq!(written(|out| version(out, "1.2")), "VERSION 1.2\r\n");
         assert_eq!(written(|out| server_error(out, "a\r\nb")), "SERVER_ERROR a  b\r\n");
+        assert_eq!(written(|out| client_error(out, "a\nb")), "CLIENT_ERROR a b\r\n");
     }
 }

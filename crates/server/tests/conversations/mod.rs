@@ -110,6 +110,11 @@ pub const CONVERSATIONS: &[Conversation] = &[
     ),
     ours("a zero byte may not", "get a\0b\r\n", "CLIENT_ERROR bad command line format\r\n"),
     ours("flags have 32 bits", "set a 4294967296 0 1\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    ours(
+        "a backup has a name, and no path",
+        "backup ../a\r\nbackup\r\nbackup a b\r\nstats backup\r\n",
+        "CLIENT_ERROR a backup's name has 1 to 100 letters, digits, `-`, `_` and `.`, the first one a letter or a digit\r\nERROR\r\nERROR\r\nEND\r\n",
+    ),
     ours("sizes are not kept", "stats sizes\r\nstats items\r\n", "STAT sizes_status disabled\r\nEND\r\nEND\r\n"),
 ];
 

@@ -1,0 +1,60 @@
+//! `--server`: commands that ask a running server instead of opening its directory.
+
+mod backup;
+mod client;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+
+use crate::failure::Failure;
+pub(crate) use backup::backup;
+pub(crate) use client::{Client, Condition, Stored};
+
+/// Which server.
+#[derive(Args)]
+pub(crate) struct ServerArguments {
+    /// Ask the server that listens there, instead of opening the store
+    #[arg(long, value_name = "HOST:PORT")]
+    server: Option<String>,
+}
+
+impl ServerArguments {
+    /// A connection, if a server was named.
+    pub(crate) fn connect(&self) -> Result<Option<Client>, Failure> {
+        self.server.as_deref().map(Client::connect).transpose()
+    }
+}
+
+const OPENING: &str = "is for a store that this command opens itself; this one the server has opened, as it was told";
+const NO_RANGES: &str = "cannot be told to a server: the memcache protocol knows single keys. Name them";
+
+/// Options that mean nothing to a server, and why. Passed over in silence they would mislead.
+const REFUSED: &[(&str, &str)] = &[
+    ("data", OPENING),
+    ("memory", OPENING),
+    ("io", OPENING),
+    ("durability", OPENING),
+    ("collection", "cannot be told to a server: memcache clients see the default collection, and no other"),
+    ("shards", "cannot be asked of a server: it tells the sums over its shards"),
+    ("prefix", NO_RANGES),
+    ("from", NO_RANGES),
+    ("to", NO_RANGES),
+];
+
+/// Refuses options of the command line that stand beside `--server` and would be without effect. `STRATAKV_DATA` is no such option: it
+/// is set for other commands too.
+pub(crate) fn refuse_options_without_effect(arguments: &ArgMatches) -> Result<(), Failure> {
+    let Some((_, arguments)) = arguments.subcommand() else { return Ok(()) };
+    let is_given = |name: &str| {
+        let mut given =
+            arguments.ids().filter(|id| arguments.value_source(id.as_str()) == Some(ValueSource::CommandLine));
+        given.any(|id| id == name)
+    };
+    if !is_given("server") {
+        return Ok(());
+    }
+    match REFUSED.iter().find(|(name, _)| is_given(name)) {
+        Some((name, why)) => Err(Failure::usage(format!("--{name} {why}, or leave --server out"))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,139 @@
+//! Commands that ask a running server.
+
+use std::net::TcpStream;
+
+use super::*;
+
+fn asked(serving: &Serving, arguments: &[&str]) -> Output {
+    // A directory that is not there: nothing but the server can answer.
+    run(Path::new("/nonexistent/stratakv"), &[arguments, &["--server", &serving.address]].concat())
+}
+
+fn told(serving: &Serving, arguments: &[&str]) -> String {
+    let output = asked(serving, arguments);
+    assert_eq!(code(&output), 0, "{arguments:?}: {}", stderr(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_running_server_is_asked() {
+    let (directory, data) = directory();
+    let serving = Serving::start(&data);
+    assert_eq!(told(&serving, &["put", "k", "a b\r\nEND", "--flags", "7"]), "");
+    assert_eq!(told(&serving, &["get", "k"]), "a b\r\nEND");
+    let line: serde_json::Value = serde_json::from_str(&told(&serving, &["get", "k", "--json"])).unwrap();
+    assert!(line["value"] == "a b\r\nEND" && line["flags"] == 7, "{line}");
+    let version = line["version"].as_u64().unwrap();
+
+    let file = directory.path().join("value");
+    let long: Vec<u8> = (0..900_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
+    std::fs::write(&file, &long).unwrap();
+    told(&serving, &["put", "long", "--file", file.to_str().unwrap()]);
+    assert!(asked(&serving, &["get", "long"]).stdout == long);
+    std::fs::write(&file, vec![1; (1 << 20) + 1]).unwrap();
+    let refused = asked(&serving, &["put", "longer", "--file", file.to_str().unwrap()]);
+    assert_eq!(code(&refused), 2);
+    assert!(stderr(&refused).contains("--item-bytes-max"), "{}", stderr(&refused));
+
+    let put = |arguments: &[&str]| code(&asked(&serving, &[&["put", "k"], arguments].concat()));
+    assert_eq!(put(&["1", "--if-absent"]), 1);
+    assert_eq!(put(&["1", "--if-version", &(version + 100).to_string()]), 1);
+    assert_eq!(put(&["1", "--if-version", &version.to_string()]), 0);
+    assert_eq!(put(&["2", "--if-present", "--ttl", "5000000"]), 0);
+    assert_eq!(code(&asked(&serving, &["put", "absent", "1", "--if-present"])), 3);
+    assert_eq!(code(&asked(&serving, &["put", "absent", "1", "--if-version", "1"])), 3);
+    assert_eq!(code(&asked(&serving, &["get", "absent"])), 3);
+
+    let removed = asked(&serving, &["del", "long", "absent", "k"]);
+    assert_eq!(code(&removed), 3);
+    assert!(stderr(&removed).contains("`absent`") && !stderr(&removed).contains("`k`"), "{}", stderr(&removed));
+    assert_eq!(code(&asked(&serving, &["get", "k"])), 3);
+    told(&serving, &["put", "a", "1"]);
+    told(&serving, &["del", "a"]);
+}
+
+#[test]
+fn a_running_server_updates_and_tells_its_statistics() {
+    let (_directory, data) = directory();
+    let serving = Serving::start(&data);
+    assert_eq!(told(&serving, &["update", "visits", "--increment", "5"]), "5\n");
+    assert_eq!(told(&serving, &["update", "visits", "--increment", "5"]), "10\n");
+    assert_eq!(told(&serving, &["update", "visits", "--decrement", "3"]), "7\n");
+    assert_eq!(told(&serving, &["update", "down", "--decrement", "3"]), "0\n");
+    told(&serving, &["put", "log", "one"]);
+    told(&serving, &["update", "log", "--append", ", two"]);
+    told(&serving, &["update", "log", "--prepend", "zero, "]);
+    assert_eq!(told(&serving, &["get", "log"]), "zero, one, two");
+    assert_eq!(code(&asked(&serving, &["update", "log", "--increment", "1"])), 1);
+    told(&serving, &["update", "log", "--ttl", "1000"]);
+    for change in [["--append", "x"], ["--prepend", "x"], ["--ttl", "9"]] {
+        assert_eq!(code(&asked(&serving, &["update", "absent", change[0], change[1]])), 3);
+    }
+    let stats: serde_json::Value = serde_json::from_str(&told(&serving, &["stats", "--json"])).unwrap();
+    assert!(stats["records"] == 3 && stats["curr_items"] == 3 && stats["version"].is_string(), "{stats}");
+    let table = told(&serving, &["stats"]);
+    assert!(table.lines().any(|line| line.starts_with("records ") && line.ends_with(" 3")), "{table}");
+}
+
+#[test]
+fn what_a_server_cannot_be_told_is_refused() {
+    let (_directory, data) = directory();
+    let serving = Serving::start(&data);
+    let cases: [&[&str]; 11] = [
+        &["get", "a b"],
+        &["put", "", "value"],
+        &["put", "key", "value", "--json"],
+        &["put", "key", "value", "--durability", "power_loss"],
+        &["get", "key", "--data", "elsewhere"],
+        &["get", "key", "--memory", "1G"],
+        &["get", "key", "--collection", "users"],
+        &["del", "--prefix", "k"],
+        &["del", "--from", "a", "--to", "b"],
+        &["stats", "--shards"],
+        &["del", "--base64", "AAA="],
+    ];
+    for arguments in cases {
+        let output = asked(&serving, arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
+    }
+    let collection = stderr(&asked(&serving, &["get", "key", "--collection", "users"]));
+    assert!(collection.contains("--collection") && collection.contains("default collection"), "{collection}");
+}
+
+#[test]
+fn who_finds_the_store_taken_is_told_of_the_server() {
+    let (_directory, data) = directory();
+    let serving = Serving::start(&data);
+    for arguments in [&["get", "key"][..], &["put", "key", "1"], &["del", "key"], &["stats"], &["backup", "b"]] {
+        let locked = run(&data, arguments);
+        assert_eq!(code(&locked), 5, "{arguments:?}");
+        let told = stderr(&locked);
+        assert!(
+            told.contains(&format!("process {}", serving.child.id())) && told.contains("--server HOST:PORT"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_or_is_none_is_told() {
+    let nowhere = Path::new("/nonexistent/stratakv");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || -> TcpStream {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+        stream
+    });
+    let output = run(nowhere, &["get", "key", "--server", &address]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("SSH-2.0") && stderr(&output).contains(&address), "{}", stderr(&output));
+    drop(answering.join().unwrap());
+    let output = run(nowhere, &["get", "key", "--server", &address]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("cannot connect") && stderr(&output).contains("serve"), "{}", stderr(&output));
+    for bad in ["127.0.0.1", "127.0.0.1:x", ":::", ""] {
+        let output = run(nowhere, &["get", "key", "--server", bad]);
+        assert_eq!(code(&output), 2, "{bad}: {}", stderr(&output));
+    }
+}
