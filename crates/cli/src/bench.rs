@@ -81,7 +81,7 @@ struct Subject {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
     /// Requests in flight on the device
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 128)]
     depth: u32,
     /// What carries the I/O
     #[arg(long, value_enum, default_value_t)]

@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: usize,
     /// Most requests in flight on the device
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 128)]
     depth: u32,
     /// Instead of a depth: the longest that 99 of 100 reads of the device may take, such as 500us or 2ms; it is measured for a second
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "depth")]

@@ -61,7 +61,7 @@ impl Default for Options {
             memory_bytes: 1 << 30,
             io: IoBackend::Auto,
             placement: Placement::InPlace,
-            depth: 64,
+            depth: 128,
             reactors: None,
             progress: None,
             further: Vec::new(),
@@ -141,7 +141,9 @@ impl Options {
         self
     }
 
-    /// Most requests in flight on the device, divided over the shards. Default: 64 (KVell's choice: 98 % of bandwidth).
+    /// Most requests in flight on the device, divided over the shards. Default: 128. KVell's choice was 64 (98 % of
+    /// bandwidth); pages of scans ask for several reads at once, and shards are not always asked evenly: with 128 a cloud disk gave scans 10 to 25 % more,
+    /// and gets and updates with 256 callers 10 to 30 %.
     #[must_use]
     pub fn depth(mut self, requests: u32) -> Options {
         self.depth = requests;
