@@ -187,7 +187,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 /// What an operator wants to see in the log. Damage and failures are told by the engine itself, with more detail.
 fn tell(event: &StoreEvent) {
     match event {
-        StoreEvent::Full { .. } | StoreEvent::Room { .. } | StoreEvent::CannotGrow { .. } => tracing::warn!("{event}"),
+        StoreEvent::Full { .. }
+        | StoreEvent::Room { .. }
+        | StoreEvent::CannotGrow { .. }
+        | StoreEvent::ReadInFull { .. } => tracing::warn!("{event}"),
         other => tracing::info!("{other}"),
     }
 }

@@ -23,6 +23,11 @@ pub enum ShardEvent {
     Room,
     /// Damaged bytes were met, for the first time at this place.
     Damaged(Corruption),
+    /// Opening could use no checkpoint of the index that is there, and read everything: it took longer, and found the same.
+    ReadInFull {
+        /// Why.
+        why: &'static str,
+    },
     /// A write or flush failed: the volume takes no more writes until the store is opened again.
     Failed {
         /// How.

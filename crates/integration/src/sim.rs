@@ -67,7 +67,11 @@ fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
         read_only: opening.read_only,
         checkpoints: CheckpointPace {
             // Often, but not for a few records where a segment is a megabyte.
-            log_bytes_min: if opening.capacity_bytes.is_some() { 12 << 10 } else { 3 << 20 },
+            log_bytes_min: match opening.checkpoint_bytes {
+                Some(bytes) => bytes.into(),
+                None if opening.capacity_bytes.is_some() => 12 << 10,
+                None => 3 << 20,
+            },
             times: 0,
             step_bytes: 200,
         },

@@ -47,7 +47,12 @@ pub struct Runtime<S: Shard + 'static> {
     options: RuntimeOptions,
     pub(crate) clock: Clock,
     listener: OnceLock<Listener>,
+    /// What happened before anybody listened, the first of it: turns begin before the store is put together.
+    unheard: Mutex<Vec<(ShardId, ShardEvent)>>,
 }
+
+/// Most events kept for a listener to come.
+const UNHEARD_MAX: usize = 256;
 
 /// Who is told what happens to shards: in whatever thread ran the turn, with no lock held. It must not wait.
 pub type Listener = Box<dyn Fn(ShardId, ShardEvent) + Send + Sync>;
@@ -112,6 +117,7 @@ impl<S: Shard + 'static> Runtime<S> {
             options,
             clock,
             listener: OnceLock::new(),
+            unheard: Mutex::default(),
         })
     }
 
@@ -215,17 +221,39 @@ impl<S: Shard + 'static> Runtime<S> {
         }
     }
 
-    /// Says who is told what happens to shards. Only the first call counts.
+    /// Says who is told what happens to shards, and what happened since they were put to work. Only the first call counts.
     pub fn listen(&self, listener: Listener) {
+        let mut unheard = lock(&self.unheard);
         let _ = self.listener.set(listener);
+        let unheard = std::mem::take(&mut *unheard);
+        if let Some(listener) = self.listener.get() {
+            unheard.into_iter().for_each(|(shard, event)| listener(shard, event));
+        }
     }
 
     fn tell_listener(&self, shard: u32, out: &mut TurnOutput) {
         for event in out.events.drain(..) {
-            if let Some(listener) = self.listener.get() {
+            if let Some(event) = self.keep_unheard(ShardId(shard), event)
+                && let Some(listener) = self.listener.get()
+            {
                 listener(ShardId(shard), event);
             }
         }
+    }
+
+    /// Keeps an event for which there is no listener yet; else gives it back.
+    fn keep_unheard(&self, shard: ShardId, event: ShardEvent) -> Option<ShardEvent> {
+        if self.listener.get().is_some() {
+            return Some(event);
+        }
+        let mut unheard = lock(&self.unheard);
+        if self.listener.get().is_some() {
+            return Some(event);
+        }
+        if unheard.len() < UNHEARD_MAX {
+            unheard.push((shard, event));
+        }
+        None
     }
 
     /// Counters and gauges of one shard.

@@ -54,10 +54,17 @@ pub struct Chances {
 
 /// What fails until repaired.
 #[derive(Clone, Debug, Default)]
-struct Broken {
+pub struct Broken {
     reads_of: Vec<u64>,
     writes: bool,
     flushes: bool,
+}
+
+impl Broken {
+    /// Whether anything fails.
+    pub fn is_any(&self) -> bool {
+        self.writes || self.flushes || !self.reads_of.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -152,6 +159,16 @@ impl Disk {
     /// What fails for ever works again, as after an exchange of the cable; data stays as it is.
     pub fn repair(&mut self) {
         self.broken = Broken::default();
+    }
+
+    /// As [`Disk::repair`], until [`Disk::break_again`].
+    pub fn mend_for_now(&mut self) -> Broken {
+        std::mem::take(&mut self.broken)
+    }
+
+    /// What was mended for a while fails again.
+    pub fn break_again(&mut self, broken: Broken) {
+        self.broken = broken;
     }
 
     /// Which faults were met so far.

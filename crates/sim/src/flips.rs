@@ -49,7 +49,16 @@ pub struct Sample {
 fn opening(read_only: bool) -> Opening {
     let capacity_bytes = Some(PAGES * PAGE_BYTES as u64);
     let memory_bytes = 4 << 20;
-    Opening { create: false, volume_bytes: 0, capacity_bytes, memory_bytes, depth: 8, volatile_cache: true, read_only }
+    Opening {
+        create: false,
+        volume_bytes: 0,
+        capacity_bytes,
+        memory_bytes,
+        depth: 8,
+        checkpoint_bytes: None,
+        volatile_cache: true,
+        read_only,
+    }
 }
 
 fn disk() -> Disk {

@@ -21,6 +21,8 @@ pub struct Opening {
     pub memory_bytes: u64,
     /// I/O depth.
     pub depth: u32,
+    /// The log grows by so many bytes from one checkpoint of the index to the next; `None` for what suits the capacity.
+    pub checkpoint_bytes: Option<u32>,
     /// Whether the disk has a volatile cache.
     pub volatile_cache: bool,
     /// Write nothing.

@@ -32,6 +32,8 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// The shard's I/O depth.
     pub depth: u32,
+    /// The log grows by so many bytes from one checkpoint of the index to the next; `None` for what suits the capacity.
+    pub checkpoint_bytes: Option<u32>,
     /// Number of keys.
     pub keys: u16,
     /// How often requests fail.
@@ -201,6 +203,12 @@ pub struct Generator {
 impl Generator {
     /// The scenario of a seed.
     pub fn plan(seed: u64) -> Plan {
+        let plan = Generator::story(seed);
+        Plan { setup: paced(seed, plan.setup), ..plan }
+    }
+
+    /// The scenario of a seed as it was before the pace of checkpoints was drawn too: for seeds that were kept.
+    pub fn story(seed: u64) -> Plan {
         if seed % 256 == 255 {
             return Generator::crowded(seed);
         }
@@ -257,6 +265,7 @@ impl Generator {
             volatile_cache: random.below(6) > 0,
             memory_bytes: 2 << 20,
             depth: [4, 32][random.below(2) as usize],
+            checkpoint_bytes: None,
             keys,
             chances,
         };
@@ -441,9 +450,25 @@ fn setup(random: &mut Random) -> Setup {
         volatile_cache: random.below(6) > 0,
         memory_bytes: 4 << 20,
         depth: [1, 2, 8, 32][random.below(4) as usize],
+        checkpoint_bytes: None,
         keys: [2, 4, 8, 16, 40][random.below(5) as usize],
         chances,
     }
+}
+
+/// How often there are checkpoints: drawn apart, so that a seed's other circumstances stay what they were. Without a capacity a segment is a megabyte,
+/// and few scenarios write as much as would suit it; there are a few more of them here.
+fn paced(seed: u64, setup: Setup) -> Setup {
+    let mut random = Random::new(seed ^ 0xC4EC_4901);
+    let setup = match random.below(32) {
+        0 => Setup { capacity_bytes: None, disk_bytes: setup.disk_bytes.max(24 << 20), ..setup },
+        _ => setup,
+    };
+    let checkpoint_bytes = match setup.capacity_bytes {
+        None => [Some(4 << 10), Some(4 << 10), Some(24 << 10), Some(300 << 10)][random.below(4) as usize],
+        Some(_) => [None, None, None, Some(4 << 10)][random.below(4) as usize],
+    };
+    Setup { checkpoint_bytes, ..setup }
 }
 
 /// On a volume so small that places are soon used again.

@@ -10,7 +10,7 @@ use stratakv_device::IoFault;
 use stratakv_engine::{Error, Operation, PageRequest, RecordPart, Reply};
 
 use crate::coverage::Coverage;
-use crate::disk::{Chances, Disk, DiskOptions};
+use crate::disk::{Broken, Chances, Disk, DiskOptions};
 use crate::machine::{Engine, Machine, Opening};
 use crate::model::{History, Seen};
 use crate::plan::{Crash, Plan, Regime, Setup, Step};
@@ -43,8 +43,12 @@ pub struct Statistics {
     pub refused: u64,
     /// After a lie of the disk: keys that went back to an older state unnoticed.
     pub unnoticed: u64,
-    /// Openings that did not need everything that was written.
-    pub quick: u64,
+    /// Openings that came to their end after a crash; and of stores without a capacity.
+    pub opened: [u64; 2],
+    /// Of them, those that did not need everything that was written.
+    pub quick: [u64; 2],
+    /// Of those, with places that could not be read any more and were not met: they stay for the life that follows.
+    pub quick_and_broken: u64,
     /// Faults met.
     pub coverage: Coverage,
 }
@@ -64,7 +68,11 @@ impl Statistics {
         self.rotten += other.rotten;
         self.refused += other.refused;
         self.unnoticed += other.unnoticed;
-        self.quick += other.quick;
+        for at in 0..2 {
+            self.opened[at] += other.opened[at];
+            self.quick[at] += other.quick[at];
+        }
+        self.quick_and_broken += other.quick_and_broken;
         self.coverage.add(&other.coverage);
     }
 }
@@ -131,6 +139,7 @@ impl<'e, E: Engine> World<'e, E> {
             capacity_bytes: setup.capacity_bytes,
             memory_bytes: setup.memory_bytes,
             depth: setup.depth,
+            checkpoint_bytes: setup.checkpoint_bytes,
             volatile_cache: setup.volatile_cache,
             read_only: false,
         };
@@ -300,11 +309,7 @@ impl<'e, E: Engine> World<'e, E> {
             return Ok(false);
         }
         self.audit()?;
-        if self.machine.audit().quick {
-            self.statistics.quick += 1;
-            // A place that cannot be read any more was not met by the opening: it would have failed, and been repaired.
-            self.machine.disk.repair();
-        }
+        let broken = self.note_opening();
         self.floor = self.highest;
         let from: Vec<usize> = {
             let only = crash.power || self.poisoned || self.machine.disk.failed_flushes() != self.failed_flushes;
@@ -313,7 +318,22 @@ impl<'e, E: Engine> World<'e, E> {
         self.poisoned = false;
         self.failed_flushes = self.machine.disk.failed_flushes();
         self.compare(&from, rots, random)?;
+        self.machine.disk.break_again(broken);
         Ok(true)
+    }
+
+    /// Counts what opening needed. A place that cannot be read any more was perhaps not met by one that did not read everything: it works until the keys are
+    /// compared, and is broken again in the life that follows.
+    fn note_opening(&mut self) -> Broken {
+        let quick = self.machine.audit().quick;
+        let broken = self.machine.disk.mend_for_now();
+        let unbounded = self.setup.capacity_bytes.is_none();
+        for at in 0..=usize::from(unbounded) {
+            self.statistics.opened[at] += 1;
+            self.statistics.quick[at] += u64::from(quick);
+        }
+        self.statistics.quick_and_broken += u64::from(quick && broken.is_any());
+        broken
     }
 
     /// Turns one bit, with a liking for the superblocks, for the beginnings of pages, where headers lie, and for what is not zero.

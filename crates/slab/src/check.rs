@@ -3,6 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use foldhash::HashSet;
+use stratakv_engine::ShardEvent;
 use stratakv_index::PageCache;
 
 use crate::batch::Batches;
@@ -40,6 +41,7 @@ impl Slab {
     /// A shard from what was found.
     pub(crate) fn build(config: SlabConfig, superblock: Superblock, found: Found) -> Slab {
         let corruptions = found.report.corrupt.clone();
+        let events = found.report.read_in_full.map(|why| ShardEvent::ReadInFull { why });
         let batches = Batches::new(Slab::batch_records(&found.index.0));
         let groups = Groups::new(superblock.durable);
         Slab {
@@ -79,7 +81,7 @@ impl Slab {
             closing: Closing::Open,
             counters: Counters::default(),
             corruptions,
-            events: Vec::new(),
+            events: events.into_iter().collect(),
             is_full: false,
             zeroes: None,
             turns: 0,

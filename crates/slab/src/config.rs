@@ -103,6 +103,8 @@ pub struct RecoveryReport {
     pub by_checkpoint: bool,
     /// Checkpoints, or what had to be read besides, that were of no use.
     pub checkpoints_refused: u64,
+    /// Why everything was read, though there is a checkpoint, or a part of one.
+    pub read_in_full: Option<&'static str>,
 }
 
 impl RecoveryReport {

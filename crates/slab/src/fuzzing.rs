@@ -3,6 +3,10 @@
 //! Checksums stop a fuzzer that changes bytes blindly, so each of these can also mend them: what comes behind a checksum that matches is
 //! not trusted either.
 
+mod checkpoint;
+mod log_pages;
+mod machine;
+mod share;
 mod volume;
 
 use std::ops::Range;
@@ -20,7 +24,9 @@ use crate::recovery::Scanner;
 use crate::run::{self, Shape};
 use crate::superblock::Superblock;
 
-pub use volume::volume;
+pub use checkpoint::checkpoint;
+pub use share::share;
+pub use volume::{log, volume};
 
 const UUID: [u8; 16] = *b"fuzzed volume 01";
 const OTHER_UUID: [u8; 16] = *b"fuzzed volume 02";
@@ -366,5 +372,20 @@ mod tests {
     #[test]
     fn the_corpus_of_volumes_holds() {
         holds("volume", volume);
+    }
+
+    #[test]
+    fn the_corpus_of_logs_holds() {
+        holds("log", super::log);
+    }
+
+    #[test]
+    fn the_corpus_of_checkpoints_holds() {
+        holds("checkpoint", checkpoint);
+    }
+
+    #[test]
+    fn the_corpus_of_shares_holds() {
+        holds("share", share);
     }
 }

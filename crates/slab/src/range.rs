@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
-use stratakv_base::{Key, Level};
+use stratakv_base::{Key, Level, canary};
 use stratakv_engine::{Capability, Effects, Error, Expect, Reply, Token};
 
 use crate::scan::{before_engine_keys, encoded, is_empty_range};
@@ -74,7 +74,7 @@ impl Slab {
             .filter(|(key, pending)| pending.outstanding > 0 && std::ops::RangeBounds::contains(&range, *key))
             .map(|(key, _)| key.clone())
             .chain(self.batch_keys(range, effects).into_iter().filter_map(|(key, exists)| exists.then_some(key)))
-            .filter(|key| self.index.0.get(key.encoded()).is_none())
+            .filter(|key| self.index.0.get(key.encoded()).is_none() && !canary!("range_misses_a_first_write"))
             .collect();
         pending.sort_unstable();
         self.ranges.next += 1;

@@ -9,7 +9,7 @@ use harness::*;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Level};
 use stratakv_device::Pool;
-use stratakv_engine::{Effects, Reply, Shard};
+use stratakv_engine::{Effects, Reply, Shard, ShardEvent};
 use stratakv_slab::{CheckpointPace, Placement, SlabOpener};
 
 const MEMORY: u64 = 8 << 20;
@@ -126,13 +126,16 @@ fn a_damaged_checkpoint_is_told_and_everything_is_read_instead() {
     let root = roots.iter().copied().max_by_key(newest).unwrap();
     // The one before it, if it was not given up yet, would do instead.
     roots.iter().filter(|at| **at != root).for_each(|at| image[*at..at + 4096].fill(0));
-    for (offset, told) in [(4096 + 100, true), (2 * 4096 + 3000, true), (100, false)] {
+    let (chunks, of_root) = ("the chunks of a checkpoint do not check", "the root of a checkpoint does not check");
+    for (offset, told, why) in [(4096 + 100, true, chunks), (2 * 4096 + 3000, true, chunks), (100, false, of_root)] {
         machine.disk.restore(image.clone());
         machine.disk.damage(root + offset, 4);
         reopen(&mut machine, false);
         let report = machine.slab.recovery();
         assert!(!report.by_checkpoint && report.corrupt.is_empty() != told, "{offset}: {report:?}");
         assert_eq!(report.checkpoints_refused, u64::from(told));
+        machine.turn(1);
+        assert_eq!(std::mem::take(&mut machine.effects.events), [ShardEvent::ReadInFull { why }]);
         // It stays void if it can be read again: segments it covers may have been continued.
         machine.disk.damage(root + offset, 4);
         machine.disk.kill(&mut Random::new(2));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use stratakv_base::{Expiry, Key, Level};
+use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply};
 
 use crate::directory::{io_error, make, write_durably};
@@ -25,6 +25,8 @@ const MAGIC: &[u8; 8] = b"STRBKUP\0";
 const BLOCK_BYTES_MAX: u32 = 3 * (VALUE_BYTES_MAX + KEY_BYTES_MAX + 4096) as u32;
 /// Bytes of writes given to the store at once by a restore.
 const RESTORE_BYTES: usize = 4 << 20;
+/// Bytes that a write takes beside its key and value: many small ones count too.
+const WRITE_BYTES: usize = size_of::<Operation>() + size_of::<Change>();
 const UNFINISHED: &str = "restore.unfinished";
 
 /// What a backup holds.
@@ -131,7 +133,10 @@ impl Store {
                 _ => return Err(odd()),
             }
         }
-        blocks.end().map_err(failed)
+        let (file, summary) = blocks.end().map_err(failed)?;
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        Ok(summary)
     }
 }
 
@@ -140,20 +145,20 @@ fn file_name(shard: u32) -> String {
 }
 
 /// The blocks of a shard's file, as they are written.
-struct Blocks {
-    file: BufWriter<File>,
+pub(crate) struct Blocks<W> {
+    file: W,
     shard: u32,
     number: u64,
     summary: BackupSummary,
 }
 
-impl Blocks {
-    fn begin(mut file: BufWriter<File>, shard: u32) -> io::Result<Blocks> {
+impl<W: Write> Blocks<W> {
+    pub(crate) fn begin(mut file: W, shard: u32) -> io::Result<Blocks<W>> {
         file.write_all(&header(shard))?;
         Ok(Blocks { file, shard, number: 0, summary: BackupSummary { records: 0, bytes: HEADER_BYTES as u64 } })
     }
 
-    fn write(&mut self, items: &[Item]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, items: &[Item]) -> io::Result<()> {
         // A record at a time, so that a block is no longer than it must be.
         for items in items.chunks(64) {
             let mut body = Vec::new();
@@ -182,17 +187,15 @@ impl Blocks {
     }
 
     /// The last block is empty, so that a file that was cut short is noticed.
-    fn end(mut self) -> io::Result<BackupSummary> {
+    pub(crate) fn end(mut self) -> io::Result<(W, BackupSummary)> {
         self.block(&[])?;
-        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        Ok(self.summary)
+        Ok((self.file, self.summary))
     }
 }
 
-const HEADER_BYTES: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 16;
 
-fn header(shard: u32) -> [u8; HEADER_BYTES] {
+pub(crate) fn header(shard: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
@@ -201,7 +204,7 @@ fn header(shard: u32) -> [u8; HEADER_BYTES] {
 }
 
 /// Tied to the shard and the block's place in the file.
-fn crc(shard: u32, number: u64, body: &[u8]) -> u32 {
+pub(crate) fn crc(shard: u32, number: u64, body: &[u8]) -> u32 {
     crc32c(crc32c(crc32c(0, &shard.to_le_bytes()), &number.to_le_bytes()), body)
 }
 
@@ -220,6 +223,8 @@ fn decode(reader: &mut Reader<'_>) -> Result<Option<Change>, Truncated> {
     let key = Key::from_encoded(reader.bytes(key_bytes as usize)?);
     let value = Bytes::copy_from_slice(reader.bytes(value_bytes as usize)?);
     let kind = ChangeKind::Put { value, flags, expiry: Expiry(expiry) };
+    // What no store writes: a record of the engine's own would be taken for a share of a batch.
+    let key = key.filter(|key| key.collection() != CollectionId::ENGINE && value_bytes as usize <= VALUE_BYTES_MAX);
     Ok(key.map(|key| Change { key, expect: Expect::Any, kind }))
 }
 
@@ -290,29 +295,42 @@ fn read_manifest(from: &Path) -> Result<Manifest, Error> {
 
 /// Reads a shard's file and writes its records; how many.
 fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<u64, Error> {
-    let failed = |error| io_error("read", path)(error);
-    let file = File::open(path).map_err(failed)?;
-    let mut blocks = BlockReader { file: BufReader::with_capacity(1 << 20, file), shard, number: 0, path: path.into() };
-    blocks.header()?;
-    let mut records = 0;
+    let file = File::open(path).map_err(|error| io_error("read", path)(error))?;
     let mut writes: Vec<Operation> = Vec::new();
     let mut bytes = 0;
+    let records = read_file(BufReader::with_capacity(1 << 20, file), path, shard, |change| {
+        bytes += WRITE_BYTES + change.key.encoded().len();
+        bytes += if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };
+        writes.push(Operation::Write { changes: vec![change], level: Level::ProcessCrash, txn: None });
+        if bytes < RESTORE_BYTES {
+            return Ok(());
+        }
+        bytes = 0;
+        write_all(store, &mut writes)
+    })?;
+    write_all(store, &mut writes)?;
+    Ok(records)
+}
+
+/// Reads what a shard's file holds, record by record; how many. `path` is what errors call it.
+pub(crate) fn read_file(
+    file: impl Read,
+    path: &Path,
+    shard: u32,
+    mut take: impl FnMut(Change) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let mut blocks = BlockReader { file, shard, number: 0, path: path.into() };
+    blocks.header()?;
+    let mut records = 0;
     while let Some(body) = blocks.next()? {
         let mut reader = Reader::new(&body);
         while reader.left() > 0 {
             let change =
                 decode(&mut reader).ok().flatten().ok_or_else(|| blocks.damaged("a record that makes no sense"))?;
-            bytes += change.key.encoded().len();
-            bytes += if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };
             records += 1;
-            writes.push(Operation::Write { changes: vec![change], level: Level::ProcessCrash, txn: None });
-        }
-        if bytes >= RESTORE_BYTES {
-            bytes = 0;
-            write_all(store, &mut writes)?;
+            take(change)?;
         }
     }
-    write_all(store, &mut writes)?;
     Ok(records)
 }
 
@@ -327,14 +345,14 @@ fn write_all(store: &Store, writes: &mut Vec<Operation>) -> Result<(), Error> {
     Ok(())
 }
 
-struct BlockReader {
-    file: BufReader<File>,
+struct BlockReader<R> {
+    file: R,
     shard: u32,
     number: u64,
     path: PathBuf,
 }
 
-impl BlockReader {
+impl<R: Read> BlockReader<R> {
     fn damaged(&self, what: &str) -> Error {
         let why = format!("block {}: {what}; use another backup", self.number);
         Error::Damaged { path: self.path.clone(), why }

@@ -49,6 +49,13 @@ pub enum StoreEvent {
         /// Where, what was expected, what was found.
         corruption: Corruption,
     },
+    /// Opening could use no checkpoint of a shard's index, and read all of its volume: it took longer, and found the same. Told once the store is open.
+    ReadInFull {
+        /// Which.
+        shard: u32,
+        /// Why.
+        why: String,
+    },
     /// A device failed under a write or flush: the shard takes no more writes until the store is opened again.
     Failed {
         /// Which.
@@ -75,6 +82,7 @@ pub(crate) fn listener(watcher: Watcher) -> Listener {
             ShardEvent::Full => StoreEvent::Full { shard },
             ShardEvent::Room => StoreEvent::Room { shard },
             ShardEvent::Damaged(corruption) => StoreEvent::Damaged { corruption },
+            ShardEvent::ReadInFull { why } => StoreEvent::ReadInFull { shard, why: why.into() },
             ShardEvent::Failed { fault } => StoreEvent::Failed { shard, why: fault.to_string() },
             _ => return,
         };
@@ -95,6 +103,9 @@ impl std::fmt::Display for StoreEvent {
             }
             StoreEvent::Room { shard } => write!(f, "shard {shard} has room again"),
             StoreEvent::Damaged { corruption } => write!(f, "damage: {corruption}"),
+            StoreEvent::ReadInFull { shard, why } => {
+                write!(f, "all of shard {shard} was read to open it: {why}")
+            }
             StoreEvent::Failed { shard, why } => {
                 write!(f, "shard {shard} takes no more writes ({why}): reopen the store")
             }

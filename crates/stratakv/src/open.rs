@@ -96,8 +96,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let runtime =
         Runtime::start(members, runtime_options).map_err(io_error("start the reactors of", &directory.path))?;
     if let Some(watcher) = &options.watcher {
-        runtime.listen(listener(Arc::clone(watcher)));
         watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: recovery.clone() });
+        runtime.listen(listener(Arc::clone(watcher)));
     }
     Ok(Opened { runtime, recovery, directory, uuid })
 }

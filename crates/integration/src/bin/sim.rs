@@ -230,8 +230,12 @@ fn print(sums: &Statistics) {
         sums.operations, sums.acknowledged, sums.verified
     );
     println!(
-        "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed; {} opened by a checkpoint",
-        sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed, sums.quick
+        "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed",
+        sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed
+    );
+    println!(
+        "opened by a checkpoint: {} of {}, of them {} of {} on volumes without a capacity, {} with places that cannot be read",
+        sums.quick[0], sums.opened[0], sums.quick[1], sums.opened[1], sums.quick_and_broken
     );
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use stratakv::{ErrorKind, Level, Options, StoreEvent};
+use stratakv::{ErrorKind, Level, Options, Placement, StoreEvent};
 use stratakv_integration::place;
 
 #[test]
@@ -37,4 +37,35 @@ fn what_happens_is_told_in_order() {
     // It may grow in more than one step.
     names.dedup();
     assert_eq!(names, ["Opened", "Grew", "Full", "Room", "Closed"], "{told:?}");
+}
+
+/// It takes longer, and loses nothing; but whoever runs the store should know why it took longer.
+#[test]
+fn an_opening_that_cannot_use_a_damaged_checkpoint_is_told_with_the_reason() {
+    let place = place::directory();
+    let path = place.path().join("data");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    let watch = Arc::new(move |event: &StoreEvent| sink.lock().expect("no panic").push(event.clone()));
+    let options = Options::new().shards(1).placement(Placement::Packed).level(Level::ProcessCrash);
+    let options = options.memory_bytes(64 << 20).capacity_bytes(16 << 20).on_event(watch);
+    let store = options.clone().open(&path).expect("created");
+    for key in 0..5000_u32 {
+        store.put(&key.to_be_bytes(), &[1; 1000]).expect("there is room");
+    }
+    store.close().expect("closed");
+    drop(store);
+    let volume = path.join("shard-000.vol");
+    let mut bytes = std::fs::read(&volume).expect("read");
+    let chunk = (0..bytes.len()).step_by(4096).find(|at| bytes[*at..].starts_with(b"SPCK")).expect("a checkpoint");
+    bytes[chunk + 100] ^= 1;
+    std::fs::write(&volume, bytes).expect("written");
+    told.lock().expect("no panic").clear();
+    let store = options.open(&path).expect("opened");
+    assert!((0..5000_u32).all(|key| store.get(&key.to_be_bytes()).expect("read").is_some()));
+    let told = told.lock().expect("no panic");
+    assert!(matches!(&told[0], StoreEvent::Opened { .. }), "{told:?}");
+    let why: Vec<String> =
+        told.iter().filter(|event| matches!(event, StoreEvent::ReadInFull { .. })).map(ToString::to_string).collect();
+    assert_eq!(why, ["all of shard 0 was read to open it: the chunks of a checkpoint do not check"]);
 }

@@ -7,6 +7,7 @@ use stratakv_engine::{
 use stratakv_integration::sim::ledger::ledger;
 use stratakv_integration::sim::{PackedEngine, SlabEngine, turn_bits};
 use stratakv_sim::machine::{Audit, Engine, Opening};
+use stratakv_sim::plan::Generator;
 use stratakv_sim::search::{run_plan, run_seed, shrink};
 use stratakv_slab::{Slab, SlabOpener};
 
@@ -38,8 +39,8 @@ fn seeds_of_packed_that_failed_once_pass() {
         305_248, 511, 3589, 4997, 13_679, 102_021, 36_995, 55_316, 7_006_953, 88_001_324, 44_013_086, 2047, 3071, 5887,
         104_191,
     ] {
-        if let Err(failure) = run_seed(&PackedEngine, seed) {
-            panic!("{}", failure.script());
+        if let Err(why) = run_plan(&PackedEngine, &Generator::story(seed)) {
+            panic!("seed {seed}: {why}");
         }
     }
 }

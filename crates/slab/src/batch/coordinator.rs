@@ -117,7 +117,7 @@ impl Slab {
         }
     }
 
-    fn owner(&self, key: &Key) -> u32 {
+    pub(super) fn owner(&self, key: &Key) -> u32 {
         shard_of(key.encoded(), self.config.shards as usize) as u32
     }
 

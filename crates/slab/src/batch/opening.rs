@@ -80,7 +80,13 @@ impl Slab {
             Event::Answered(Reply::Record(Some(record))) => Some(record.value.to_bytes()),
             _ => None,
         };
-        let found = match value.as_deref().and_then(record::decode) {
+        let kept = value.as_deref().and_then(record::decode).filter(|kept| self.may_be_mine(kept));
+        if value.is_some() && kept.is_none() {
+            let expected = "a share that this shard can have logged".into();
+            let found = format!("batch {:x} of shard {} says something else", id.number, id.coordinator);
+            self.note_corruption(&self.corruption(0, "share of a batch", expected, &found));
+        }
+        let found = match kept {
             Some(Kept::Resolved { participants }) => FoundBatch { id, participants, is_share: false },
             Some(Kept::Share { participants, version, changes }) => {
                 self.recover_share(id, &participants, version, changes, effects);
@@ -90,6 +96,13 @@ impl Slab {
             None => FoundBatch { id, participants: Vec::new(), is_share: false },
         };
         self.batches.opening.found.push(found);
+    }
+
+    /// Whether this shard can have logged it: keys of its own, a version that it had handed out.
+    fn may_be_mine(&self, kept: &Kept) -> bool {
+        let Kept::Share { version, changes, .. } = kept else { return true };
+        (1..=self.counter).contains(version)
+            && changes.iter().all(|change| self.owner(&change.key) == self.config.shard)
     }
 
     /// Shard 0 hears what a shard found. When all have told: a batch is committed if every participant holds its share or a mark.

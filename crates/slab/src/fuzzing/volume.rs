@@ -1,37 +1,26 @@
 //! A whole volume: made by the engine, damaged and forged, opened again and used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::OnceLock;
 
-use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
-use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
+use stratakv_base::{CollectionId, Key};
 use stratakv_device::memory::Image;
-use stratakv_device::{DiskRequest, Geometry, Pool};
-use stratakv_engine::{
-    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, PageRequest, RecordPart, Reply, Shard,
-    Token,
-};
+use stratakv_engine::Error;
 
-use super::{Choices, UUID, lay, mend_page_header, mend_run_table, mend_slot, mend_superblock};
+use super::machine::{Machine, Value, config};
+use super::{Choices, UUID, lay, log_pages, mend_page_header, mend_run_table, mend_slot, mend_superblock};
 use crate::class::SizeClass;
 use crate::page::{self, Slot};
 use crate::run;
-use crate::{Slab, SlabConfig, SlabOpener};
+use crate::{Placement, SlabOpener};
 
-/// The smallest volume there is.
-const VOLUME_BYTES: usize = 64 * PAGE_BYTES;
 const SECTOR_BYTES: usize = 512;
-const MEMORY_BYTES: u64 = 4 << 20;
-/// Turns within which everything ends.
-const TURNS_MAX: usize = 2000;
-
-type Value = Option<Vec<u8>>;
 
 /// A volume as the engine left it, and what was ever written to it.
 struct Sample {
+    placement: Placement,
     image: Vec<u8>,
     /// As it was some time before.
     older: Vec<u8>,
@@ -50,17 +39,29 @@ struct Sample {
 /// # Panics
 /// A property does not hold.
 pub fn volume(input: &[u8]) {
+    damaged(Placement::InPlace, input);
+}
+
+/// As [`volume`], of a log that has a checkpoint and batches behind it: what is forged there is read by recovery with a checkpoint, and without.
+///
+/// # Panics
+/// A property does not hold.
+pub fn log(input: &[u8]) {
+    damaged(Placement::Packed, input);
+}
+
+fn damaged(placement: Placement, input: &[u8]) {
     let mut choices = Choices::new(input);
     let mode = choices.byte();
-    let sample = &samples()[usize::from(mode & 1)];
+    let sample = &samples(placement)[usize::from(mode & 1)];
     let mut damage = Damage::new(sample);
     for _ in 0..choices.byte() % 8 {
         damage.step(&mut choices);
     }
     damage.forge();
     let mut judge = Judge { sample, damage: &damage, written: BTreeMap::new(), forged: damage.forged_keys() };
-    let image = Image { bytes: damage.image.clone(), capacity_bytes: Some(2 * VOLUME_BYTES as u64) };
-    let mut machine = match Machine::recover(image, mode) {
+    let image = Image { bytes: damage.image.clone(), capacity_bytes: Some(2 * sample.bytes()) };
+    let mut machine = match Machine::recover(image, sample.bytes(), mode) {
         Ok(machine) => machine,
         Err(error) => return assert!(damage.any, "an undamaged volume is refused: {error}"),
     };
@@ -74,174 +75,38 @@ pub fn volume(input: &[u8]) {
     machine.rest();
     account(&machine);
     machine.close();
-    match Machine::recover(machine.image, mode) {
+    match Machine::recover(machine.image, sample.bytes(), mode) {
         Ok(mut machine) => judge.look_again(&mut machine),
         Err(error) => panic!("what was opened, used and closed is refused: {error}"),
     }
 }
 
-fn config(volume_bytes: u64, mode: u8) -> SlabConfig {
-    SlabConfig {
-        uuid: UUID,
-        shard: 0,
-        shards: 1,
-        geometry: Geometry { volatile_cache: mode & 4 != 0, ..Geometry::unknown() },
-        memory_bytes: MEMORY_BYTES,
-        placement: crate::Placement::InPlace,
-        depth: 8,
-        capacity_bytes: (mode & 8 != 0).then_some(VOLUME_BYTES as u64),
-        volume_bytes,
-        read_only: mode & 0x30 == 0x30,
-        checkpoints: crate::CheckpointPace::default(),
-        verify: mode & 0x40 != 0,
+impl Sample {
+    fn bytes(&self) -> u64 {
+        self.image.len() as u64
     }
 }
 
-/// A shard on an image in memory.
-struct Machine {
-    image: Image,
-    slab: Slab,
-    effects: Effects,
-    in_flight: Vec<(Io, DiskRequest)>,
-    random: Random,
-    now: Now,
-    next: u32,
-}
-
-impl Machine {
-    fn recover(image: Image, mode: u8) -> Result<Machine, Error> {
-        let config = config(image.bytes.len() as u64, mode);
-        Machine::open(SlabOpener::recover(config), image, u64::from(mode))
-    }
-
-    fn open(mut opener: SlabOpener, mut image: Image, seed: u64) -> Result<Machine, Error> {
-        let mut effects = Effects::new(Pool::new(MEMORY_BYTES as usize));
-        let mut random = Random::new(seed);
-        let mut in_flight = Vec::new();
-        opener.start(&mut effects);
-        for _ in 0..TURNS_MAX {
-            in_flight.append(&mut effects.requests);
-            if in_flight.is_empty() {
-                assert!(opener.is_finished(), "waits for nothing");
-                let now = Now { mono: Mono(1), wall: Wall(1000) };
-                return Ok(Machine { image, slab: opener.finish()?, effects, in_flight, random, now, next: 0 });
-            }
-            let (io, request) = in_flight.swap_remove(random.below(in_flight.len() as u64) as usize);
-            opener.complete(io, image.execute(request), &mut effects);
-        }
-        panic!("opening does not end");
-    }
-
-    /// Completes some requests in any order and ends the turn.
-    fn turn(&mut self) -> Option<Reply> {
-        self.now.mono.0 += 1_000_000;
-        self.effects.begin(self.now);
-        for _ in 0..self.in_flight.len().min(4) {
-            let pick = self.random.below(self.in_flight.len() as u64) as usize;
-            let (io, request) = self.in_flight.swap_remove(pick);
-            self.slab.complete(io, self.image.execute(request), &mut self.effects);
-        }
-        self.slab.turn_end(Budget::default(), &mut self.effects);
-        self.in_flight.append(&mut self.effects.requests);
-        self.effects.replies.pop().map(|(_, reply)| reply)
-    }
-
-    fn run(&mut self, operation: Operation) -> Reply {
-        self.next += 1;
-        self.effects.begin(self.now);
-        let token = Token { slot: self.next, generation: 0 };
-        self.slab.accept(token, operation, &mut self.effects).expect("the shard is open");
-        (0..TURNS_MAX).find_map(|_| self.turn()).expect("an operation is answered")
-    }
-
-    /// The value of a key.
-    fn get(&mut self, key: &[u8]) -> Result<Value, Error> {
-        let key = Key::bound(CollectionId(0), key);
-        match self.run(Operation::Get { key, part: RecordPart::Whole }) {
-            Reply::Record(record) => Ok(record.map(|record| {
-                assert_eq!(record.value.len(), record.value_bytes);
-                record.value.to_bytes().to_vec()
-            })),
-            Reply::Failed(error) => Err(error),
-            other => panic!("a get is answered {other:?}"),
-        }
-    }
-
-    fn put(&mut self, key: &[u8], value: &Value) -> Result<(), Error> {
-        let expiry = Expiry(u32::from(key.first() == Some(&b'e')) * 5000);
-        let flags = key.len() as u32 % 3;
-        let kind = match value {
-            Some(value) => ChangeKind::Put { value: Bytes::copy_from_slice(value), flags, expiry },
-            None => ChangeKind::Delete,
-        };
-        let changes = vec![Change { key: Key::bound(CollectionId(0), key), expect: Expect::Any, kind }];
-        match self.run(Operation::Write { changes, level: Level::PowerLoss, txn: None }) {
-            Reply::Done { .. } => Ok(()),
-            Reply::Failed(error) => Err(error),
-            other => panic!("a write is answered {other:?}"),
-        }
-    }
-
-    /// Every key and, unless `keys_only`, its value; or why not.
-    fn scan(&mut self, reverse: bool, keys_only: bool) -> Result<Vec<(Key, Value)>, Error> {
-        let (mut from, mut to, mut found) = (Bound::Unbounded, Bound::Unbounded, Vec::new());
-        for _ in 0..TURNS_MAX {
-            let bounds = (from.clone(), to.clone());
-            let request = PageRequest {
-                from: bounds.0,
-                to: bounds.1,
-                reverse,
-                keys_only,
-                items_max: 16,
-                bytes_max: 1 << 20,
-                at: None,
-            };
-            let (items, next) = match self.run(Operation::Page(request)) {
-                Reply::Page { items, next } => (items, next),
-                Reply::Failed(error) => return Err(error),
-                other => panic!("a page is answered {other:?}"),
-            };
-            let value = |record: stratakv_engine::Record| record.value.to_bytes().to_vec();
-            found.extend(items.into_iter().map(|item| (item.key, item.record.map(value))));
-            let Some(next) = next else { return Ok(found) };
-            *(if reverse { &mut to } else { &mut from }) = next;
-        }
-        panic!("a scan does not end");
-    }
-
-    /// Turns until nothing is in flight.
-    fn rest(&mut self) {
-        for _ in 0..TURNS_MAX {
-            self.turn();
-            if self.in_flight.is_empty() && !self.effects.more {
-                return;
-            }
-        }
-        panic!("never at rest");
-    }
-
-    fn close(&mut self) {
-        self.effects.begin(self.now);
-        self.slab.close(&mut self.effects);
-        for _ in 0..TURNS_MAX {
-            if self.slab.is_closed() {
-                return;
-            }
-            self.turn();
-        }
-        panic!("never closed");
-    }
+/// The smallest volume there is; a log, which gives up a fifth, has twice as much.
+fn volume_bytes(placement: Placement) -> usize {
+    let pages = match placement {
+        Placement::InPlace => 64,
+        Placement::Packed => 128,
+    };
+    pages * PAGE_BYTES
 }
 
 /// Two volumes with the same history: closed in order, and left behind by a crash.
-fn samples() -> &'static [Sample; 2] {
-    static SAMPLES: OnceLock<[Sample; 2]> = OnceLock::new();
-    SAMPLES.get_or_init(|| [sample(true), sample(false)])
+fn samples(placement: Placement) -> &'static [Sample; 2] {
+    static SAMPLES: [OnceLock<[Sample; 2]>; 2] = [OnceLock::new(), OnceLock::new()];
+    SAMPLES[placement as usize].get_or_init(|| [sample(placement, true), sample(placement, false)])
 }
 
-fn sample(clean: bool) -> Sample {
-    let image = Image { bytes: Vec::new(), capacity_bytes: Some(VOLUME_BYTES as u64) };
-    let mut machine = Machine::open(SlabOpener::create(config(0, 8)), image, 7).expect("a new volume");
+fn sample(placement: Placement, clean: bool) -> Sample {
+    let bytes = volume_bytes(placement);
+    let image = Image { bytes: Vec::new(), capacity_bytes: Some(bytes as u64) };
+    let opener = SlabOpener::create(config(placement, 0, bytes as u64, 8));
+    let mut machine = Machine::open(opener, image, 7).expect("a new volume");
     let (mut history, mut latest) = (BTreeMap::<Vec<u8>, BTreeSet<Value>>::new(), BTreeMap::new());
     let mut write = |machine: &mut Machine, key: &[u8], value: Value| {
         machine.put(key, &value).expect("there is room");
@@ -257,6 +122,11 @@ fn sample(clean: bool) -> Sample {
     write(&mut machine, b"run 2", bytes_of(&mut random, 70_000));
     write(&mut machine, &[b'l'; 500], bytes_of(&mut random, 10));
     machine.rest();
+    if placement == Placement::Packed {
+        // Its close leaves a checkpoint, so that what follows is a tail.
+        machine.close();
+        machine = Machine::recover(machine.image, bytes as u64, 8).expect("a volume that was closed");
+    }
     let older = machine.image.bytes.clone();
     for number in (0..24u8).step_by(3) {
         let len = 24 * usize::from(number) + 200;
@@ -269,8 +139,8 @@ fn sample(clean: bool) -> Sample {
         machine.close();
     }
     let mut image = machine.image.bytes;
-    image.resize(VOLUME_BYTES, 0);
-    Sample { image, older, clean, history, latest }
+    image.resize(bytes, 0);
+    Sample { placement, image, older, clean, history, latest }
 }
 
 fn bytes_of(random: &mut Random, len: usize) -> Value {
@@ -313,7 +183,7 @@ impl<'a> Damage<'a> {
             5 => self.restore(start, PAGE_BYTES),
             6 => self.restore(sector, SECTOR_BYTES),
             7 => {
-                let pages = 1 + choices.below(2 * VOLUME_BYTES / PAGE_BYTES);
+                let pages = 1 + choices.below(2 * self.sample.image.len() / PAGE_BYTES);
                 self.image.resize(pages * PAGE_BYTES, 0);
             }
             _ => {}
@@ -334,6 +204,9 @@ impl<'a> Damage<'a> {
     fn forge(&mut self) {
         self.forged.retain(|page| (page + 1) * PAGE_BYTES <= self.image.len());
         for number in &self.forged {
+            if self.sample.placement == Placement::Packed && log_pages::forge(&mut self.image, *number) {
+                continue;
+            }
             let rest = &mut self.image[number * PAGE_BYTES..];
             match (number, rest.first_chunk::<4>()) {
                 (0 | 1, _) => mend_superblock(&mut rest[..PAGE_BYTES]),
@@ -347,6 +220,13 @@ impl<'a> Damage<'a> {
                 _ => mend_page(&mut rest[..PAGE_BYTES], *number as u32),
             }
         }
+        if self.sample.placement == Placement::Packed && self.any_forged_chunk() {
+            log_pages::mend_sums(&mut self.image);
+        }
+    }
+
+    fn any_forged_chunk(&self) -> bool {
+        self.forged.iter().any(|number| self.image[number * PAGE_BYTES..].starts_with(b"SPCK"))
     }
 
     /// Keys named in forged pages and runs: they may answer anything.
@@ -357,6 +237,10 @@ impl<'a> Damage<'a> {
             if let Some(header) = run::decode_header(&UUID, number as u32, rest) {
                 let head = rest.get(..header.shape.head_bytes());
                 keys.extend(head.map(|head| run::head_key(&header.shape, head).to_vec()));
+            }
+            if self.sample.placement == Placement::Packed {
+                keys.append(&mut log_pages::keys(&self.image, number));
+                continue;
             }
             let mut page = rest[..PAGE_BYTES].to_vec();
             page::verify(&mut page, &UUID, number as u32);
@@ -487,17 +371,42 @@ mod tests {
 
     #[test]
     fn undamaged_volumes_say_what_was_written() {
-        (0..=255).for_each(|mode| volume(&[mode, 0, 7, 1, 0x80, 9, 2, 0, 0xF5, 0xFF, 0xFF, 0xFF, 0xF1, 0xFF, 0xFF]));
+        for mode in 0..=255 {
+            let input = [mode, 0, 7, 1, 0x80, 9, 2, 0, 0xF5, 0xFF, 0xFF, 0xFF, 0xF1, 0xFF, 0xFF];
+            volume(&input);
+            log(&input);
+        }
+    }
+
+    /// Else what is forged in checkpoints would not be used.
+    #[test]
+    fn a_log_is_opened_by_its_checkpoint() {
+        for sample in samples(Placement::Packed) {
+            let image = Image { bytes: sample.image.clone(), capacity_bytes: Some(sample.bytes()) };
+            let machine = Machine::recover(image, sample.bytes(), 0).unwrap();
+            assert!(machine.slab.recovery().by_checkpoint);
+        }
     }
 
     /// Every field of every header in turn, behind checksums that match.
     #[test]
     fn forged_numbers_do_no_harm() {
-        for (page, at) in (0..48).flat_map(|page| (8..92).step_by(8).map(move |at| (page, at))) {
+        forge_numbers((0..48).collect(), volume);
+        // Those of batches, tables, roots and chunks, in whichever of the two volumes.
+        let begins = |page: &u8| {
+            samples(Placement::Packed)
+                .iter()
+                .any(|sample| sample.image[usize::from(*page) * PAGE_BYTES..].starts_with(b"SP"))
+        };
+        forge_numbers((0..128).filter(begins).collect(), log);
+    }
+
+    fn forge_numbers(pages: Vec<u8>, target: fn(&[u8])) {
+        for (page, at) in pages.into_iter().flat_map(|page| (8..92).step_by(8).map(move |at| (page, at))) {
             for (mode, len, number) in [(0, 4, [0; 8]), (1, 8, [0xFF; 8])] {
                 let head = [mode, 1, 0x88, page, at, 0, len];
                 let writes = [2, 7, 0xE5, 0xFF, 0xFF, 9, 0xFF, 0xFF, 0xFF];
-                volume(&[&head[..], &number[..usize::from(len)], &writes].concat());
+                target(&[&head[..], &number[..usize::from(len)], &writes].concat());
             }
         }
     }
@@ -509,6 +418,7 @@ mod tests {
             let mut input = vec![0; 100];
             random.fill(&mut input);
             volume(&input);
+            log(&input);
         }
     }
 }

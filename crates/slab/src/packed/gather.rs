@@ -8,9 +8,10 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use stratakv_base::Key;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Key, canary};
 use stratakv_engine::{Effects, Record, Value};
+use stratakv_index::Entry as IndexEntry;
 
 use super::batch::{LogRecord, RecordKind, Stream};
 use super::clean::{LOW, Verdict};
@@ -159,9 +160,11 @@ impl Slab {
         let (spot, generation) = gathered.origin;
         let Some(packed) = &self.packed else { return false };
         let entry = self.index.0.get(gathered.key.encoded());
-        let named = entry.is_some_and(|entry| entry.place == Place::Record(spot).to_bits())
-            && packed.segments.generation(spot) == generation
-            && !packed.cleaner.holds(packed.segments.of(spot));
+        let here = |entry: IndexEntry| {
+            entry.place == Place::Record(spot).to_bits() || canary!("gathered_though_it_was_written_over")
+        };
+        let same_life = packed.segments.generation(spot) == generation || canary!("gathered_from_another_life");
+        let named = entry.is_some_and(here) && same_life && !packed.cleaner.holds(packed.segments.of(spot));
         matches!(self.unless_pending(&gathered.key, named, Moving::Value), Verdict::Live(_))
     }
 }

@@ -8,6 +8,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"SPTB");
 /// Segments of a group.
 pub(crate) const GROUP_SEGMENTS: u32 = 400;
 const ENTRIES_AT: usize = 64;
+/// Writes that can never have been: one more than the highest number would be the lowest, and the copy before it would hold for ever.
+const COUNTER_MAX: u64 = 1 << 63;
 
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +76,9 @@ impl Table {
             return None;
         }
         let (counter, durable) = (reader.u64().ok()?, reader.u64().ok()?);
+        if counter >= COUNTER_MAX {
+            return None;
+        }
         let mut reader = Reader::new(page.get(ENTRIES_AT..)?);
         let mut entries = Vec::with_capacity(GROUP_SEGMENTS as usize);
         for _ in 0..GROUP_SEGMENTS {
@@ -100,6 +105,14 @@ const _: () = assert!(ENTRIES_AT + GROUP_SEGMENTS as usize * 9 <= PAGE_BYTES);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found by forging every number of a log: the count of its writes overflowed.
+    #[test]
+    fn a_table_that_was_written_too_often_to_be_counted_is_none() {
+        let mut page = vec![0; PAGE_BYTES];
+        Table { counter: u64::MAX, ..Table::blank() }.encode(&[7; 16], 2, &mut page);
+        assert_eq!(Table::decode(&[7; 16], 2, &page), None);
+    }
 
     #[test]
     fn reads_back_and_every_flipped_bit_is_refused() {

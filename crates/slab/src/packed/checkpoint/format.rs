@@ -8,7 +8,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use crate::packed::spot::Spot;
 use crate::space::Extent;
 
-const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"SPCR");
+pub(crate) const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"SPCR");
 pub(crate) const CHUNK_MAGIC: u32 = u32::from_le_bytes(*b"SPCK");
 const ROOT_BYTES: usize = 64;
 const ROOT_SEGMENT_BYTES: usize = 8;

@@ -4,7 +4,7 @@ use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Place, canary};
 
-use super::format::{CHUNK_MAGIC, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, Root, root_pages};
+use super::format::{CHUNK_MAGIC, ChunkHeader, ChunkKind, Covered, KeyEntry, KeysReader, ROOT_MAGIC, Root, root_pages};
 use crate::packed::recovery::LogScanner;
 use crate::packed::table::{GROUP_SEGMENTS, SegmentKind};
 use crate::packed::tables::table_page;
@@ -144,6 +144,8 @@ pub(crate) struct LogOpening {
     by_checkpoint: Option<(Found, bool)>,
     corrupt: Vec<Corruption>,
     refused: u64,
+    /// Why the checkpoint tried last, or all of them, cannot be used.
+    why_not: Option<&'static str>,
 }
 
 /// A checkpoint of which the chunks pass by.
@@ -185,6 +187,7 @@ impl LogOpening {
             by_checkpoint: None,
             corrupt: Vec::new(),
             refused: 0,
+            why_not: None,
         }
     }
 
@@ -219,7 +222,8 @@ impl LogOpening {
     /// A slice cannot be read; zeros are given for it.
     pub(crate) fn unreadable(&mut self, page: u32) {
         match self.stage {
-            Stage::Roots | Stage::Chunks => self.loading.is_unreadable = true,
+            Stage::Roots => self.why_not = Some("the root of a checkpoint cannot be read"),
+            Stage::Chunks => self.loading.is_unreadable = true,
             _ => self.scanner.unreadable(page),
         }
     }
@@ -236,7 +240,13 @@ impl LogOpening {
             self.rooted.push(number);
         }
         let Some(generation) = self.generation(number) else { return };
-        let Some(root) = Root::decode(&self.uuid, number * self.segment_pages, generation, &bytes) else { return };
+        let Some(root) = Root::decode(&self.uuid, number * self.segment_pages, generation, &bytes) else {
+            if looks_like_a_root(&bytes) {
+                // Or one of an earlier life of the segment, in front of a checkpoint that was never completed.
+                self.why_not = self.why_not.or(Some("the root of a checkpoint does not check"));
+            }
+            return;
+        };
         let begins_here = root.segments.first().is_some_and(|(first, _)| *first == number);
         // A segment opened anew since the root was written holds something else now.
         let whole = root.segments.iter().all(|(number, pages)| {
@@ -286,10 +296,11 @@ impl LogOpening {
                 let pages = root_pages(self.segment_pages);
                 let ranges: Vec<Range> =
                     self.segments.iter().map(|(number, _)| (number * self.segment_pages, pages)).collect();
-                match ranges.is_empty() || !self.scanner.is_sound() {
-                    true => self.read_all(),
-                    false => Some(ranges),
+                if !self.scanner.is_sound() {
+                    self.why_not = Some("a segment table is damaged in both copies");
+                    return self.read_all();
                 }
+                if ranges.is_empty() { self.read_all() } else { Some(ranges) }
             }
             Stage::Roots => {
                 self.roots.sort_by_key(|root| root.id);
@@ -316,6 +327,7 @@ impl LogOpening {
                     None => {
                         // Of what was read besides: if it is damage, reading everything tells.
                         self.refused += 1;
+                        self.why_not = Some("the checkpoint does not agree with what was read besides it");
                         tracing::warn!(shard = self.shard, "the checkpoint is of no use: everything is read");
                         self.read_all()
                     }
@@ -348,8 +360,10 @@ impl LogOpening {
     fn refuse(&mut self, root: &Root, is_unreadable: bool) {
         self.refused += 1;
         if is_unreadable {
+            self.why_not = Some("the chunks of a checkpoint cannot be read");
             return tracing::warn!(shard = self.shard, "a checkpoint cannot be read");
         }
+        self.why_not = Some("the chunks of a checkpoint do not check");
         let first = root.segments.first().map_or(0, |(number, _)| number * self.segment_pages);
         let place = Place { shard: self.shard, offset_bytes: u64::from(first) * PAGE_BYTES as u64 };
         let expected = "one that checks (the one before it, or the whole log, is read instead)".into();
@@ -370,6 +384,7 @@ impl LogOpening {
                     _ if !scanned.report.corrupt.is_empty() => (scanned, repaired),
                     None => (found, repaired),
                     Some(how) => {
+                        self.why_not = Some("the checkpoint differs from the log");
                         let place = Place { shard: self.shard, offset_bytes: 0 };
                         let expected = "what the log holds".into();
                         self.corrupt.push(Corruption { place, what: "index checkpoint", expected, found: how });
@@ -382,6 +397,7 @@ impl LogOpening {
         let used = found.packed.as_ref().map(|packed| packed.checkpoints.current.clone()).unwrap_or_default();
         found.report.by_checkpoint = !used.is_empty();
         found.report.checkpoints_refused = self.refused;
+        found.report.read_in_full = self.why_not.filter(|_| !found.report.by_checkpoint);
         found.report.corrupt.append(&mut self.corrupt);
         // A segment they cover may be continued now. Roots only: a cut in the middle of this must not leave a root without its chunks, which
         // would look like damage (simulator, `packed`, seed 3589).
@@ -411,6 +427,10 @@ pub(crate) fn slices(ranges: Vec<Range>) -> Vec<Range> {
         }
     }
     slices
+}
+
+fn looks_like_a_root(bytes: &[u8]) -> bool {
+    bytes.starts_with(&ROOT_MAGIC.to_le_bytes())
 }
 
 /// Whether the table lets the log use what a checkpoint says of a segment: it has not been opened since.
