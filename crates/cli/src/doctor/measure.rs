@@ -29,6 +29,8 @@ pub(super) struct Run<'a> {
     pub(super) stability_steps: u64,
     pub(super) stability_step: Duration,
     pub(super) rings: &'a OpenRing,
+    /// Tells the time.
+    pub(super) now: &'a dyn Fn() -> Instant,
 }
 
 /// Opens what carries the I/O.
@@ -42,7 +44,8 @@ pub(super) fn rings(kind: RingKind) -> impl Fn() -> io::Result<Box<dyn Ring + Se
 impl<'a> Run<'a> {
     /// A short look, without the profile.
     fn brief(directory: &'a Path, length: Duration, rings: &'a OpenRing) -> Run<'a> {
-        Run { directory, file_bytes: 64 * MIB, length, stability_steps: 0, stability_step: Duration::ZERO, rings }
+        let (stability_steps, stability_step, now) = (0, Duration::ZERO, &Instant::now);
+        Run { directory, file_bytes: 64 * MIB, length, stability_steps, stability_step, rings, now }
     }
 }
 
@@ -316,11 +319,11 @@ impl<'a> Bench<'a> {
         let broken = |error: io::Error| Failure::failed(format!("the I/O ring failed: {error}"));
         let mut ring = (self.run.rings)().map_err(broken)?;
         let mut random = Random::new(depth);
-        let mut begun = vec![Instant::now(); depth as usize];
+        let mut begun = vec![(self.run.now)(); depth as usize];
         let mut times = Vec::new();
         let mut completions = Vec::new();
         let mut turn = 0..;
-        let started = Instant::now();
+        let started = (self.run.now)();
         for tag in 0..depth {
             self.begin(ring.as_mut(), tag, self.request(pattern, turn.next().unwrap_or(0), &mut random)?, &mut begun);
         }
@@ -328,23 +331,23 @@ impl<'a> Bench<'a> {
         while ring.in_flight() > 0 {
             ring.submit(wait).map_err(broken)?;
             ring.reap(&mut completions);
-            let more = started.elapsed() < length;
+            let more = (self.run.now)() - started < length;
             for completion in completions.drain(..) {
                 let Completion::Disk { tag, outcome } = completion else { continue };
                 self.ended(&outcome)?;
                 drop(outcome);
-                times.push(begun[tag as usize].elapsed());
+                times.push((self.run.now)() - begun[tag as usize]);
                 if more {
                     let request = self.request(pattern, turn.next().unwrap_or(0), &mut random)?;
                     self.begin(ring.as_mut(), tag, request, &mut begun);
                 }
             }
         }
-        Ok((times, started.elapsed(), ring.name()))
+        Ok((times, (self.run.now)() - started, ring.name()))
     }
 
     fn begin(&self, ring: &mut dyn Ring, tag: u64, request: DiskRequest, begun: &mut [Instant]) {
-        begun[tag as usize] = Instant::now();
+        begun[tag as usize] = (self.run.now)();
         ring.disk(tag, &self.volume, request);
     }
 }
@@ -361,58 +364,73 @@ fn random_block(pool: &Pool, class: Class) -> Result<Block, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
     use stratakv_device::{NetRequest, Socket, Waker};
 
     use super::*;
 
-    /// A ring to a device whose writes take two milliseconds each once its cache is full.
-    struct Full(Box<dyn Ring + Send>);
+    /// A ring to a device of which only the time is real: what a write takes.
+    struct Timed {
+        /// Microseconds since the beginning of the test.
+        time: Arc<AtomicU64>,
+        write_us: u64,
+        done: Vec<Completion>,
+        real: Box<dyn Ring + Send>,
+    }
 
-    impl Ring for Full {
+    impl Ring for Timed {
         fn disk(&mut self, tag: u64, volume: &Arc<Volume>, request: DiskRequest) {
-            if matches!(request, DiskRequest::Write { .. }) {
-                std::thread::sleep(Duration::from_millis(2));
+            match request {
+                DiskRequest::Write { .. } => {
+                    self.time.fetch_add(self.write_us, Ordering::Relaxed);
+                    self.done.push(Completion::Disk { tag, outcome: DiskOutcome::Write(Ok(())) });
+                }
+                other => self.real.disk(tag, volume, other),
             }
-            self.0.disk(tag, volume, request);
         }
         fn net(&mut self, tag: u64, request: NetRequest) {
-            self.0.net(tag, request);
+            self.real.net(tag, request);
         }
         fn shutdown(&mut self, socket: &Socket) {
-            self.0.shutdown(socket);
+            self.real.shutdown(socket);
         }
-        fn submit(&mut self, wait: Wait) -> io::Result<()> {
-            self.0.submit(wait)
+        fn submit(&mut self, _wait: Wait) -> io::Result<()> {
+            Ok(())
         }
         fn reap(&mut self, completions: &mut Vec<Completion>) {
-            self.0.reap(completions);
+            completions.append(&mut self.done);
         }
         fn in_flight(&self) -> usize {
-            self.0.in_flight()
+            self.done.len()
         }
         fn waker(&self) -> Waker {
-            self.0.waker()
+            self.real.waker()
         }
         fn name(&self) -> &'static str {
-            self.0.name()
+            self.real.name()
         }
     }
 
     #[test]
     fn a_device_whose_cache_fills_after_a_while_is_seen() {
-        let directory = tempfile::tempdir().expect("a directory");
-        // A ring for each step: the cache is full after the fifth.
-        let steps = AtomicU32::new(0);
-        let rings = move || -> io::Result<Box<dyn Ring + Send>> {
-            let ring = open_ring(RingKind::Blocking, 64)?;
-            Ok(if steps.fetch_add(1, Ordering::Relaxed) < 5 { ring } else { Box::new(Full(ring)) })
-        };
-        let step = Duration::from_millis(40);
-        let run = Run { stability_steps: 12, stability_step: step, ..Run::brief(directory.path(), step, &rings) };
-        let seconds = Bench::prepare(&run).and_then(|bench| bench.stability()).expect("measured");
-        assert!(crate::doctor::advice::collapse(&seconds).is_some(), "{seconds:?}");
+        for (slow_us, is_seen) in [(2000, true), (20, false)] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let (steps, time, began) = (AtomicU32::new(0), Arc::new(AtomicU64::new(0)), Instant::now());
+            let clock = Arc::clone(&time);
+            let now = move || began + Duration::from_micros(clock.load(Ordering::Relaxed));
+            // A ring for each step: the cache is full after the fifth.
+            let rings = move || -> io::Result<Box<dyn Ring + Send>> {
+                let write_us = if steps.fetch_add(1, Ordering::Relaxed) < 5 { 20 } else { slow_us };
+                let real = open_ring(RingKind::Blocking, 64)?;
+                Ok(Box::new(Timed { time: Arc::clone(&time), write_us, done: Vec::new(), real }))
+            };
+            let step = Duration::from_millis(40);
+            let brief = Run::brief(directory.path(), step, &rings);
+            let run = Run { stability_steps: 12, stability_step: step, file_bytes: MIB, now: &now, ..brief };
+            let seconds = Bench::prepare(&run).and_then(|bench| bench.stability()).expect("measured");
+            assert_eq!(crate::doctor::advice::collapse(&seconds).is_some(), is_seen, "{seconds:?}");
+        }
     }
 
     #[test]

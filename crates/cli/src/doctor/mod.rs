@@ -68,6 +68,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         stability_steps: if arguments.long { 60 } else { 0 },
         stability_step: Duration::from_secs(1),
         rings: &rings,
+        now: &std::time::Instant::now,
     };
     let system = System::read();
     let measured = measure::measure(&run)?;
