@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use serde::{Deserialize, Serialize};
 use stratakv_base::quantity::{format_bytes, parse_bytes};
 use stratakv_bench::{Distribution, Workload};
 
@@ -70,6 +71,9 @@ struct Arguments {
     /// Where the stores are; what is made there is removed afterwards
     #[arg(long, value_name = "DIR", default_value = "./stratakv-compare")]
     data: PathBuf,
+    /// Leave the loaded and aged stores there, and take them up again the next time if they were made with the same options
+    #[arg(long)]
+    keep: bool,
     /// Where tables.md, timeline.csv and runs.json go [default: only tables, to stdout]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -133,9 +137,10 @@ struct Stand {
 
 fn compare(arguments: &Arguments) -> Result<(), String> {
     arguments.check()?;
-    let folder = arguments.data.join(format!("compare-{}", std::process::id()));
+    let name = if arguments.keep { "compare-kept".into() } else { format!("compare-{}", std::process::id()) };
+    let folder = arguments.data.join(name);
     let outcome = compare_in(arguments, &folder);
-    let removed = fs::remove_dir_all(&folder);
+    let removed = if arguments.keep { Ok(()) } else { fs::remove_dir_all(&folder) };
     let runs = outcome?;
     removed.map_err(|error| format!("cannot remove {}: {error}", folder.display()))?;
     // Only if it is empty: it may be somebody's.
@@ -159,7 +164,7 @@ fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> 
         let mut stands: Vec<Stand> = Vec::new();
         for subject in &arguments.stores {
             if stands.iter().all(|stand| stand.data_set != subject.data_set()) {
-                let stand = Stand::new(*subject, arguments, folder, production);
+                let mut stand = Stand::new(*subject, arguments, folder, production);
                 stand.load(arguments)?;
                 stands.push(stand);
             }
@@ -167,7 +172,7 @@ fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> 
         for workload in workloads {
             run_workload(arguments, workload, &mut stands, &mut runs)?;
         }
-        for stand in &stands {
+        for stand in stands.iter().filter(|_| !arguments.keep) {
             let gone = fs::remove_dir_all(&stand.job.directory);
             gone.map_err(|error| format!("cannot remove {}: {error}", stand.job.directory.display()))?;
         }
@@ -213,6 +218,15 @@ const RECORD_OVERHEAD_BYTES: u64 = 24 + 32;
 /// Mean of [`stratakv_bench::value::ValueSize::Production`].
 const PRODUCTION_BYTES_MEAN: u64 = 519;
 
+/// What `--keep` notes of a store.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// How it was made.
+    job: Job,
+    /// What it holds by now.
+    records: u64,
+}
+
 impl Stand {
     fn new(subject: Subject, arguments: &Arguments, folder: &Path, production: bool) -> Stand {
         let value_bytes = if production { PRODUCTION_BYTES_MEAN } else { arguments.value_size as u64 };
@@ -220,7 +234,7 @@ impl Stand {
         let memory_bytes = arguments.memory.unwrap_or(data_bytes / 3);
         let job = Job {
             subject: subject.to_string(),
-            directory: folder.join(subject.data_set()),
+            directory: folder.join(subject.data_set().to_owned() + if production { "-production" } else { "" }),
             memory_bytes: memory_bytes.max(32 << 20),
             capacity_bytes: (data_bytes as f64 / arguments.fill) as u64 + (16 << 20),
             clients: arguments.clients.iter().copied().max().unwrap_or(64),
@@ -233,7 +247,20 @@ impl Stand {
         Stand { data_set: subject.data_set(), job }
     }
 
-    fn load(&self, arguments: &Arguments) -> Result<(), String> {
+    fn load(&mut self, arguments: &Arguments) -> Result<(), String> {
+        let note = self.note();
+        if let Ok(kept) = fs::read_to_string(&note) {
+            let kept: Kept = serde_json::from_str(&kept).map_err(|error| format!("{}: {error}", note.display()))?;
+            // Levels and requests in flight share a store.
+            let same = Job { subject: self.job.subject.clone(), clients: self.job.clients, ..kept.job };
+            if same != self.job {
+                let folder = self.job.directory.display();
+                return Err(format!("{folder} was made with other options: use them, remove it, or name another --data"));
+            }
+            self.job.records = kept.records;
+            eprintln!("{}: {} records kept from an earlier comparison", self.data_set, kept.records);
+            return Ok(());
+        }
         let Done { load_s, write_bytes, disk_bytes, memory_peak_bytes, .. } = self.job.run()?;
         eprintln!(
             "{}: {} records loaded, then overwritten {} times, in {load_s:.1} s; {} written, {} on disk, {} of memory at most",
@@ -244,7 +271,19 @@ impl Stand {
             format_bytes(disk_bytes),
             format_bytes(memory_peak_bytes)
         );
-        Ok(())
+        if arguments.keep { self.remember(self.job.clone()) } else { Ok(()) }
+    }
+
+    /// What tells of the store's making, beside it.
+    fn note(&self) -> PathBuf {
+        self.job.directory.with_extension("json")
+    }
+
+    /// Notes that the store is as this job made it, but for the records it has by now.
+    fn remember(&self, job: Job) -> Result<(), String> {
+        let (note, kept) = (self.note(), Kept { job, records: self.job.records });
+        let text = serde_json::to_string(&kept).map_err(|error| error.to_string())?;
+        fs::write(&note, text).map_err(|error| format!("cannot write {}: {error}", note.display()))
     }
 
     /// The records it inserts stay, for what runs next.
@@ -274,6 +313,10 @@ impl Stand {
                 return Err(format!("{subject}: {} reads found no record", report.missing));
             }
             self.job.records = self.job.records.max(report.records_after);
+        }
+        if let (true, Ok(kept)) = (arguments.keep, fs::read_to_string(self.note())) {
+            let kept: Kept = serde_json::from_str(&kept).map_err(|error| error.to_string())?;
+            self.remember(kept.job)?;
         }
         Ok(done)
     }

@@ -42,12 +42,12 @@ pub fn share(input: &[u8]) {
 fn built(choices: &mut Choices<'_>) -> Bytes {
     let shards = |choices: &mut Choices<'_>| (0..choices.byte() % 4).map(|_| u32::from(choices.byte() % 4)).collect();
     let participants: Vec<u32> = shards(choices);
-    if choices.byte() % 8 == 0 {
+    if choices.byte().is_multiple_of(8) {
         return record::encode(&Kept::Resolved { participants });
     }
     let mut changes = Vec::new();
     for _ in 0..choices.byte() % 6 {
-        let collection = if choices.byte() % 8 == 0 { CollectionId::ENGINE } else { CollectionId(0) };
+        let collection = if choices.byte().is_multiple_of(8) { CollectionId::ENGINE } else { CollectionId(0) };
         let key = Key::bound(collection, &[b'k', choices.byte() % 4]);
         let len = choices.below(6000);
         let kind = match choices.byte() % 3 {
