@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::memcache::Client;
@@ -201,12 +202,23 @@ fn logged(log: &Path) -> String {
     }
 }
 
-/// An address on loopback that nobody listens on now.
+/// An address on loopback that nobody listens on now: another one each time, and below the ports that the kernel gives to connections, one of
+/// which could else be there before the server.
 ///
 /// # Errors
-/// As bind(2).
+/// None of many is free.
 pub fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut last = None;
+    for _ in 0..1000 {
+        let step = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 10_000 + (step % 22_000) as u16));
+        match TcpListener::bind(address) {
+            Ok(_) => return Ok(address),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
 }
 
 /// A running server. Killed when dropped.
