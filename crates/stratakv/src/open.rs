@@ -187,6 +187,7 @@ fn open_one(
         volume_bytes: volume.len_bytes().map_err(io_error("measure", &path))?,
         read_only: options.read_only,
         checkpoints: CheckpointPace::default(),
+        record_cache: true,
         verify,
     };
     let pool = Pool::new(memory_bytes as usize);
