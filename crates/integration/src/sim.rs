@@ -75,6 +75,7 @@ fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
             times: 0,
             step_bytes: 200,
         },
+        record_cache: opening.record_cache,
         // A log is compared with what its checkpoint says of it, but not always: then damage meets those who rely on it.
         verify: placement == Placement::InPlace || opening.depth != 2,
     };

@@ -56,6 +56,7 @@ fn opening(read_only: bool) -> Opening {
         memory_bytes,
         depth: 8,
         checkpoint_bytes: None,
+        record_cache: true,
         volatile_cache: true,
         read_only,
     }

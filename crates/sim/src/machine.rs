@@ -23,6 +23,8 @@ pub struct Opening {
     pub depth: u32,
     /// The log grows by so many bytes from one checkpoint of the index to the next; `None` for what suits the capacity.
     pub checkpoint_bytes: Option<u32>,
+    /// Records are kept in memory; else every read reaches the disk.
+    pub record_cache: bool,
     /// Whether the disk has a volatile cache.
     pub volatile_cache: bool,
     /// Write nothing.

@@ -34,6 +34,8 @@ pub struct Setup {
     pub depth: u32,
     /// The log grows by so many bytes from one checkpoint of the index to the next; `None` for what suits the capacity.
     pub checkpoint_bytes: Option<u32>,
+    /// Records are kept in memory; else every read reaches the disk, and scans have neighbours brought together.
+    pub record_cache: bool,
     /// Number of keys.
     pub keys: u16,
     /// How often requests fail.
@@ -203,11 +205,14 @@ pub struct Generator {
 impl Generator {
     /// The scenario of a seed.
     pub fn plan(seed: u64) -> Plan {
+        if seed % 16 == 7 {
+            return Generator::gathering(seed);
+        }
         let plan = Generator::story(seed);
         Plan { setup: paced(seed, plan.setup), ..plan }
     }
 
-    /// The scenario of a seed as it was before the pace of checkpoints was drawn too: for seeds that were kept.
+    /// The scenario of a seed as it was before the pace of checkpoints and the cache were drawn too: for seeds that were kept.
     pub fn story(seed: u64) -> Plan {
         if seed % 256 == 255 {
             return Generator::crowded(seed);
@@ -253,6 +258,50 @@ impl Generator {
         Plan { setup, steps }
     }
 
+    /// A few records of one length on a small volume, scanned while they are written over, and read from the disk each time: what a scan would bring
+    /// together has been replaced by then, perhaps at the very same place.
+    fn gathering(seed: u64) -> Plan {
+        let mut random = Random::new(seed ^ 0x6A7E_4E50);
+        let bytes = 64 * PAGE_BYTES as u64;
+        let chances = Chances { delay: 1000 + random.below(8000) as u16, ..Chances::default() };
+        let setup = Setup {
+            regime: Regime::Crashes,
+            capacity_bytes: Some(bytes),
+            disk_bytes: bytes + 8 * PAGE_BYTES as u64,
+            volatile_cache: random.below(6) > 0,
+            memory_bytes: 4 << 20,
+            depth: [8, 32][random.below(2) as usize],
+            checkpoint_bytes: [None, Some(300 << 10)][random.below(2) as usize],
+            record_cache: false,
+            keys: 4 + random.below(4) as u16,
+            chances,
+        };
+        let len = [1900, 3600, 3600][random.below(3) as usize];
+        let durable = random.below(4) > 0;
+        let put = |key| {
+            let what = What::Put { len, expect: Condition::Any, ttl: 0 };
+            Step::Submit(Request { key, what, power_loss: durable })
+        };
+        let mut steps = Vec::new();
+        for _ in 0..3 {
+            steps.extend((0..setup.keys).map(put));
+            for _ in 0..300 {
+                for _ in 0..1 + random.below(3) {
+                    let key = random.below(setup.keys.into()) as u16;
+                    let scan = What::Scan { reverse: key % 2 == 1, keys_only: false, items: 39 };
+                    let scan =
+                        Request { key: if key % 2 == 1 { setup.keys - 1 } else { 0 }, what: scan, power_loss: false };
+                    steps.push(if random.below(5) == 0 { Step::Submit(scan) } else { put(key) });
+                }
+                steps.push(Step::Turn { completions: random.below(8) as u8, seed: random.next_u64() as u32 });
+            }
+            let crash =
+                Crash { power: random.below(2) == 0, inside: [None; 3], seed: random.next_u64() as u32, rot: false };
+            steps.push(Step::Crash(crash));
+        }
+        Plan { setup, steps }
+    }
+
     /// More records than the cache holds: pages are evicted and read again while they change.
     fn crowded(seed: u64) -> Plan {
         let mut random = Random::new(seed ^ 0xC0_DED0);
@@ -266,6 +315,7 @@ impl Generator {
             memory_bytes: 2 << 20,
             depth: [4, 32][random.below(2) as usize],
             checkpoint_bytes: None,
+            record_cache: true,
             keys,
             chances,
         };
@@ -451,12 +501,13 @@ fn setup(random: &mut Random) -> Setup {
         memory_bytes: 4 << 20,
         depth: [1, 2, 8, 32][random.below(4) as usize],
         checkpoint_bytes: None,
+        record_cache: true,
         keys: [2, 4, 8, 16, 40][random.below(5) as usize],
         chances,
     }
 }
 
-/// How often there are checkpoints: drawn apart, so that a seed's other circumstances stay what they were. Without a capacity a segment is a megabyte,
+/// How often there are checkpoints, and whether records are cached: drawn apart, so that a seed's other circumstances stay what they were. Without a capacity a segment is a megabyte,
 /// and few scenarios write as much as would suit it; there are a few more of them here.
 fn paced(seed: u64, setup: Setup) -> Setup {
     let mut random = Random::new(seed ^ 0xC4EC_4901);
@@ -468,7 +519,9 @@ fn paced(seed: u64, setup: Setup) -> Setup {
         None => [Some(4 << 10), Some(4 << 10), Some(24 << 10), Some(300 << 10)][random.below(4) as usize],
         Some(_) => [None, None, None, Some(4 << 10)][random.below(4) as usize],
     };
-    Setup { checkpoint_bytes, ..setup }
+    // A lie that opening believed and a second one about the same place are two faults on one record: the cache keeps the second away.
+    let record_cache = random.below(3) > 0 || setup.regime == Regime::Lies;
+    Setup { checkpoint_bytes, record_cache, ..setup }
 }
 
 /// On a volume so small that places are soon used again.

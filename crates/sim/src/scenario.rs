@@ -140,6 +140,7 @@ impl<'e, E: Engine> World<'e, E> {
             memory_bytes: setup.memory_bytes,
             depth: setup.depth,
             checkpoint_bytes: setup.checkpoint_bytes,
+            record_cache: setup.record_cache,
             volatile_cache: setup.volatile_cache,
             read_only: false,
         };

@@ -63,6 +63,8 @@ pub struct SlabConfig {
     pub volume_bytes: u64,
     /// For placement `packed`.
     pub checkpoints: CheckpointPace,
+    /// Keep records that were read or written in memory, with placement `packed`. Always, but where a test wants reads to reach the medium.
+    pub record_cache: bool,
     /// Refuse changes and write nothing, not even superblocks.
     pub read_only: bool,
     /// Check mode: recovery also compares its own accounting ([`crate::Slab::check`] is complete right after opening).

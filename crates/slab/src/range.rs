@@ -1,4 +1,4 @@
-//! DeleteRange: the keys that exist when it is accepted, a bounded number of deletes at a time.
+//! DeleteRange: what the writes handed over before it leave, a bounded number of deletes at a time.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -77,7 +77,16 @@ impl Slab {
             .filter(|key| self.index.0.get(key.encoded()).is_none() && !canary!("range_misses_a_first_write"))
             .collect();
         pending.sort_unstable();
+        // Writes that wait have no version yet: what they leave is removed behind them, whatever version that will have.
+        let waiting = self.pending.iter().filter(|(key, pending)| {
+            !pending.queue.is_empty()
+                && std::ops::RangeBounds::contains(&range, *key)
+                && !canary!("range_overtakes_writes")
+        });
+        let mut waiting: Vec<Key> = waiting.map(|(key, _)| key.clone()).collect();
+        waiting.sort_unstable();
         self.ranges.next += 1;
+        let number = self.ranges.next;
         self.ranges.active.insert(
             self.ranges.next,
             Range {
@@ -88,12 +97,15 @@ impl Slab {
                 not_after: self.counter,
                 pending,
                 walked: false,
-                outstanding: 0,
+                outstanding: waiting.len(),
                 deleted: 0,
                 version: 0,
                 error: None,
             },
         );
+        for key in waiting {
+            self.submit(Work::new(Origin::Range(number), key, Expect::Any, Kind::Delete, level), effects);
+        }
         self.pump_ranges(effects);
     }
 

@@ -269,7 +269,9 @@ impl Slab {
         let left = (cap.saturating_sub(used) as usize).max(2 * CHUNK_BYTES);
         let limit = left - CHUNK_BYTES;
         pool.set_limit_bytes(limit);
-        if let Some(packed) = &mut self.packed {
+        if let Some(packed) = &mut self.packed
+            && self.config.record_cache
+        {
             packed.cache.set_limit_bytes(limit - IO_BYTES.min(limit / 2));
         }
         for _ in 0..4 {

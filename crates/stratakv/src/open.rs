@@ -204,6 +204,7 @@ fn open_one(
         volume_bytes,
         read_only: options.read_only,
         checkpoints: CheckpointPace::default(),
+        record_cache: true,
         verify,
     };
     let pool = Pool::new(memory_bytes as usize);

@@ -18,6 +18,25 @@ pub struct Found {
 pub fn ledger() -> Vec<Found> {
     vec![
         Found {
+            canary: Some("range_overtakes_writes"),
+            what: "A delete of a range came before a write of one of its keys that had been handed over earlier, and waited.",
+            plan: Plan {
+                setup: Setup {
+                    regime: Crashes,
+                    capacity_bytes: Some(262144),
+                    disk_bytes: 294912,
+                    volatile_cache: false,
+                    memory_bytes: 4194304,
+                    depth: 32,
+                    checkpoint_bytes: None,
+                    record_cache: true,
+                    keys: 3,
+                    chances: Chances { delay: 6000, ..Chances::default() },
+                },
+                steps: range_overtakes_writes(),
+            },
+        },
+        Found {
             canary: Some("delete_of_nothing_at_once"),
             what: "A delete of an absent key, acknowledged at power_loss, rested on a delete that was not durable: the key came back.",
             plan: Plan {
@@ -29,6 +48,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 1,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 40,
                     chances: Chances { delay: 750, ..Chances::default() },
                 },
@@ -47,6 +67,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 2,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 4,
                     chances: Chances::default(),
                 },
@@ -65,6 +86,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 8,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 3,
                     chances: Chances { delay: 750, flip: 1500, stale: 750, misdirected: 125, ..Chances::default() },
                 },
@@ -83,6 +105,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 32,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 2,
                     chances: Chances { stale: 6000, misdirected: 125, lost: 187, ..Chances::default() },
                 },
@@ -101,6 +124,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 1,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 8,
                     chances: Chances { delay: 6000, ..Chances::default() },
                 },
@@ -119,6 +143,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 32,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 3,
                     chances: Chances::default(),
                 },
@@ -137,6 +162,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 8,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 4,
                     chances: Chances::default(),
                 },
@@ -155,6 +181,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 2,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 4,
                     chances: Chances::default(),
                 },
@@ -173,6 +200,7 @@ pub fn ledger() -> Vec<Found> {
                     memory_bytes: 4194304,
                     depth: 1,
                     checkpoint_bytes: None,
+                    record_cache: true,
                     keys: 2,
                     chances: Chances { read_error: 1500, write_error: 1000, flush_error: 312, ..Chances::default() },
                 },
@@ -192,6 +220,18 @@ fn turn(completions: u8, seed: u32) -> Step {
 
 fn crash(power: bool, inside: [Option<u8>; 3], seed: u32, rot: bool) -> Step {
     Step::Crash(Crash { power, inside, seed, rot })
+}
+
+fn range_overtakes_writes() -> Vec<Step> {
+    vec![
+        submit(2, Put { len: 42, expect: Any, ttl: 0 }, true),
+        Drain { seed: 2568455092 },
+        submit(2, Join { len: 214, front: true }, true),
+        submit(2, Put { len: 12, expect: Any, ttl: 0 }, true),
+        turn(0, 3773788662),
+        submit(1, DeleteRange { count: 3 }, true),
+        turn(4, 1098134420),
+    ]
 }
 
 fn delete_of_nothing_at_once() -> Vec<Step> {

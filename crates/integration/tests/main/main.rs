@@ -3,6 +3,7 @@
 
 mod backup;
 mod bad_input;
+mod batch_order;
 mod batches;
 mod clients;
 mod collections;

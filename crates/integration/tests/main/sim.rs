@@ -45,6 +45,17 @@ fn seeds_of_packed_that_failed_once_pass() {
     }
 }
 
+/// A scan had a record brought to its neighbours that the cleaner was moving as well: of two copies of one version a checkpoint named one, and reading
+/// everything found the other.
+#[test]
+fn seeds_of_packed_that_failed_since_paces_are_drawn_pass() {
+    for seed in [5_034_397] {
+        if let Err(failure) = run_seed(&PackedEngine, seed) {
+            panic!("{}", failure.script());
+        }
+    }
+}
+
 /// With their canary they fail; `cargo xtask sim --canaries` checks that.
 #[test]
 fn scenarios_that_found_defects_pass() {

@@ -250,8 +250,12 @@ impl<E: Engine> World<'_, E> {
 
     fn delete_range(&mut self, request: &Request, count: u16) -> Result<(), String> {
         let keys = request.key..(request.key + count).min(self.setup.keys);
-        let histories = keys.clone().map(|key| &self.histories[usize::from(key)]);
-        if histories.into_iter().any(|history| !history.is_certain() || !history.is_known()) {
+        // It comes behind the writes under way, unless one is refused: then it is not known what there is to remove.
+        let can_be_judged = |key: u16| {
+            let history = &self.histories[usize::from(key)];
+            history.is_known() && (history.is_certain() || !self.may_refuse(usize::from(key)))
+        };
+        if !keys.clone().all(can_be_judged) {
             return Ok(());
         }
         let present = keys.clone().filter(|key| self.present(*key).is_some());

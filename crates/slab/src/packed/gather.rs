@@ -6,7 +6,7 @@
 //! So docs/format-packed.md holds as it stands. What it may cost: 64 KiB in a group, one group at a time, paid for in cleaning as users'
 //! records are, and nothing when segments are short; nobody waits for it, and what would have to wait for room is forgotten.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Key, canary};
@@ -122,14 +122,16 @@ impl Slab {
             return;
         }
         let Some(mut open) = self.open_batch(Stream::Cold, first) else { return };
-        let (mut laid, mut from) = (0, HashSet::new());
+        let (mut laid, mut from, mut taken) = (0, HashSet::new(), HashMap::<u32, u32>::new());
         while laid < PORTION
             && let Some(next) = self.packed.as_mut().and_then(|packed| packed.gatherer.queue.pop_front())
         {
             let bytes = next.record().bytes();
             let (spot, generation) = next.origin;
             // Once, though several scans may have asked for it: of two copies it would be left to chance which one lives.
-            let live = self.is_still_at(&next) && bytes as u32 <= spot.bytes() && !from.contains(&spot.at);
+            let segment = self.packed.as_ref().map_or(0, |packed| packed.segments.of(spot));
+            let own = taken.get(&segment).copied().unwrap_or_default();
+            let live = self.is_still_at(&next, own) && bytes as u32 <= spot.bytes() && !from.contains(&spot.at);
             if live && !self.make_room(&mut open, bytes, effects) {
                 if let Some(packed) = &mut self.packed {
                     packed.gatherer.queue.push_front(next);
@@ -140,6 +142,7 @@ impl Slab {
             packed.gatherer.bytes = packed.gatherer.bytes.saturating_sub(spot.bytes() as usize);
             if live {
                 from.insert(spot.at);
+                *taken.entry(segment).or_default() += 1;
                 debug_assert_eq!(packed.segments.generation(spot), generation);
                 self.lay_copy(&mut open, spot, &next.record(), (next.key.clone(), Moving::Value));
                 laid += bytes;
@@ -155,8 +158,9 @@ impl Slab {
         packed.gatherer.group = group;
     }
 
-    /// Whether the record lies where it was read, no write of it is under way, and the cleaner is not about to move it.
-    fn is_still_at(&self, gathered: &Gathered) -> bool {
+    /// Whether the record lies where it was read, no write of it is under way, and the cleaner neither moves it now nor is about to: of the moves out of
+    /// its segment that are not shown yet, `own` are of this group. A pass of the cleaner may end before what it moved is shown.
+    fn is_still_at(&self, gathered: &Gathered, own: u32) -> bool {
         let (spot, generation) = gathered.origin;
         let Some(packed) = &self.packed else { return false };
         let entry = self.index.0.get(gathered.key.encoded());
@@ -164,7 +168,10 @@ impl Slab {
             entry.place == Place::Record(spot).to_bits() || canary!("gathered_though_it_was_written_over")
         };
         let same_life = packed.segments.generation(spot) == generation || canary!("gathered_from_another_life");
-        let named = entry.is_some_and(here) && same_life && !packed.cleaner.holds(packed.segments.of(spot));
+        let named = entry.is_some_and(here)
+            && same_life
+            && !packed.cleaner.holds(packed.segments.of(spot))
+            && packed.segments.get(packed.segments.of(spot)).moving == own;
         matches!(self.unless_pending(&gathered.key, named, Moving::Value), Verdict::Live(_))
     }
 }
