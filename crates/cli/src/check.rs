@@ -29,15 +29,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = arguments.data.first();
     let watch = Some(progress::watch("checking"));
-    let mut report = match (arguments.data.further(), arguments.data.devices()) {
-        (further, []) => stratakv::check_spread(path, further, watch)?,
-        ([], devices) => stratakv::check_on_devices(path, devices, watch)?,
-        _ => {
-            return Err(Failure::usage(
-                "a store's volumes lie in directories or on devices: name one --data, or no --device",
-            ));
-        }
-    };
+    let mut report = stratakv::check_spread(path, arguments.data.further(), arguments.data.devices(), watch)?;
     // Recovery and the check of the books may both have met a place.
     report.damage.sort();
     report.damage.dedup();

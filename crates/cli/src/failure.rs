@@ -53,6 +53,11 @@ impl Failure {
         self
     }
 
+    /// There is no such key.
+    pub(crate) fn no_key(key: &[u8]) -> Failure {
+        Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii()))
+    }
+
     /// A condition of a write did not hold.
     pub(crate) fn unmet(unmet: Unmet) -> Failure {
         match unmet {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, OpenArguments};
 use crate::remote::{Client, ServerArguments};
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return ask(server, &key, arguments.json, output);
     }
     let store = arguments.open.read()?;
-    let record = arguments.collection.read(&store)?.get(&key)?.ok_or_else(|| absent(&key))?;
+    let record = arguments.collection.read(&store)?.get(&key)?.ok_or_else(|| Failure::no_key(&key))?;
     let written = if arguments.json {
         write_line(&Line { version: Some(record.version), ..Line::new(&key, &record) }, output)
     } else {
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 }
 
 fn ask(mut server: Client, key: &[u8], json: bool, output: &mut Output) -> Result<(), Failure> {
-    let record = server.get(key)?.ok_or_else(|| absent(key))?;
+    let record = server.get(key)?.ok_or_else(|| Failure::no_key(key))?;
     let written = if json {
         let line = Line::with_value(key, &record.value);
         write_line(&Line { flags: record.flags, version: Some(record.version), ..line }, output)
@@ -66,8 +66,4 @@ fn ask(mut server: Client, key: &[u8], json: bool, output: &mut Output) -> Resul
 fn write_line(line: &Line, output: &mut Output) -> io::Result<()> {
     serde_json::to_writer(&mut *output, line)?;
     writeln!(output)
-}
-
-fn absent(key: &[u8]) -> Failure {
-    Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii()))
 }

@@ -8,9 +8,9 @@ use std::time::SystemTime;
 
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Expect, Expiry, PutOptions, PutOutcome};
+use stratakv::{Expect, Expiry, PutOptions, PutOutcome, Unmet};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
 use crate::remote::{Client, Condition, ServerArguments, Stored};
 use crate::{Output, key};
@@ -137,7 +137,7 @@ fn ask(mut server: Client, arguments: &Arguments, key: &[u8], value: &[u8]) -> R
     match server.store(condition, key, value, arguments.flags, arguments.ttl.unwrap_or(0))? {
         Stored::Yes => Ok(()),
         Stored::No if arguments.if_absent => Err(Failure::failed(nothing("the key exists"))),
-        Stored::No | Stored::Absent => Err(Failure::new(Exit::NotFound, nothing("there is no such key"))),
+        Stored::No | Stored::Absent => Err(Failure::unmet(Unmet::Absent)),
         Stored::AnotherVersion => Err(Failure::failed(nothing("the key has another version by now; read it again"))),
     }
 }

@@ -91,14 +91,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let reply = change.update().map(|update| collection.update(&key, update)).transpose()?;
     if let Some(Reply::Unmet(Unmet::Absent) | Reply::Record(None)) = reply {
-        return Err(absent(&key));
+        return Err(Failure::no_key(&key));
     }
     drop(collection);
     Ok(store.close()?)
-}
-
-fn absent(key: &[u8]) -> Failure {
-    Failure::new(Exit::NotFound, format!("there is no key `{}`", key.escape_ascii()))
 }
 
 fn ask(mut server: Client, key: &[u8], change: &ChangeArguments, output: &mut Output) -> Result<(), Failure> {
@@ -115,7 +111,7 @@ fn ask(mut server: Client, key: &[u8], change: &ChangeArguments, output: &mut Ou
             true
         }
     };
-    if found { Ok(()) } else { Err(absent(key)) }
+    if found { Ok(()) } else { Err(Failure::no_key(key)) }
 }
 
 /// Counts; a counter that does not exist counts from 0. The protocol's own does not do that, so it is made here, unless somebody else does.

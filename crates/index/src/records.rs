@@ -157,11 +157,12 @@ impl RecordCache {
         self.get_found(CachedAt(slot))
     }
 
-    /// Where the records at `ats` are, in that order: good for [`RecordCache::get_found`] until a record comes or goes. O(1) for each, and
-    /// several times as fast as one after the other.
-    pub fn find_all(&self, ats: &[u64], found: &mut Vec<Option<CachedAt>>) {
-        found.clear();
+    /// Where the records at `ats` are, in that order: good for [`RecordCache::get_found`] until a record comes or goes. O(1) for each; what
+    /// memory no cache has is waited for once, not for each.
+    pub fn find_all(&self, ats: &[u64]) -> Vec<Option<CachedAt>> {
+        let mut found = Vec::with_capacity(ats.len());
         self.table.find_all(ats, |slot| found.push(slot.map(CachedAt)));
+        found
     }
 
     /// A record that was found; counts as a use. O(1).

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stratakv::BackupSummary;
+use stratakv::{BackupSummary, BackupWatch};
 use stratakv_protocol::memcache::reply;
 
 use crate::server::lock;
@@ -52,7 +52,7 @@ impl Backups {
         self: &Arc<Self>,
         name: &str,
         peer: Option<SocketAddr>,
-        copy: impl FnOnce(&Path, &Added<'_>) -> Result<BackupSummary, String> + Send + 'static,
+        copy: impl FnOnce(&Path, &BackupWatch<'_>) -> Result<BackupSummary, String> + Send + 'static,
     ) -> Vec<u8> {
         let mut answer = Vec::new();
         let Some(directory) = &self.directory else {
@@ -144,14 +144,11 @@ impl Backups {
     }
 }
 
-/// What a backup tells of each piece it has written; answers whether to go on.
-pub(crate) type Added<'a> = dyn Fn(&BackupSummary) -> bool + Sync + 'a;
-
 /// Has `copy` fill a directory that is made for it. What a failure leaves is removed, so that the name can be used again.
 fn copy_into(
     to: &Path,
-    copy: impl FnOnce(&Added<'_>) -> Result<BackupSummary, String>,
-    added: &Added<'_>,
+    copy: impl FnOnce(&BackupWatch<'_>) -> Result<BackupSummary, String>,
+    added: &BackupWatch<'_>,
 ) -> Result<BackupSummary, String> {
     let made = DirBuilder::new().mode(0o700).create(to);
     made.map_err(|error| format!("cannot make {}: {error}; remove it, or choose another name", to.display()))?;

@@ -33,7 +33,7 @@ fn one_at_a_time_and_told_of_while_it_runs() {
     assert_eq!(told(&backups), "");
     let (go, wait) = mpsc::channel();
     let (at, reached) = mpsc::channel();
-    let held = move |to: &Path, added: &Added<'_>| {
+    let held = move |to: &Path, added: &BackupWatch<'_>| {
         assert!(to.is_dir() && added(&summary(3)) && added(&summary(4)));
         at.send(()).unwrap();
         wait.recv().unwrap();
@@ -61,7 +61,7 @@ fn one_at_a_time_and_told_of_while_it_runs() {
 fn what_failed_is_removed_and_what_was_there_is_not() {
     let place = tempfile::tempdir().unwrap();
     let backups = Backups::new(Some(place.path().into()));
-    let failing = |to: &Path, _: &Added<'_>| {
+    let failing = |to: &Path, _: &BackupWatch<'_>| {
         fs::write(to.join("shard-000.backup"), b"half").unwrap();
         Err("the disk\nis full".to_owned())
     };
@@ -95,7 +95,7 @@ fn what_failed_is_removed_and_what_was_there_is_not() {
 fn a_server_that_ends_calls_it_off() {
     let place = tempfile::tempdir().unwrap();
     let backups = Backups::new(Some(place.path().into()));
-    let endless = |_: &Path, added: &Added<'_>| {
+    let endless = |_: &Path, added: &BackupWatch<'_>| {
         // Far longer than it takes to be told.
         for _ in 0..20_000_000 {
             if !added(&summary(0)) {

@@ -60,7 +60,20 @@ impl ServerOptions {
     /// # Errors
     /// [`Error::Option`]: an option makes no sense.
     pub fn check(&self) -> Result<(), Error> {
-        check(self)
+        let refuse = |why: String| Err(Error::Option(why));
+        if self.memcache.is_empty() {
+            return refuse("a server needs at least one address to listen on".into());
+        }
+        if !(1..=1024).contains(&self.threads) {
+            return refuse(format!("{} threads: a server has 1 to 1024", self.threads));
+        }
+        if self.connections_max == 0 {
+            return refuse("connections_max is 0: nobody could connect".into());
+        }
+        if !(1..=VALUE_BYTES_MAX).contains(&self.item_bytes_max) {
+            return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", self.item_bytes_max));
+        }
+        self.backup_directory.as_deref().map_or(Ok(()), check_backup_directory)
     }
 }
 
@@ -158,7 +171,7 @@ impl Server {
     /// # Errors
     /// An address cannot be had (the message says why and what to do), an option makes no sense, or the system refuses threads or rings.
     pub fn start(store: Store, mut options: ServerOptions) -> Result<Server, Error> {
-        check(&options)?;
+        options.check()?;
         let listeners =
             options.memcache.iter().map(|address| listener::bind(*address)).collect::<Result<Vec<_>, _>>()?;
         let (listeners, addresses): (Vec<Socket>, Vec<SocketAddr>) = listeners.into_iter().unzip();
@@ -231,23 +244,6 @@ impl Drop for Server {
             tracing::error!(%error, "the server did not stop in order");
         }
     }
-}
-
-fn check(options: &ServerOptions) -> Result<(), Error> {
-    let refuse = |why: String| Err(Error::Option(why));
-    if options.memcache.is_empty() {
-        return refuse("a server needs at least one address to listen on".into());
-    }
-    if !(1..=1024).contains(&options.threads) {
-        return refuse(format!("{} threads: a server has 1 to 1024", options.threads));
-    }
-    if options.connections_max == 0 {
-        return refuse("connections_max is 0: nobody could connect".into());
-    }
-    if !(1..=VALUE_BYTES_MAX).contains(&options.item_bytes_max) {
-        return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", options.item_bytes_max));
-    }
-    options.backup_directory.as_deref().map_or(Ok(()), check_backup_directory)
 }
 
 /// It is not made here: where a disk is not mounted, the backups would go to another one.

@@ -88,7 +88,7 @@ impl Slab {
         self.ranges.next += 1;
         let number = self.ranges.next;
         self.ranges.active.insert(
-            self.ranges.next,
+            number,
             Range {
                 token,
                 from,

@@ -12,6 +12,7 @@ use stratakv_base::{CollectionId, Corruption, Key, canary};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 use stratakv_index::CachedAt;
 
+use crate::packed::Packed;
 use crate::packed::gather::Origin;
 use crate::place::Place;
 use crate::read::Waiter;
@@ -151,51 +152,49 @@ impl Slab {
         request.to = before_engine_keys(request.to);
         let limit = (request.items_max.max(1) as usize).min(ITEMS_MAX);
         let batched = self.batch_keys((request.from.as_ref(), request.to.as_ref()), effects);
-        let KeyPage { keys, places, more, .. } = self.page_of_keys(&request, limit, &batched, effects);
-        let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        let scan = Scan { token, request, for_backup: None, items, more, done: 0, bytes: 0, reads: 0 };
-        if scan.request.keys_only {
-            return reply(scan, effects);
-        }
-        self.begin_scan(scan, &places, effects);
+        let page = self.page_of_keys(&request, limit, &batched, effects);
+        self.begin_scan((token, request, None), page, effects);
     }
 
     /// Reads a stretch of keys for the backup.
     pub(crate) fn scan_for_backup(&mut self, id: u64, token: Token, mut request: PageRequest, effects: &mut Effects) {
         request.to = before_engine_keys(request.to);
         let limit = request.items_max as usize;
-        let KeyPage { keys, places, more, .. } = self.page_of_keys(&request, limit, &BTreeMap::new(), effects);
-        let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        let for_backup = Some(id);
-        let scan = Scan { token, request, for_backup, items, more, done: 0, bytes: 0, reads: 0 };
-        self.begin_scan(scan, &places, effects);
+        let page = self.page_of_keys(&request, limit, &BTreeMap::new(), effects);
+        self.begin_scan((token, request, Some(id)), page, effects);
     }
 
-    fn begin_scan(&mut self, scan: Scan, places: &[Option<u64>], effects: &mut Effects) {
+    fn begin_scan(
+        &mut self,
+        (token, request, for_backup): (Token, PageRequest, Option<u64>),
+        KeyPage { keys, places, more, .. }: KeyPage,
+        effects: &mut Effects,
+    ) {
+        let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
+        let scan = Scan { token, request, for_backup, items, more, done: 0, bytes: 0, reads: 0 };
+        if scan.request.keys_only {
+            return reply(scan, effects);
+        }
         self.scans.next += 1;
         let number = self.scans.next;
         self.scans.active.insert(number, scan);
-        let known = self.known(places);
+        let known = self.known(&places);
         self.step_scan(number, &known, effects);
     }
 
     /// What there is to know of the records of the first window.
     fn known(&self, places: &[Option<u64>]) -> Vec<Option<Known>> {
-        let places = places.iter().take(WINDOW).map(|bits| bits.map(Place::from_bits));
-        let known = places.map(|place| place.map(|place| Known { place, cached: None }));
-        let mut known: Vec<Option<Known>> = known.collect();
-        let Some(packed) = &self.packed else { return known };
-        let records = known.iter_mut().flatten().filter_map(|known| match known.place {
-            Place::Record(spot) => Some((spot.at, &mut known.cached)),
-            _ => None,
+        // No record lies there.
+        const NOWHERE: u64 = u64::MAX;
+        let places = || places.iter().take(WINDOW).map(|bits| bits.map(Place::from_bits));
+        let at = |place| if let Some(Place::Record(spot)) = place { spot.at } else { NOWHERE };
+        let find = |packed: &Packed| packed.cache.find_all(&places().map(at).collect::<Vec<u64>>());
+        let mut cached = self.packed.as_deref().map(find).unwrap_or_default().into_iter();
+        let known = places().map(|place| {
+            let cached = cached.next().flatten();
+            Some(Known { place: place?, cached })
         });
-        let (ats, to): (Vec<u64>, Vec<&mut Option<CachedAt>>) = records.unzip();
-        let mut found = Vec::with_capacity(ats.len());
-        packed.cache.find_all(&ats, &mut found);
-        for (cached, found) in to.into_iter().zip(found) {
-            *cached = found;
-        }
-        known
+        known.collect()
     }
 
     fn end_scan(&mut self, scan: Scan, effects: &mut Effects) {
@@ -229,7 +228,8 @@ impl Slab {
         effects: &Effects,
     ) -> KeyPage {
         let bytes_max = request.bytes_max as usize;
-        let mut page = KeyPage { keys: Vec::new(), places: Vec::new(), bytes: 0, limit, bytes_max, more: false };
+        let (keys, places) = (Vec::new(), Vec::new());
+        let mut page = KeyPage { keys, places, keys_only: request.keys_only, bytes: 0, limit, bytes_max, more: false };
         if is_empty_range(&request.from, &request.to) {
             return page;
         }
@@ -447,8 +447,9 @@ impl Slab {
 /// Keys of a page as they come.
 struct KeyPage {
     keys: Vec<Key>,
-    /// As the index has them; of none that a batch says something of.
+    /// As the index has them; of none that a batch says something of. Empty if nobody asks for more than keys.
     places: Vec<Option<u64>>,
+    keys_only: bool,
     bytes: usize,
     limit: usize,
     bytes_max: usize,
@@ -464,7 +465,9 @@ impl KeyPage {
         self.bytes += key.len();
         if let Some(key) = Key::from_encoded(key) {
             self.keys.push(key);
-            self.places.push(place);
+            if !self.keys_only {
+                self.places.push(place);
+            }
         }
         ControlFlow::Continue(())
     }

@@ -300,9 +300,12 @@ impl Slab {
     fn newest(&self, key: &Key, effects: &Effects) -> Newest {
         let (place, expiry, pending) = match self.pending.get(key) {
             Some(pending) if pending.outstanding > 0 => {
-                let before = self.index.0.get(key.encoded()).map(|entry| entry.expiry);
-                let before = before.filter(|_| canary!("write_under_way_has_the_expiry_before_it"));
-                (pending.place, before.unwrap_or(pending.expiry), true)
+                let before = if canary!("write_under_way_has_the_expiry_before_it") {
+                    self.index.0.get(key.encoded())
+                } else {
+                    None
+                };
+                (pending.place, before.map_or(pending.expiry, |entry| entry.expiry), true)
             }
             _ => match self.index.0.get(key.encoded()) {
                 Some(entry) => (Some(Place::from_bits(entry.place)), entry.expiry, false),

@@ -53,41 +53,24 @@ pub fn check(
     path: impl AsRef<Path>,
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
-    check_spread(path, &[], progress)
+    check_spread(path, &[], &[], progress)
 }
 
-/// As [`check`], of a store whose further directories are not where they were at its creation.
+/// As [`check`], of a store whose further directories, or devices, are not where they were at its creation.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check`]; also if both are named: a store has one or the other.
 pub fn check_spread(
     path: impl AsRef<Path>,
     further: &[PathBuf],
-    progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
-) -> Result<CheckReport, Error> {
-    check_all(path.as_ref(), (further, &[]), progress)
-}
-
-/// As [`check`], of a store whose devices are not where they were at its creation.
-///
-/// # Errors
-/// As [`check`].
-pub fn check_on_devices(
-    path: impl AsRef<Path>,
     devices: &[PathBuf],
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
-    check_all(path.as_ref(), (&[], devices), progress)
-}
-
-fn check_all(
-    path: &Path,
-    (further, devices): (&[PathBuf], &[PathBuf]),
-    progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
-) -> Result<CheckReport, Error> {
-    let (path, further) = parts::home(path, further)?;
     let mut options = Options::new().create(false).read_only(true).memory_bytes(u64::MAX >> 8);
+    options = options.further_directories(further).devices(devices);
     options.progress = progress;
+    options.check()?;
+    let (path, further) = parts::home(path.as_ref(), further)?;
     let mut directory = Directory::lock(&path, false, true)?;
     let manifest = match directory.read_manifest()? {
         Some(manifest) if manifest.complete => manifest,

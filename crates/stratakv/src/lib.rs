@@ -58,7 +58,7 @@ pub use stratakv_runtime::{Event, Pending};
 
 pub use backup::{BackupSummary, BackupWatch, restore};
 pub use batch::WriteBatch;
-pub use check::{CheckReport, check, check_on_devices, check_spread};
+pub use check::{CheckReport, check, check_spread};
 pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};
 pub use engine::AnyShard;
 pub use error::{Error, ErrorKind};

@@ -213,7 +213,8 @@ impl Options {
         )))
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// Whether they make sense whatever the store.
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Option(why));
         if let Some(shards) = self.shards.filter(|shards| !(1..=SHARDS_MAX).contains(shards)) {
             return refuse(format!("{shards} shards: a store has 1 to {SHARDS_MAX}"));

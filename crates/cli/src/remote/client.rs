@@ -2,13 +2,14 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv_engine::Expect;
-use stratakv_protocol::memcache::KEY_BYTES_MAX;
+use stratakv_protocol::memcache::{KEY_BYTES_MAX, RELATIVE_SECONDS_MAX};
 
 use crate::failure::{Exit, Failure};
+use crate::put::expiry_in;
 use crate::text::escaped;
 
 /// How long a connection may take.
@@ -19,8 +20,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const LINE_BYTES_MAX: u64 = 4096;
 /// More statistics than this no server has.
 const STATISTICS_MAX: usize = 100_000;
-/// Up to this an expiry time counts from now, beyond it is Unix time.
-const RELATIVE_SECONDS_MAX: u64 = 60 * 60 * 24 * 30;
 
 /// A connection to a server.
 pub(crate) struct Client<S = TcpStream> {
@@ -352,13 +351,8 @@ fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
 }
 
 /// So many seconds from now, as the protocol has it; 0 for never.
-fn exptime(ttl: u32) -> u64 {
-    let ttl = u64::from(ttl);
-    if ttl <= RELATIVE_SECONDS_MAX {
-        return ttl;
-    }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    now.saturating_add(ttl)
+fn exptime(ttl: u32) -> u32 {
+    if i64::from(ttl) <= RELATIVE_SECONDS_MAX { ttl } else { expiry_in(ttl).0 }
 }
 
 #[cfg(test)]

@@ -5,15 +5,21 @@ use std::sync::{Arc, Mutex};
 use stratakv::{ErrorKind, Level, Options, Placement, StoreEvent};
 use stratakv_integration::place;
 
+/// The options, and what a store opened with them tells.
+fn listening(options: Options) -> (Options, Arc<Mutex<Vec<StoreEvent>>>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    let watch = Arc::new(move |event: &StoreEvent| sink.lock().expect("no panic").push(event.clone()));
+    (options.on_event(watch), told)
+}
+
 #[test]
 fn what_happens_is_told_in_order() {
     let place = place::directory();
     let path = place.path().join("data");
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&told);
-    let watch = Arc::new(move |event: &StoreEvent| sink.lock().expect("no panic").push(event.clone()));
     let options = Options::new().shards(1).level(Level::ProcessCrash).memory_bytes(64 << 20);
-    let store = options.capacity_bytes(8 << 20).on_event(watch).open(&path).expect("created");
+    let (options, told) = listening(options.capacity_bytes(8 << 20));
+    let store = options.open(&path).expect("created");
     let mut key = 0u32;
     let error = loop {
         match store.put(&key.to_be_bytes(), &[1; 60_000]) {
@@ -44,11 +50,8 @@ fn what_happens_is_told_in_order() {
 fn an_opening_that_cannot_use_a_damaged_checkpoint_is_told_with_the_reason() {
     let place = place::directory();
     let path = place.path().join("data");
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&told);
-    let watch = Arc::new(move |event: &StoreEvent| sink.lock().expect("no panic").push(event.clone()));
     let options = Options::new().shards(1).placement(Placement::Packed).level(Level::ProcessCrash);
-    let options = options.memory_bytes(64 << 20).capacity_bytes(16 << 20).on_event(watch);
+    let (options, told) = listening(options.memory_bytes(64 << 20).capacity_bytes(16 << 20));
     let store = options.clone().open(&path).expect("created");
     for key in 0..5000_u32 {
         store.put(&key.to_be_bytes(), &[1; 1000]).expect("there is room");

@@ -3,7 +3,7 @@
 use stratakv_base::{Expiry, Wall};
 
 /// Up to this many seconds an expiry time counts from now: 30 days.
-const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
+pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
 /// An expiry that is past at any time.
 const PAST: Expiry = Expiry(1);

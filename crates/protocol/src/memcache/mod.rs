@@ -22,7 +22,7 @@ pub mod reply;
 
 pub use body::{BadDataChunk, Body};
 pub use command::{Command, Keys, Statistics, Store, Verb};
-pub use expiry::expiry;
+pub use expiry::{RELATIVE_SECONDS_MAX, expiry};
 pub use line::is_backup_name;
 pub use parser::{Parsed, Parser};
 

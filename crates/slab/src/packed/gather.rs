@@ -1,5 +1,5 @@
 //! Bringing neighbours together: a page of a scan that got fewer than eight records from a read, about, has its small records laid once more,
-//! in key order, into the cold stream. The next scan finds them side by side, and so does the cache.
+//! in key order, into the cold stream. The next scan finds them side by side.
 //!
 //! A copy is one of the cleaner's: it is laid only if the index names this very place, in the same life of its segment, and no write of
 //! the key is under way; version and expiry stay; the index changes when the copy is durable, and only if it still names the old place.
@@ -167,11 +167,10 @@ impl Slab {
         let here = |entry: IndexEntry| {
             entry.place == Place::Record(spot).to_bits() || canary!("gathered_though_it_was_written_over")
         };
-        let same_life = packed.segments.generation(spot) == generation || canary!("gathered_from_another_life");
-        let named = entry.is_some_and(here)
-            && same_life
-            && !packed.cleaner.holds(packed.segments.of(spot))
-            && packed.segments.get(packed.segments.of(spot)).moving == own;
+        let number = packed.segments.of(spot);
+        let segment = packed.segments.get(number);
+        let same_life = segment.generation == generation || canary!("gathered_from_another_life");
+        let named = entry.is_some_and(here) && same_life && !packed.cleaner.holds(number) && segment.moving == own;
         matches!(self.unless_pending(&gathered.key, named, Moving::Value), Verdict::Live(_))
     }
 }

@@ -210,6 +210,7 @@ impl Slab {
     pub(crate) fn found_record(&mut self, found: CachedAt, key: &Key) -> Option<Record> {
         record_of(self.packed.as_mut()?.cache.get_found(found)?, key, RecordPart::Whole)
     }
+
     /// A record, and its length.
     fn record_in(
         &mut self,
@@ -319,11 +320,9 @@ impl Slab {
             None => self.record_in(found, spot, &key, part).map_err(Error::Corrupt),
         };
         // It may have died while it was read: nobody would take it out of the cache, and its place may come to hold another.
-        let named = |index: &stratakv_index::Tree| {
-            index.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(spot).to_bits())
-        };
-        let named = cached && named(&self.index.0);
-        let bytes = record.as_ref().ok().filter(|_| named).map(|(_, bytes)| *bytes);
+        let named =
+            || self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == Place::Record(spot).to_bits());
+        let bytes = record.as_ref().ok().filter(|_| cached && named()).map(|(_, bytes)| *bytes);
         let record = record.map(|(record, _)| record);
         match (waiter, record) {
             (Waiter::Get { token, .. }, Ok(record)) => {

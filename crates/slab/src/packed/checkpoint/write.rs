@@ -98,11 +98,7 @@ impl Slab {
             if self.closing != Closing::Open || packed.checkpoints.log_bytes < least {
                 return;
             }
-            if !self.has_room_for_checkpoint() {
-                self.give_outdated_checkpoint_back();
-                return;
-            }
-            self.begin_checkpoint();
+            self.try_checkpoint();
         }
         self.step_checkpoint(effects);
     }
@@ -114,6 +110,15 @@ impl Slab {
         let more = u32::try_from(needed).unwrap_or(u32::MAX).saturating_add(all / 64);
         let small = u64::from(packed.checkpoints.held()) + needed <= u64::from(all / 3);
         small && self.spare_segments() > LOW && self.fits_beside_checkpoints(more)
+    }
+
+    /// Begins a checkpoint if there is room, or makes room for one. False: there can be none.
+    fn try_checkpoint(&mut self) -> bool {
+        if !self.has_room_for_checkpoint() {
+            return self.give_outdated_checkpoint_back();
+        }
+        self.begin_checkpoint();
+        true
     }
 
     fn begin_checkpoint(&mut self) {
@@ -141,18 +146,12 @@ impl Slab {
         let least = estimate.max(self.config.checkpoints.log_bytes_min);
         let Some(packed) = &mut self.packed else { return false };
         let worth = packed.checkpoints.log_bytes >= least && !packed.checkpoints.closing_tried;
-        if packed.checkpoints.writing.is_none() && worth {
-            if self.has_room_for_checkpoint() {
-                self.begin_checkpoint();
-            } else if self.give_outdated_checkpoint_back() {
-                // Tried again in the next turn.
-                effects.more();
-                return true;
-            }
-        }
+        let tries = packed.checkpoints.writing.is_none() && worth && self.try_checkpoint();
         let Some(packed) = &mut self.packed else { return false };
-        packed.checkpoints.closing_tried = true;
-        let waits = self.packed.as_ref().is_some_and(|packed| packed.checkpoints.writing.is_some());
+        let writes = packed.checkpoints.writing.is_some();
+        // While room is being made it is tried again in the next turn.
+        packed.checkpoints.closing_tried = writes || !tries;
+        let waits = writes || tries;
         if waits {
             effects.more();
         }
