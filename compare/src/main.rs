@@ -129,9 +129,12 @@ fn execute(job: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// One data set of one store: its job without a task.
+/// One data set of one store.
 struct Stand {
     data_set: &'static str,
+    /// How it is made.
+    made: Job,
+    /// The next thing to be done to it.
     job: Job,
 }
 
@@ -172,9 +175,9 @@ fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> 
         for workload in workloads {
             run_workload(arguments, workload, &mut stands, &mut runs)?;
         }
-        for stand in stands.iter().filter(|_| !arguments.keep) {
+        for stand in stands.iter().filter(|stand| !stand.note().exists()) {
             let gone = fs::remove_dir_all(&stand.job.directory);
-            gone.map_err(|error| format!("cannot remove {}: {error}", stand.job.directory.display()))?;
+            gone.map_err(|error| stand.cannot("remove", error))?;
         }
     }
     Ok(runs)
@@ -222,7 +225,7 @@ const PRODUCTION_BYTES_MEAN: u64 = 519;
 #[derive(Serialize, Deserialize)]
 struct Kept {
     /// How it was made.
-    job: Job,
+    made: Job,
     /// What it holds by now.
     records: u64,
 }
@@ -244,7 +247,7 @@ impl Stand {
             seed: arguments.seed,
             task: Task::Load { overwrites: (arguments.records as f64 * arguments.age) as u64 },
         };
-        Stand { data_set: subject.data_set(), job }
+        Stand { data_set: subject.data_set(), made: job.clone(), job }
     }
 
     fn load(&mut self, arguments: &Arguments) -> Result<(), String> {
@@ -252,14 +255,20 @@ impl Stand {
         if let Ok(kept) = fs::read_to_string(&note) {
             let kept: Kept = serde_json::from_str(&kept).map_err(|error| format!("{}: {error}", note.display()))?;
             // Levels and requests in flight share a store.
-            let same = Job { subject: self.job.subject.clone(), clients: self.job.clients, ..kept.job };
-            if same != self.job {
-                let folder = self.job.directory.display();
-                return Err(format!("{folder} was made with other options: use them, remove it, or name another --data"));
+            let same = Job { subject: self.made.subject.clone(), clients: self.made.clients, ..kept.made };
+            if same != self.made {
+                let note = note.display();
+                return Err(format!(
+                    "{note} tells of a store made with other options: use them, remove its folder, or name another --data"
+                ));
             }
             self.job.records = kept.records;
             eprintln!("{}: {} records kept from an earlier comparison", self.data_set, kept.records);
             return Ok(());
+        }
+        // Half made, or D was its last.
+        if self.job.directory.exists() {
+            fs::remove_dir_all(&self.job.directory).map_err(|error| self.cannot("remove", error))?;
         }
         let Done { load_s, write_bytes, disk_bytes, memory_peak_bytes, .. } = self.job.run()?;
         eprintln!(
@@ -271,7 +280,7 @@ impl Stand {
             format_bytes(disk_bytes),
             format_bytes(memory_peak_bytes)
         );
-        if arguments.keep { self.remember(self.job.clone()) } else { Ok(()) }
+        if arguments.keep { self.remember() } else { Ok(()) }
     }
 
     /// What tells of the store's making, beside it.
@@ -279,11 +288,15 @@ impl Stand {
         self.job.directory.with_extension("json")
     }
 
-    /// Notes that the store is as this job made it, but for the records it has by now.
-    fn remember(&self, job: Job) -> Result<(), String> {
-        let (note, kept) = (self.note(), Kept { job, records: self.job.records });
+    /// Notes what the store is by now.
+    fn remember(&self) -> Result<(), String> {
+        let kept = Kept { made: self.made.clone(), records: self.job.records };
         let text = serde_json::to_string(&kept).map_err(|error| error.to_string())?;
-        fs::write(&note, text).map_err(|error| format!("cannot write {}: {error}", note.display()))
+        fs::write(self.note(), text).map_err(|error| self.cannot("write the note of", error))
+    }
+
+    fn cannot(&self, what: &str, error: std::io::Error) -> String {
+        format!("cannot {what} {}: {error}", self.job.directory.display())
     }
 
     /// The records it inserts stay, for what runs next.
@@ -303,6 +316,10 @@ impl Stand {
             seconds: arguments.seconds,
             warm_up: arguments.warm_up_scans.filter(|_| workload == "e").unwrap_or(arguments.warm_up),
         };
+        if workload == "d" && self.note().exists() {
+            // Its volume has twice the room from now on: no store for other comparisons.
+            fs::remove_file(self.note()).map_err(|error| self.cannot("remove the note of", error))?;
+        }
         let job = match workload {
             "d" => Job { capacity_bytes: self.job.capacity_bytes.saturating_mul(2), ..self.job.clone() },
             _ => self.job.clone(),
@@ -314,9 +331,8 @@ impl Stand {
             }
             self.job.records = self.job.records.max(report.records_after);
         }
-        if let (true, Ok(kept)) = (arguments.keep, fs::read_to_string(self.note())) {
-            let kept: Kept = serde_json::from_str(&kept).map_err(|error| error.to_string())?;
-            self.remember(kept.job)?;
+        if self.note().exists() {
+            self.remember()?;
         }
         Ok(done)
     }
