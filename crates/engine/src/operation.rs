@@ -148,7 +148,7 @@ pub enum Operation {
     },
     /// One page of a scan.
     Page(PageRequest),
-    /// Deletes every key in a range that exists when it is accepted; replied as `Number(deleted)`. Later writes stay.
+    /// Deletes every key in a range that exists once the writes handed over before it are done; replied as `Number(deleted)`. Later writes stay.
     DeleteRange {
         /// Lower bound.
         from: Bound<Key>,

@@ -39,7 +39,11 @@ impl Digest {
 
 impl Slab {
     /// A shard from what was found.
-    pub(crate) fn build(config: SlabConfig, superblock: Superblock, found: Found) -> Slab {
+    pub(crate) fn build(config: SlabConfig, superblock: Superblock, mut found: Found) -> Slab {
+        if let Some(packed) = found.packed.as_mut().filter(|_| config.read_only) {
+            // A copy of a table that does not check stays as it is: closing must not wait for it to be written.
+            packed.tables.abandon();
+        }
         let corruptions = found.report.corrupt.clone();
         let events = found.report.read_in_full.map(|why| ShardEvent::ReadInFull { why });
         let batches = Batches::new(Slab::batch_records(&found.index.0));

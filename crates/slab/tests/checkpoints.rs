@@ -208,3 +208,21 @@ fn checkpoints_make_way_for_records() {
     sound(&machine);
     compare(&mut machine, &held, number);
 }
+
+/// Found by the fuzzer of logs: closing waited for the damaged copy to be written anew, which nobody does who only reads.
+#[test]
+fn a_volume_with_a_damaged_copy_of_a_table_opens_for_reading_and_closes() {
+    let (mut machine, held) = sample(4);
+    machine.settle();
+    machine.close();
+    machine.disk.damage(2 * 4096 + 100, 4);
+    let mut config = config(&machine.disk, MEMORY, Some(CAPACITY));
+    config.read_only = true;
+    machine.effects = Effects::new(Pool::new(MEMORY as usize));
+    let opener = SlabOpener::recover(config);
+    let opened = open(opener, &mut machine.disk, &mut machine.effects, &mut machine.random, None);
+    machine.slab = opened.unwrap().unwrap();
+    machine.replies.clear();
+    compare(&mut machine, &held, 6000);
+    machine.close();
+}
