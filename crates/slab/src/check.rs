@@ -129,8 +129,10 @@ impl Slab {
         if let Err(why) = self.index.0.check() {
             mistakes.push(format!("the index is not in order: {why}"));
         }
-        if self.space.count_free() != self.space.free_pages() {
-            mistakes.push(format!("{} pages are marked free, {} counted", self.space.count_free(), report.free_pages));
+        match self.space.count_free() {
+            Ok(marked) if marked == self.space.free_pages() => {}
+            Ok(marked) => mistakes.push(format!("{marked} pages are marked free, {} counted", report.free_pages)),
+            Err(why) => mistakes.push(why),
         }
         let used = match &self.packed {
             Some(packed) => self.check_packed(packed, &mut report, &mut mistakes),

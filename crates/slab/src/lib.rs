@@ -17,6 +17,7 @@ pub mod config;
 pub mod fuzzing;
 mod group;
 mod grow;
+mod holes;
 mod io;
 pub mod opener;
 mod packed;

@@ -250,7 +250,11 @@ impl Slab {
     /// Bytes the index and the tables take.
     pub(crate) fn index_bytes(&self) -> u64 {
         let log = self.packed.as_ref().map_or(0, |packed| packed.footprint_bytes());
-        (self.index.0.footprint_bytes() + self.table.footprint_bytes() + self.run_tags.capacity() * 9 + log) as u64
+        (self.index.0.footprint_bytes()
+            + self.table.footprint_bytes()
+            + self.run_tags.capacity() * 9
+            + self.space.footprint_bytes()
+            + log) as u64
     }
 
     /// Bytes the index may take: what the cap leaves beside a minimal cache.

@@ -141,11 +141,12 @@ impl Slab {
         let bytes = record_bytes(&meta, key_bytes, 12);
         self.check_record(bytes)?;
         let pages = Shape::new(key_bytes, value.len()).pages();
-        // Some of them may be holes between other runs, but that is not known before.
-        let taken = u64::from(pages.div_ceil(segment_pages)) + 1;
         // Set aside already, if it has an extent.
-        if work.extent.is_none() && !self.packed_has_room(bytes as u64, Claim::New, taken) {
-            return Err(self.no_room(pages + 4 * segment_pages, effects));
+        if work.extent.is_none() {
+            let taken = self.space.run_takes_segments(pages);
+            if !taken.is_some_and(|taken| self.packed_has_room(bytes as u64, Claim::New, u64::from(taken))) {
+                return Err(self.no_room(pages + 4 * segment_pages, effects));
+            }
         }
         self.start_run(work, meta, value.clone(), reply, effects)
     }
