@@ -32,12 +32,17 @@ impl System {
             [name.sysname(), name.release(), name.machine()].map(|text| text.to_string_lossy());
         System {
             kernel: format!("{system} {release} {machine}"),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: cores(),
             io_uring: Uring::new(8).map(drop).map_err(|error| refusal(&error, disabled())),
             memlock_bytes: getrlimit(Resource::Memlock).current,
             open_files: getrlimit(Resource::Nofile).current,
         }
     }
+}
+
+/// Cores this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// `kernel.io_uring_disabled`; `None` before Linux 6.6, which has no such switch.
