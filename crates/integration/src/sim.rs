@@ -65,6 +65,7 @@ fn opener(opening: &Opening, placement: Placement) -> SlabOpener {
         capacity_bytes: opening.capacity_bytes,
         volume_bytes: opening.volume_bytes,
         read_only: opening.read_only,
+        scanned_per_write_min: 0,
         checkpoints: CheckpointPace {
             // Often, but not for a few records where a segment is a megabyte.
             log_bytes_min: match opening.checkpoint_bytes {

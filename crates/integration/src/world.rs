@@ -211,6 +211,7 @@ impl Host {
             volume_bytes: self.world.with_disk(&name(shard), |disk| disk.len_bytes()),
             read_only: false,
             checkpoints: CheckpointPace { log_bytes_min: 12 << 10, times: 0, step_bytes: 200 },
+            scanned_per_write_min: 0,
             record_cache: true,
             verify: true,
         }

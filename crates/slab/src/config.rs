@@ -63,6 +63,8 @@ pub struct SlabConfig {
     pub volume_bytes: u64,
     /// For placement `packed`.
     pub checkpoints: CheckpointPace,
+    /// For placement `packed`: scans lay neighbours together only if they have lately read so many records for each one that was written.
+    pub scanned_per_write_min: u32,
     /// Keep records that were read or written in memory, with placement `packed`. Always, but where a test wants reads to reach the medium.
     pub record_cache: bool,
     /// Refuse changes and write nothing, not even superblocks.
@@ -70,6 +72,10 @@ pub struct SlabConfig {
     /// Check mode: recovery also compares its own accounting ([`crate::Slab::check`] is complete right after opening).
     pub verify: bool,
 }
+
+/// With fewer, more than one of eight records has been written elsewhere when the next scan comes, so each scan would lay its page again:
+/// see `RECORDS_OF_READ_MIN` in `packed/gather.rs`.
+pub const SCANNED_PER_WRITE_MIN: u32 = 8;
 
 /// Keys of lost records that are named; all are counted.
 const LOST_MAX: usize = 100;

@@ -38,6 +38,6 @@ mod table;
 mod update;
 mod write;
 
-pub use config::{CheckReport, CheckpointPace, Placement, RecoveryReport, SlabConfig};
+pub use config::{CheckReport, CheckpointPace, Placement, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig};
 pub use opener::SlabOpener;
 pub use slab::Slab;

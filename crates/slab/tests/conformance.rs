@@ -19,6 +19,7 @@ fn opener(opening: Opening, placement: Placement) -> SlabOpener {
         volume_bytes: opening.len_bytes,
         read_only: false,
         checkpoints: stratakv_slab::CheckpointPace::default(),
+        scanned_per_write_min: 0,
         record_cache: true,
         verify: false,
     };

@@ -327,3 +327,27 @@ fn sound(machine: &Machine) {
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:#?}");
 }
+
+/// Two thirds writes, a third of the records read by scans: what a scan laid together would be written elsewhere before the next one comes.
+#[test]
+fn scans_beside_many_writes_lay_nothing_together() {
+    let (count, bytes) = (12_000, 900);
+    let mut machine = cold(Placement::Packed, &shuffled(count), bytes);
+    let scan_at = |machine: &mut Machine, number: u64| {
+        let from = Bound::Included(key(name(number * 100 % count).as_bytes()));
+        scan(machine, PageRequest { from, ..page(100, 8 << 20) });
+        machine.settle();
+    };
+    for round in 0..40 {
+        for number in 0..200 {
+            let name = name((round * 200 + number) * 7 % count);
+            machine.put(name.as_bytes(), &value(number, bytes));
+        }
+        scan_at(&mut machine, round * 17);
+    }
+    assert_eq!(statistic(&machine, "gathered_bytes"), 0);
+    for round in 0..400 {
+        scan_at(&mut machine, round);
+    }
+    assert!(statistic(&machine, "gathered_bytes") > 1 << 20, "nor where the writes have ended");
+}

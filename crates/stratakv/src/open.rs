@@ -11,7 +11,7 @@ use stratakv_device::volume::OpenMode;
 use stratakv_device::{Pool, Volume, open_ring};
 use stratakv_engine::Progress;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
-use stratakv_slab::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, Slab, SlabConfig, SlabOpener};
 
 use crate::devices;
 use crate::directory::{
@@ -204,6 +204,7 @@ fn open_one(
         volume_bytes,
         read_only: options.read_only,
         checkpoints: CheckpointPace::default(),
+        scanned_per_write_min: SCANNED_PER_WRITE_MIN,
         record_cache: true,
         verify,
     };

@@ -41,7 +41,13 @@ pub(crate) struct Gatherer {
     bytes: usize,
     /// The group with the copies laid last: the index names the old places until it is shown.
     group: u64,
+    /// Records that scans read, and that users wrote, lately.
+    scanned: u64,
+    written: u64,
 }
+
+/// Lately: both are halved when they reach this together.
+const LATELY_RECORDS: u64 = 1 << 14;
 
 #[derive(Debug)]
 struct Gathered {
@@ -58,6 +64,23 @@ impl Gathered {
 }
 
 impl Gatherer {
+    /// A user has written a record.
+    pub(crate) fn written(&mut self) {
+        self.written += 1;
+        self.forget();
+    }
+
+    fn scanned(&mut self, records: usize) {
+        self.scanned += records as u64;
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        if self.scanned + self.written >= LATELY_RECORDS {
+            (self.scanned, self.written) = (self.scanned / 2, self.written / 2);
+        }
+    }
+
     fn clear(&mut self) {
         (self.queue, self.bytes) = (VecDeque::new(), 0);
     }
@@ -81,6 +104,13 @@ impl Slab {
 
     /// A page of a scan has taken `reads` reads for these records, in the order of their keys or the reverse.
     pub(crate) fn gather(&mut self, reads: usize, records: &[(&Key, &Record, Option<Origin>)], effects: &Effects) {
+        let per_write_min = u64::from(self.config.scanned_per_write_min);
+        let Some(gatherer) = self.packed.as_mut().map(|packed| &mut packed.gatherer) else { return };
+        gatherer.scanned(records.len());
+        // Else what writes undo is laid again with every scan: at 57 % writes and 2 % scans that was a byte for each one written, and its cleaning.
+        if gatherer.scanned < per_write_min * gatherer.written {
+            return;
+        }
         if reads <= READS_MAX + records.len() / RECORDS_OF_READ_MIN || records.len() < ITEMS_MIN {
             return;
         }

@@ -184,6 +184,9 @@ impl Slab {
         pending.place = (!deleted).then_some(Place::NOWHERE);
         pending.expiry = meta.expiry;
         pending.newest = (!deleted).then(|| (meta, value.clone()));
+        if let Some(packed) = &mut self.packed {
+            packed.gatherer.written();
+        }
         self.queue_append(Append { kind, meta, value, change, level: work.level });
     }
 
