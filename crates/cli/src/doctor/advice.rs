@@ -5,7 +5,7 @@ use std::time::Duration;
 use stratakv::Placement;
 use stratakv_device::Geometry;
 
-use super::measure::Measured;
+use super::measure::{Measured, Rates};
 use super::system::System;
 
 /// Below this, io_uring cannot pin its buffers on kernels before 5.12.
@@ -20,26 +20,30 @@ const FLUSH_US_QUICK: f64 = 100.0;
 const PACKED_UPDATE_BYTES: f64 = 1080.0 * 2.5;
 /// So many times cheaper must an update of `packed` be to the device before its cleaning is worth its processor time.
 const PACKED_GAIN_MIN: f64 = 3.0;
-/// Processor time of an operation of `in_place`, half of them updates (docs/measurements.md: 11 to 27).
+/// Processor time of an operation of `in_place`, half of them updates (docs/measurements.md: 9 to 27).
 const IN_PLACE_OPERATION_US: f64 = 15.0;
 
 /// Which placement suits the device, and why: `in_place` writes a page at random for an update, `packed` a part of a large batch. Where the
-/// device takes more pages than the processors can write, packing them saves nothing, and `in_place` has no cleaning and reads a page less.
-pub(super) fn placement(page_writes_per_s: f64, batch_bytes_per_s: f64, cores: usize) -> (Placement, String) {
+/// device carries out more reads and updates than the processors, packing saves nothing, and `in_place` has no cleaning and reads a page less.
+pub(super) fn placement(rates: &Rates, cores: usize) -> (Placement, String) {
+    let Rates { page_reads_per_s, page_writes_per_s, batch_bytes_per_s } = *rates;
     let packed_per_s = batch_bytes_per_s / PACKED_UPDATE_BYTES;
     let gain = packed_per_s / page_writes_per_s.max(1.0);
+    let device_per_s = 2.0 / (1.0 / page_reads_per_s.max(1.0) + 1.0 / page_writes_per_s.max(1.0));
     let processors_per_s = cores as f64 * 1e6 / IN_PLACE_OPERATION_US;
     let figures = format!(
         "updates of 1 KiB that the disk can take: {page_writes_per_s:.0}/s in place, a page each; {packed_per_s:.0}/s packed, in batches \
          of 256 KiB with cleaning at 80 % fill; {gain:.1} times as many"
     );
-    let why = format!("{cores} cores make about {processors_per_s:.0}/s");
+    let both = format!(
+        "half reads, half updates in place: {device_per_s:.0}/s for the disk, {processors_per_s:.0}/s for {cores} cores"
+    );
     if gain < PACKED_GAIN_MIN {
         (Placement::InPlace, format!("--placement in_place: {figures}, and cleaning costs processor"))
-    } else if page_writes_per_s >= processors_per_s {
-        (Placement::InPlace, format!("--placement in_place: {figures}, but {why}, so the disk does not bind"))
+    } else if device_per_s >= processors_per_s {
+        (Placement::InPlace, format!("--placement in_place: {figures}; but {both}, so the disk does not bind"))
     } else {
-        (Placement::Packed, format!("--placement packed: {figures}; {why}, so the disk binds"))
+        (Placement::Packed, format!("--placement packed: {figures}; {both}, so the disk binds"))
     }
 }
 
@@ -144,7 +148,7 @@ pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
         format!("64 reads in flight give only {gain:.1} times the IOPS of one: this disk has little parallelism"),
     );
     lines.extend(collapse(&measured.write_iops_each_second));
-    lines.push(placement(measured.write_64.iops, measured.batch_bytes_per_s(), system.cores).1);
+    lines.push(placement(&measured.rates(), system.cores).1);
     let mut say = |applies: bool, line: String| lines.extend(applies.then_some(line));
     say(
         system.memlock_bytes.is_some_and(|bytes| bytes < MEMLOCK_BYTES_MIN),
@@ -164,12 +168,16 @@ mod tests {
 
     #[test]
     fn the_placement_follows_the_device() {
-        // A virtual disk bound by IOPS; memory behind a loop device, with as many cores, and with many more.
-        assert_eq!(placement(72_000.0, 4.1e9, 2).0, Placement::Packed);
-        assert_eq!(placement(268_000.0, 5.5e9, 2).0, Placement::InPlace);
-        assert_eq!(placement(268_000.0, 5.5e9, 16).0, Placement::Packed);
-        assert_eq!(placement(400_000.0, 2.5e9, 64).0, Placement::InPlace);
-        assert_eq!(placement(0.0, 0.0, 2).0, Placement::InPlace);
+        let of = |page_reads_per_s, page_writes_per_s, batch_bytes_per_s, cores| {
+            placement(&Rates { page_reads_per_s, page_writes_per_s, batch_bytes_per_s }, cores).0
+        };
+        // A virtual disk bound by IOPS, on two days; memory behind a loop device, with as many cores, and with many more.
+        assert_eq!(of(63_000.0, 72_000.0, 4.1e9, 2), Placement::Packed);
+        assert_eq!(of(63_000.0, 127_000.0, 3.1e9, 2), Placement::Packed);
+        assert_eq!(of(200_000.0, 268_000.0, 5.5e9, 2), Placement::InPlace);
+        assert_eq!(of(200_000.0, 268_000.0, 5.5e9, 16), Placement::Packed);
+        assert_eq!(of(400_000.0, 400_000.0, 2.5e9, 64), Placement::InPlace);
+        assert_eq!(of(0.0, 0.0, 0.0, 2), Placement::InPlace);
     }
 
     #[test]

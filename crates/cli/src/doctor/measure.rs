@@ -101,16 +101,23 @@ pub(super) fn measure(run: &Run<'_>) -> Result<Measured, Failure> {
     })
 }
 
-/// What decides where records go: pages a second written at random, and bytes a second in batches as large as those of `packed`.
+/// What decides where records go: pages a second read and written at random, and bytes a second in batches as large as those of `packed`.
+pub(super) struct Rates {
+    pub(super) page_reads_per_s: f64,
+    pub(super) page_writes_per_s: f64,
+    pub(super) batch_bytes_per_s: f64,
+}
+
 /// Takes about a second.
-pub(super) fn probe(directory: &Path, ring: RingKind) -> Result<(f64, f64), Failure> {
+pub(super) fn probe(directory: &Path, ring: RingKind) -> Result<Rates, Failure> {
     let (length, rings) = (Duration::from_millis(300), rings(ring));
     let run = Run::brief(directory, length, &rings);
     let bench = Bench::prepare(&run)?;
-    let pages = bench.load(Kind::Write, 64)?.0;
+    let (reads, writes) = (bench.load(Kind::Read, 64)?.0, bench.load(Kind::Write, 64)?.0);
     let batches = Pattern { kind: Kind::Write, bytes: BATCH, in_order: false };
     let (times, elapsed, _) = bench.times(batches, 8, length)?;
-    Ok((pages.iops, Figures::new(times, elapsed).iops * BATCH as f64))
+    let batch_bytes_per_s = Figures::new(times, elapsed).iops * BATCH as f64;
+    Ok(Rates { page_reads_per_s: reads.iops, page_writes_per_s: writes.iops, batch_bytes_per_s })
 }
 
 /// Depths that `--max-latency` chooses from.
@@ -160,10 +167,14 @@ impl Pattern {
 }
 
 impl Measured {
-    /// Bytes a second that go out in batches as large as those of `packed`.
-    pub(super) fn batch_bytes_per_s(&self) -> f64 {
+    /// What decides where records go.
+    pub(super) fn rates(&self) -> Rates {
         let batches = self.profile.iter().find(|(pattern, ..)| pattern.kind == Kind::Write && pattern.bytes == BATCH);
-        batches.map_or(0.0, |(pattern, _, figures)| figures.iops * pattern.bytes as f64)
+        Rates {
+            page_reads_per_s: self.read_64.iops,
+            page_writes_per_s: self.write_64.iops,
+            batch_bytes_per_s: batches.map_or(0.0, |(pattern, _, figures)| figures.iops * pattern.bytes as f64),
+        }
     }
 }
 

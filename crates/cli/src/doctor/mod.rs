@@ -83,8 +83,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 /// # Errors
 /// There is no room for a temporary file of 64 MiB, or the disk fails.
 pub(crate) fn choose_placement(directory: &Path, io: Io) -> Result<(Placement, String), Failure> {
-    let (page_writes_per_s, batch_bytes_per_s) = measure::probe(directory, io.into())?;
-    Ok(advice::placement(page_writes_per_s, batch_bytes_per_s, system::cores()))
+    Ok(advice::placement(&measure::probe(directory, io.into())?, system::cores()))
 }
 
 /// Measures the disk under a directory for about a second, and tells how many requests may be in flight there if nine and ninety of a
@@ -129,7 +128,7 @@ impl Report<'_> {
                 "iops": figures.iops, "latency_us_p50": figures.latency_us_p50, "latency_us_p99": figures.latency_us_p99,
             })).collect::<Vec<_>>(),
             "write_iops_each_second": measured.write_iops_each_second,
-            "placement": advice::placement(measured.write_64.iops, measured.batch_bytes_per_s(), system.cores).0.name(),
+            "placement": advice::placement(&measured.rates(), system.cores).0.name(),
             "advice": self.advice,
         });
         writeln!(output, "{object}")
