@@ -62,8 +62,8 @@ impl Holes {
     /// Where `pages` go: in the smallest hole that has room, at an end of it that breaks no whole segment, if one of them does not.
     pub(crate) fn best_fit(&self, pages: u32, segment_pages: u32) -> Option<u32> {
         let (hole_pages, first) = self.by_pages.range((pages, 0)..).next().copied()?;
-        let (end, into) = (first + hole_pages, first % segment_pages);
-        let (front, tail) = (if into == 0 { 0 } else { segment_pages - into }, end % segment_pages);
+        let end = first + hole_pages;
+        let (front, tail) = (first.next_multiple_of(segment_pages) - first, end % segment_pages);
         Some(if pages > front && pages <= tail { end - pages } else { first })
     }
 
@@ -81,7 +81,7 @@ impl Holes {
 mod tests {
     use super::*;
 
-    fn holes(extents: &[(u32, u32)]) -> Holes {
+    fn holes_of(extents: &[(u32, u32)]) -> Holes {
         let mut holes = Holes::default();
         extents.iter().for_each(|(first, pages)| holes.free(Extent { first: *first, pages: *pages }));
         holes
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_hole_and_are_split_again() {
-        let mut holes = holes(&[(10, 5), (20, 5), (15, 5)]);
+        let mut holes = holes_of(&[(10, 5), (20, 5), (15, 5)]);
         assert_eq!(holes.all().collect::<Vec<_>>(), [Extent { first: 10, pages: 15 }]);
         holes.take(Extent { first: 12, pages: 3 });
         let left = [Extent { first: 10, pages: 2 }, Extent { first: 15, pages: 10 }];
@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn a_run_goes_into_the_smallest_hole_and_breaks_no_whole_segment_if_it_need_not() {
         // Segments of 100 pages: 3 free ones from 100 on with a tail of 40, and holes of 30 and 60.
-        let holes = holes(&[(2, 30), (40, 58), (100, 340)]);
+        let holes = holes_of(&[(2, 30), (40, 58), (100, 340)]);
         assert_eq!(holes.best_fit(30, 100), Some(2));
         assert_eq!(holes.best_fit(31, 100), Some(40));
         assert_eq!(holes.best_fit(59, 100), Some(100));
-        let tailed = super::tests::holes(&[(100, 340)]);
+        let tailed = holes_of(&[(100, 340)]);
         assert_eq!(tailed.best_fit(40, 100), Some(400));
-        let fronted = super::tests::holes(&[(150, 350)]);
+        let fronted = holes_of(&[(150, 350)]);
         assert_eq!((fronted.best_fit(50, 100), fronted.best_fit(400, 100)), (Some(150), None));
     }
 }
