@@ -77,11 +77,13 @@ fn found_at_opening(placement: Placement, id: BatchId, value: Bytes, kept: Optio
     before.iter().for_each(|(key, value)| allowed.entry(key).or_default().push(value.clone()));
     if let Some(Kept::Share { changes, .. }) = kept {
         for change in changes.iter().filter(|change| change.key.collection() == CollectionId(0)) {
-            let value = match &change.kind {
-                ChangeKind::Put { value, .. } => Some(value.to_vec()),
-                ChangeKind::Delete => None,
-            };
-            allowed.entry(change.key.user()).or_default().push(value);
+            // A batch that is undone leaves a key as it was: of those that the share adds, absent.
+            let allowed = allowed.entry(change.key.user()).or_insert_with(|| vec![None]);
+            match &change.kind {
+                ChangeKind::Put { value, expiry, .. } if *expiry == Expiry::NEVER => allowed.push(Some(value.to_vec())),
+                ChangeKind::Put { value, .. } => allowed.extend([Some(value.to_vec()), None]),
+                ChangeKind::Delete => allowed.push(None),
+            }
         }
     }
     for (key, allowed) in &allowed {
@@ -123,6 +125,25 @@ mod tests {
         assert_eq!(machine.slab.check().corrupt.len(), 1, "it is told");
         let strays = Slab::batch_records(&machine.slab.index.0).len();
         assert_eq!(machine.slab.index.0.len(), strays, "nothing but records of batches");
+    }
+
+    fn opened_with(key: &[u8], participants: Vec<u32>, expiry: Expiry) {
+        let kind = ChangeKind::Put { value: Bytes::from_static(b"new"), flags: 0, expiry };
+        let changes = vec![Change { key: Key::bound(CollectionId(0), key), expect: Expect::Any, kind }];
+        let value = record::encode(&Kept::Share { participants, version: 3, changes });
+        let (bytes_as_they_are, number) = ([2], [0; 8]);
+        share(&[&bytes_as_they_are[..], &number, &value].concat());
+    }
+
+    /// Found by the fuzzer: it took a key that such a batch would have added for one that was lost. Shard 5 holds no share, so it did not commit.
+    #[test]
+    fn a_share_that_is_undone_leaves_a_new_key_absent() {
+        opened_with(&[0, 0], vec![0, 5], Expiry::NEVER);
+    }
+
+    #[test]
+    fn a_share_of_an_expired_record_leaves_its_key_absent() {
+        opened_with(b"k\0", vec![0], Expiry(1));
     }
 
     #[test]
