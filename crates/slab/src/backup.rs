@@ -3,7 +3,7 @@
 //! A cut is everything written up to one version. Shard 0 makes the cuts: it lets no batch begin until those under way are settled and every shard has made
 //! its cut, so a batch is in all cuts or in none. From then on the keys are walked in order, and a record that a write is about to change
 //! is copied before (the write reads it first, which most writes do anyhow). Nothing is pinned on the medium, and no write waits for the backup as a whole. What was copied
-//! ahead is bounded: if nobody fetches it, the backup fails, not the writes.
+//! ahead is bounded: if nobody fetches it, the backup fails, not the writes. Of each shard a few reads are in flight (`scan.rs`), so that those of clients are not behind it.
 
 use std::ops::Bound;
 
@@ -29,7 +29,7 @@ pub(crate) struct Backup {
     under_way: HashMap<Key, u32>,
     /// Keys from here on are not read yet.
     from: Bound<Key>,
-    /// Beyond `from`, and done with: copied, or newer than the cut.
+    /// Beyond `from`, and done with: copied, or newer than the cut. Not all of them: it saves reading, nothing rests on it.
     ahead: HashSet<Key>,
     copied: Vec<Item>,
     copied_bytes: u64,
@@ -179,8 +179,11 @@ impl Slab {
             backup.copied_bytes += record.value.len() + key.encoded().len() as u64;
             backup.copied.push(Item { key: key.clone(), record: Some(record) });
         }
-        let ahead_bytes = (backup.ahead.len() * KEY_BYTES) as u64;
-        if backup.copied_bytes + ahead_bytes > limit_bytes && backup.copied.len() != 1 {
+        // What is forgotten is read once more before its next write, and found to be newer than the cut.
+        if (backup.ahead.len() * KEY_BYTES) as u64 > limit_bytes / 2 {
+            backup.ahead = HashSet::from_iter([key.clone()]);
+        }
+        if backup.copied_bytes > limit_bytes / 2 && backup.copied.len() != 1 {
             tracing::warn!(shard = self.config.shard, "a backup was overtaken by writes and fails");
             backup.failed =
                 Some(Error::Unknown("writes overtook the backup: fetch it faster, or give the store more memory"));

@@ -22,6 +22,9 @@ use crate::slab::{Slab, is_expired};
 /// Most items read at once, and most bytes of them: with 64 KiB to a read, a window keeps a queue of reads full.
 const WINDOW: usize = 256;
 const WINDOW_BYTES: usize = 1 << 20;
+/// The same of a backup: it takes as long as it takes, and every read that it has in flight is one that clients stand behind.
+const BACKUP_WINDOW: usize = 4;
+const BACKUP_WINDOW_BYTES: usize = 128 << 10;
 /// Most items of a page.
 const ITEMS_MAX: usize = 16 << 10;
 
@@ -304,9 +307,13 @@ impl Slab {
         runs: &mut Vec<(usize, Key, u32, u32)>,
         effects: &mut Effects,
     ) -> Result<(), Corruption> {
-        let bytes_max = (scan.request.bytes_max as usize).saturating_sub(scan.bytes).min(WINDOW_BYTES);
+        let (window, window_bytes) = match scan.for_backup {
+            Some(_) => (BACKUP_WINDOW, BACKUP_WINDOW_BYTES),
+            None => (WINDOW, WINDOW_BYTES),
+        };
+        let bytes_max = (scan.request.bytes_max as usize).saturating_sub(scan.bytes).min(window_bytes);
         let mut bytes = 0;
-        for item in scan.done..scan.items.len().min(scan.done + WINDOW) {
+        for item in scan.done..scan.items.len().min(scan.done + window) {
             if item > scan.done && bytes >= bytes_max {
                 break;
             }

@@ -351,3 +351,54 @@ fn scans_beside_many_writes_lay_nothing_together() {
     }
     assert!(statistic(&machine, "gathered_bytes") > 1 << 20, "nor where the writes have ended");
 }
+
+fn cut(machine: &mut Machine) -> u64 {
+    match machine.run(Operation::Backup { cursor: 0, shard: 0 }) {
+        Reply::Number { number, .. } => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rest_of_backup(machine: &mut Machine, cursor: u64) -> Vec<Item> {
+    let mut all = Vec::new();
+    loop {
+        let Reply::Page { items, next } = machine.run(Operation::Backup { cursor, shard: 0 }) else {
+            panic!("the backup failed")
+        };
+        all.extend(items);
+        if next.is_none() {
+            return all;
+        }
+    }
+}
+
+/// It had 256 of them: clients of a loaded server got a tenth of their reads while it ran.
+#[test]
+fn a_backup_keeps_few_reads_in_flight() {
+    for placement in PLACEMENTS {
+        let mut machine = cold(placement, &shuffled(2000), 900);
+        let cursor = cut(&mut machine);
+        assert_eq!(rest_of_backup(&mut machine, cursor).len(), 2000);
+        assert!((2..=4).contains(&machine.disk.deepest), "{placement:?}: {}", machine.disk.deepest);
+    }
+}
+
+/// It counted each key that was written before its turn against the memory for copies, and failed.
+#[test]
+fn a_backup_goes_on_however_many_keys_are_written_before_their_turn() {
+    let count = 40_000;
+    let mut machine = cold(Placement::Packed, &shuffled(count), 3);
+    let cursor = cut(&mut machine);
+    for round in 1..3 {
+        for number in (0..count).rev() {
+            machine.put(name(number).as_bytes(), &value(number + round, 4));
+        }
+    }
+    let items = rest_of_backup(&mut machine, cursor);
+    assert_eq!(items.len(), count as usize);
+    for item in items {
+        let number: u64 = std::str::from_utf8(&item.key.user()[1..]).unwrap().parse().unwrap();
+        assert!(item.record.unwrap().value.to_bytes() == value(number, 3), "k{number}");
+    }
+    sound(&machine);
+}
