@@ -1,0 +1,101 @@
+//! Regions of persistent memory: bytes by offset, and when a power cut can no longer take them.
+//!
+//! [`Pmem`] is what engines write through. The crate `sim` has a twin that loses what was not flushed and fenced.
+
+/// Length of a cache line.
+pub const LINE_BYTES: u64 = 64;
+
+/// A region of persistent memory: an array of bytes whose stores become durable when they were flushed and fenced.
+///
+/// Methods take `&self`: the region is shared, nobody ever holds a `&mut` over it. Every offset is checked. A caller that stores and loads the
+/// same bytes from two threads at once must do so by `store_u64` and `load_u64`.
+pub trait Pmem {
+    /// Length of the mapping.
+    fn len_bytes(&self) -> u64;
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// Out of bounds, poisoned, beyond the end of a file that was shrunk. What `into` then holds is not specified.
+    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError>;
+
+    /// The word at an offset that is a multiple of 8, in the machine's order: atomic, with acquire.
+    ///
+    /// # Errors
+    /// As [`Pmem::load`]; misaligned.
+    fn load_u64(&self, offset: u64) -> Result<u64, PmemError>;
+
+    /// Copies bytes in, word by word in no promised order. Visible at once, durable after a flush and a fence, or earlier by an eviction.
+    ///
+    /// # Errors
+    /// As [`Pmem::load`]; then nothing was stored.
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError>;
+
+    /// Stores one aligned word: atomic, with release. Among stores to one line, none survives a cut without the earlier ones.
+    ///
+    /// # Errors
+    /// As [`Pmem::load_u64`]; then nothing was stored.
+    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError>;
+
+    /// As [`Pmem::store`], past the cache: durable after the next fence, without a flush.
+    ///
+    /// # Errors
+    /// As [`Pmem::store`].
+    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError>;
+
+    /// Starts writing back the lines that hold `len_bytes` from `offset`, with the stores made to them so far.
+    ///
+    /// # Errors
+    /// Out of bounds.
+    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError>;
+
+    /// Returns when everything flushed, and every non-temporal store, is durable.
+    ///
+    /// # Errors
+    /// `msync` failed: the region takes no more writes until it is opened again. Never with real persistent memory.
+    fn fence(&self) -> Result<(), PmemError>;
+
+    /// A flush and a fence.
+    ///
+    /// # Errors
+    /// As both.
+    fn persist(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
+        self.flush(offset, len_bytes)?;
+        self.fence()
+    }
+}
+
+/// Why an access failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PmemError {
+    /// Not inside the region.
+    #[error("{len_bytes} bytes at {offset} are not inside a region of {region_bytes} bytes")]
+    OutOfBounds {
+        /// Where it began.
+        offset: u64,
+        /// How long it was.
+        len_bytes: u64,
+        /// Length of the region.
+        region_bytes: u64,
+    },
+    /// A word must lie at a multiple of 8.
+    #[error("a word at {offset}: atomic accesses lie at multiples of 8")]
+    Misaligned {
+        /// Where it began.
+        offset: u64,
+    },
+    /// The medium cannot give the line back.
+    #[error("the line at {offset} is lost (uncorrectable memory error); restore what it held, or clear it")]
+    Poisoned {
+        /// First byte of the line.
+        offset: u64,
+    },
+    /// The file was shrunk below its mapping.
+    #[error("nothing is at {offset} any more: the file under the region was shrunk to {file_bytes} bytes")]
+    Shrunk {
+        /// The first byte asked for that is gone.
+        offset: u64,
+        /// Its length now.
+        file_bytes: u64,
+    },
+}
