@@ -3,6 +3,7 @@
 use stratakv_base::Corruption;
 use stratakv_base::key::KeyError;
 use stratakv_device::IoFault;
+use stratakv_pmem::PmemError;
 
 /// A condition of a write that did not hold. Not an error: nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,9 @@ pub enum Error {
         /// Ours.
         known: u32,
     },
+    /// Persistent memory failed.
+    #[error("the persistent memory failed: {0}")]
+    Pmem(#[from] PmemError),
     /// The volume is not what the store says it should be.
     #[error("{0}")]
     WrongVolume(String),

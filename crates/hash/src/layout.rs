@@ -1,0 +1,377 @@
+//! What lies where in a region: drawn in docs/format-hash.md.
+
+use stratakv_base::checksum::{crc32c, seed};
+use stratakv_pmem::LINE_BYTES;
+
+/// Bytes of a superblock, of the roots; the segment words are rounded up to it.
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const LEASE_AT: u64 = 2 * PAGE;
+pub(crate) const WORDS_AT: u64 = 3 * PAGE;
+/// Bytes of a record before its flags and key.
+pub(crate) const HEADER_BYTES: u64 = 32;
+/// Versions of a lease.
+pub(crate) const LEASE: u64 = 1 << 20;
+pub(crate) const FORMAT: u32 = 1;
+
+const MAGIC: &[u8; 16] = b"StrataKV hash  \0";
+const SUPERBLOCK_BYTES: usize = 60;
+const FREE: u64 = 0x2D;
+const RECORD: u64 = 0x52;
+const BLOCKS_MAX: u64 = (1 << 24) - 1;
+const HAS_FLAGS: u64 = 1 << 31;
+
+/// What a region says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) block_bytes: u32,
+    pub(crate) segment_bytes: u64,
+    pub(crate) region_bytes: u64,
+    pub(crate) uuid: [u8; 16],
+}
+
+/// Why bytes are no superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSuperblock {
+    /// All of it is zero: a region that was never created, or not to its end.
+    Blank,
+    /// It is something else, or damaged.
+    Foreign,
+    /// Of this version of the format.
+    Newer(u32),
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes[..16].copy_from_slice(MAGIC);
+        bytes[16..20].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.block_bytes.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.region_bytes.to_le_bytes());
+        bytes[40..56].copy_from_slice(&self.uuid);
+        let crc = crc32c(0, &bytes[..56]);
+        bytes[56..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Superblock, NoSuperblock> {
+        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Err(NoSuperblock::Blank);
+        }
+        if bytes[..16] != MAGIC[..] || u32_at(56) != crc32c(0, &bytes[..56]) {
+            return Err(NoSuperblock::Foreign);
+        }
+        if u32_at(16) != FORMAT {
+            return Err(NoSuperblock::Newer(u32_at(16)));
+        }
+        let found = Superblock {
+            block_bytes: u32_at(20),
+            segment_bytes: u64_at(24),
+            region_bytes: u64_at(32),
+            uuid: std::array::from_fn(|index| bytes[40 + index]),
+        };
+        found.is_possible().then_some(found).ok_or(NoSuperblock::Foreign)
+    }
+
+    /// Whether the lengths go together, with at least one segment.
+    pub(crate) fn is_possible(&self) -> bool {
+        matches!(self.block_bytes, 32 | 64)
+            && self.segment_bytes.is_power_of_two()
+            && (4096..=1 << 20).contains(&self.segment_bytes)
+            && self.region_bytes <= 1 << 48
+            && self.segments() > 0
+    }
+
+    /// Segments of the region.
+    pub(crate) fn segments(&self) -> u32 {
+        let words = |segments: u64| (segments * 8).next_multiple_of(PAGE);
+        let most = self.region_bytes.saturating_sub(WORDS_AT) / self.segment_bytes;
+        // One segment at most is lost to the words of all of them.
+        let lost = (words(most) + most * self.segment_bytes > self.region_bytes.saturating_sub(WORDS_AT))
+            .then(|| words(most).div_ceil(self.segment_bytes));
+        most.saturating_sub(lost.unwrap_or(0)).min(u64::from(u32::MAX)) as u32
+    }
+
+    /// Where the first segment begins.
+    pub(crate) fn first(&self) -> u64 {
+        WORDS_AT + (u64::from(self.segments()) * 8).next_multiple_of(PAGE)
+    }
+
+    pub(crate) fn segment_at(&self, number: u32) -> u64 {
+        self.first() + u64::from(number) * self.segment_bytes
+    }
+
+    pub(crate) fn blocks_of(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(u64::from(self.block_bytes))
+    }
+}
+
+pub(crate) fn read_superblock(bytes: &[u8]) -> Result<Superblock, NoSuperblock> {
+    bytes.first_chunk().map_or(Err(NoSuperblock::Foreign), Superblock::decode)
+}
+
+pub(crate) const SUPERBLOCK_LEN: usize = SUPERBLOCK_BYTES;
+
+/// A word of 48 bits with its check.
+fn checked(uuid: &[u8; 16], offset: u64, value: u64) -> u16 {
+    let crc = crc32c(seed(uuid, offset, 0), &value.to_le_bytes()[..6]);
+    (crc ^ crc >> 16) as u16
+}
+
+/// A lease or the state of a segment as a word.
+pub(crate) fn root_word(uuid: &[u8; 16], offset: u64, value: u64) -> u64 {
+    value << 16 | u64::from(checked(uuid, offset, value))
+}
+
+/// What such a word says; `None` if it does not check.
+pub(crate) fn root_value(uuid: &[u8; 16], offset: u64, word: u64) -> Option<u64> {
+    let value = word >> 16;
+    (word as u16 == checked(uuid, offset, value)).then_some(value)
+}
+
+/// State of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentState {
+    Unused,
+    Extents,
+    /// The first of so many whose extents go on from one to the next.
+    Large(u32),
+    Continued,
+}
+
+impl SegmentState {
+    pub(crate) fn to_value(self) -> u64 {
+        match self {
+            SegmentState::Unused => 0,
+            SegmentState::Extents => 1,
+            SegmentState::Large(segments) => 2 + (u64::from(segments) << 8),
+            SegmentState::Continued => 3,
+        }
+    }
+
+    pub(crate) fn from_value(value: u64) -> Option<SegmentState> {
+        match (value & 0xFF, value >> 8) {
+            (0, 0) => Some(SegmentState::Unused),
+            (1, 0) => Some(SegmentState::Extents),
+            (2, segments) => u32::try_from(segments).ok().filter(|count| *count > 1).map(SegmentState::Large),
+            (3, 0) => Some(SegmentState::Continued),
+            _ => None,
+        }
+    }
+}
+
+/// The first word of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct First {
+    pub(crate) is_record: bool,
+    pub(crate) blocks: u32,
+    /// Of the record that is there, or was until it was freed: 0 if there was none.
+    pub(crate) key_bytes: u32,
+}
+
+impl First {
+    pub(crate) fn free(blocks: u32) -> First {
+        First { is_record: false, blocks, key_bytes: 0 }
+    }
+
+    pub(crate) fn freed(self) -> First {
+        First { is_record: false, ..self }
+    }
+
+    fn bits(self) -> u64 {
+        let kind = if self.is_record { RECORD } else { FREE };
+        kind | u64::from(self.blocks) << 7 | u64::from(self.key_bytes) << 31
+    }
+
+    pub(crate) fn encode(self, uuid: &[u8; 16], offset: u64) -> u64 {
+        let bits = self.bits();
+        bits | u64::from(checked(uuid, offset, bits)) << 48
+    }
+
+    /// `None`: it does not check, or is none.
+    pub(crate) fn decode(uuid: &[u8; 16], offset: u64, word: u64) -> Option<First> {
+        let bits = word & ((1 << 48) - 1);
+        let (blocks, key_bytes) = ((bits >> 7 & BLOCKS_MAX) as u32, (bits >> 31) as u32);
+        let is_record = match bits & 0x7F {
+            FREE => false,
+            RECORD if key_bytes > 0 => true,
+            _ => return None,
+        };
+        let checks = blocks > 0 && (word >> 48) as u16 == checked(uuid, offset, bits);
+        checks.then_some(First { is_record, blocks, key_bytes })
+    }
+}
+
+/// The header of a record, and the flags behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) blocks: u32,
+    pub(crate) key_bytes: u32,
+    pub(crate) value_bytes: u32,
+    pub(crate) version: u64,
+    pub(crate) expiry: u32,
+    pub(crate) has_flags: bool,
+    pub(crate) header_crc: u32,
+    pub(crate) value_crc: u32,
+}
+
+impl Header {
+    /// The words of a header whose first one says `first`.
+    pub(crate) fn decode(words: [u64; 4], first: First) -> Header {
+        Header {
+            blocks: first.blocks,
+            key_bytes: first.key_bytes,
+            version: words[1],
+            value_bytes: (words[2] & 0x0FFF_FFFF) as u32,
+            has_flags: words[2] & HAS_FLAGS != 0,
+            header_crc: (words[2] >> 32) as u32,
+            expiry: words[3] as u32,
+            value_crc: (words[3] >> 32) as u32,
+        }
+    }
+
+    /// Words 1 to 3.
+    pub(crate) fn words(&self) -> [u64; 3] {
+        let value = u64::from(self.value_bytes) | if self.has_flags { HAS_FLAGS } else { 0 };
+        [
+            self.version,
+            value | u64::from(self.header_crc) << 32,
+            u64::from(self.expiry) | u64::from(self.value_crc) << 32,
+        ]
+    }
+
+    pub(crate) fn first(&self) -> First {
+        First { is_record: true, blocks: self.blocks, key_bytes: self.key_bytes }
+    }
+
+    /// Bytes between the header and the value.
+    pub(crate) fn prefix_bytes(&self) -> u64 {
+        u64::from(self.key_bytes) + if self.has_flags { 4 } else { 0 }
+    }
+
+    /// Bytes of the record.
+    pub(crate) fn bytes(&self) -> u64 {
+        HEADER_BYTES + self.prefix_bytes() + u64::from(self.value_bytes)
+    }
+
+    pub(crate) fn fits(&self, block_bytes: u32) -> bool {
+        self.bytes() <= u64::from(self.blocks) * u64::from(block_bytes)
+    }
+
+    /// The checksum of the header, the flags and the key (`prefix`). It covers that of the value.
+    pub(crate) fn crc(&self, uuid: &[u8; 16], offset: u64, prefix: &[u8]) -> u32 {
+        let [_, value, expiry] = Header { header_crc: 0, ..*self }.words();
+        let mut bytes = [0; 24];
+        for (to, word) in bytes.chunks_exact_mut(8).zip([self.first().bits(), value, expiry]) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        crc32c(crc32c(seed(uuid, offset, self.version), &bytes), prefix)
+    }
+}
+
+/// The checksum of a value in the record at `offset`.
+pub(crate) fn value_crc(uuid: &[u8; 16], offset: u64, value: &[u8]) -> u32 {
+    crc32c(seed(uuid, offset, 0), value)
+}
+
+const _: () = assert!(HEADER_BYTES <= LINE_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: [u8; 16] = *b"0123456789abcdef";
+
+    fn superblock() -> Superblock {
+        Superblock { block_bytes: 64, segment_bytes: 1 << 20, region_bytes: 1 << 30, uuid: UUID }
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The format is on people's memory: it does not change unnoticed.
+    #[test]
+    fn the_format_is_what_the_book_draws() {
+        let head = concat!(
+            "53747261",
+            "74614b56",
+            "20686173",
+            "68202000",
+            "01000000",
+            "40000000",
+            "0000100000000000",
+            "0000004000000000",
+            "30313233343536373839616263646566",
+        );
+        let bytes = superblock().encode();
+        assert_eq!(hex(&bytes[..56]), head);
+        let header = Header {
+            blocks: 3,
+            key_bytes: 9,
+            value_bytes: 128,
+            version: 0x0102_0304_0506,
+            expiry: 77,
+            has_flags: true,
+            header_crc: 0xAABB_CCDD,
+            value_crc: 0x1122_3344,
+        };
+        let words = [
+            header.first().encode(&UUID, 4096) & 0xFFFF_FFFF_FFFF,
+            header.words()[0],
+            header.words()[1],
+            header.words()[2],
+        ];
+        let expected = [0x0000_0004_8000_01D2, 0x0102_0304_0506, 0xAABB_CCDD_8000_0080, 0x1122_3344_0000_004D];
+        assert_eq!(words, expected);
+        assert_eq!(Header::decode(words, header.first()), header);
+        assert_eq!(First::free(3).encode(&UUID, 64) & 0xFFFF_FFFF_FFFF, 0x1AD);
+        assert_eq!(SegmentState::Large(9).to_value(), 0x902);
+    }
+
+    #[test]
+    fn a_superblock_comes_back_or_says_why_not() {
+        let bytes = superblock().encode();
+        assert_eq!(Superblock::decode(&bytes), Ok(superblock()));
+        assert_eq!(Superblock::decode(&[0; SUPERBLOCK_BYTES]), Err(NoSuperblock::Blank));
+        for bit in 0..bytes.len() * 8 {
+            let mut turned = bytes;
+            turned[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Superblock::decode(&turned), Err(NoSuperblock::Foreign), "bit {bit}");
+        }
+        let mut newer = bytes;
+        newer[16] = 2;
+        let crc = crc32c(0, &newer[..56]);
+        newer[56..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Superblock::decode(&newer), Err(NoSuperblock::Newer(2)));
+    }
+
+    #[test]
+    fn segments_and_their_words_fit_the_region() {
+        for (segment_bytes, region_bytes) in
+            [(4096, 65536), (4096, 24576), (1 << 20, 1 << 30), (4096, 1 << 26), (65536, 1_000_000)]
+        {
+            let superblock = Superblock { segment_bytes, region_bytes, ..superblock() };
+            let end = superblock.segment_at(superblock.segments());
+            assert!(superblock.segments() > 0 && end <= region_bytes, "{superblock:?} ends at {end}");
+            assert!(
+                end + 3 * segment_bytes > region_bytes || end + 2 * PAGE > region_bytes,
+                "{superblock:?} ends at {end}"
+            );
+        }
+        assert!(!Superblock { segment_bytes: 4096, region_bytes: 16384, ..superblock() }.is_possible());
+    }
+
+    #[test]
+    fn every_turned_bit_of_a_first_word_is_seen() {
+        for first in [First::free(5), First { is_record: true, blocks: 5, key_bytes: 9 }] {
+            let word = first.encode(&UUID, 640);
+            assert_eq!(First::decode(&UUID, 640, word), Some(first));
+            assert_eq!(First::decode(&UUID, 704, word), None, "another place");
+            assert!((0..64).all(|bit| First::decode(&UUID, 640, word ^ 1 << bit).is_none()));
+        }
+        assert_eq!(First::decode(&UUID, 0, 0), None);
+    }
+}

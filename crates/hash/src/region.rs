@@ -1,0 +1,89 @@
+//! A region as the engine sees it: words with their checks, and nothing else of where things lie.
+
+use stratakv_base::{Corruption, corruption::Place};
+use stratakv_pmem::{Pmem, PmemError};
+
+use crate::layout::{First, HEADER_BYTES, Header, SegmentState, Superblock, WORDS_AT, root_value, root_word};
+
+#[derive(Debug)]
+pub(crate) struct Region<P> {
+    pub(crate) pmem: P,
+    pub(crate) superblock: Superblock,
+}
+
+impl<P: Pmem> Region<P> {
+    pub(crate) fn uuid(&self) -> &[u8; 16] {
+        &self.superblock.uuid
+    }
+
+    /// Where the block with this number begins, and the other way round. Numbers count from the region's first byte.
+    pub(crate) fn offset(&self, place: u64) -> u64 {
+        place * u64::from(self.superblock.block_bytes)
+    }
+
+    pub(crate) fn place(&self, offset: u64) -> u64 {
+        offset / u64::from(self.superblock.block_bytes)
+    }
+
+    /// The first word of the extent at `offset`; `None`: it does not check.
+    pub(crate) fn first(&self, offset: u64) -> Result<Option<First>, PmemError> {
+        Ok(First::decode(self.uuid(), offset, self.pmem.load_u64(offset)?))
+    }
+
+    /// Makes `offset` the begin of an extent. Durable after a fence.
+    pub(crate) fn set_first(&self, offset: u64, first: First) -> Result<(), PmemError> {
+        self.pmem.store_u64(offset, first.encode(self.uuid(), offset))?;
+        self.pmem.flush(offset, 8)
+    }
+
+    /// The header at `offset`, of a record that is there or was until it was freed.
+    pub(crate) fn header(&self, offset: u64) -> Result<Option<Header>, PmemError> {
+        let mut words = [0; 4];
+        for (word, at) in words.iter_mut().zip((offset..).step_by(8)) {
+            *word = self.pmem.load_u64(at)?;
+        }
+        let first = First::decode(self.uuid(), offset, words[0]).filter(|first| first.key_bytes > 0);
+        let header = first.map(|first| Header::decode(words, first));
+        Ok(header.filter(|header| header.fits(self.superblock.block_bytes)))
+    }
+
+    /// Stores a header, its first word last: the line is durable up to some word at every moment.
+    pub(crate) fn set_header(&self, offset: u64, header: &Header) -> Result<(), PmemError> {
+        let words = header.words();
+        for (word, at) in words.iter().zip((offset + 8..).step_by(8)) {
+            self.pmem.store_u64(at, *word)?;
+        }
+        self.pmem.store_u64(offset, header.first().encode(self.uuid(), offset))?;
+        self.pmem.flush(offset, HEADER_BYTES)
+    }
+
+    /// Bytes of a record from `at`, counted from its header's end.
+    pub(crate) fn body(&self, offset: u64, at: u64, into: &mut [u8]) -> Result<(), PmemError> {
+        self.pmem.load(offset + HEADER_BYTES + at, into)
+    }
+
+    fn word_at(number: u32) -> u64 {
+        WORDS_AT + u64::from(number) * 8
+    }
+
+    /// The state of a segment; `None`: its word is damaged.
+    pub(crate) fn segment(&self, number: u32) -> Result<Option<SegmentState>, PmemError> {
+        let (at, word) = (Self::word_at(number), self.pmem.load_u64(Self::word_at(number))?);
+        if word == 0 {
+            return Ok(Some(SegmentState::Unused));
+        }
+        Ok(root_value(self.uuid(), at, word).and_then(SegmentState::from_value))
+    }
+
+    /// Sets the state of a segment. Durable after a fence.
+    pub(crate) fn set_segment(&self, number: u32, state: SegmentState) -> Result<(), PmemError> {
+        let at = Self::word_at(number);
+        let word = if state == SegmentState::Unused { 0 } else { root_word(self.uuid(), at, state.to_value()) };
+        self.pmem.store_u64(at, word)?;
+        self.pmem.flush(at, 8)
+    }
+
+    pub(crate) fn damage(&self, offset: u64, what: &'static str, expected: &str, found: String) -> Corruption {
+        Corruption { place: Place { shard: 0, offset_bytes: offset }, what, expected: expected.into(), found }
+    }
+}

@@ -1,0 +1,425 @@
+//! The hash table: where the record of a key lies.
+//!
+//! Buckets of one cache line: a word for the lock and the chain, and seven entries of 8 bytes. An entry is 28 bits of the key's hash and 36 bits of where its record
+//! lies, in blocks; so it is read and replaced as one. Readers take no lock. They never miss a key that is there all the
+//! time: an entry stays in its slot until it is replaced or removed; where a bucket is split its entries are in both buckets before readers
+//! are told of the new one, and taken out of the old one after; and where a chain is drawn together its count goes up first, so that a reader who found nothing looks again.
+//!
+//! It grows by linear hashing (Litwin, VLDB 1980): an insertion splits at most [`SPLITS_MAX`] buckets, in order, so nothing ever stops for a rebuild. What decides where an entry goes is in
+//! the entry: no record is read for it.
+//!
+//! KVDK has entries of 16 bytes and buckets of 128.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use zerocopy::FromZeros;
+
+/// Entries of a bucket.
+const ENTRIES: usize = 7;
+/// log2 of the buckets of an empty table.
+const BASE_BITS: u32 = 10;
+/// Entries for each bucket at which the table grows: with splits under way a bucket has half of this or all of it.
+const FILL: u64 = 4;
+/// Most buckets an insertion splits.
+const SPLITS_MAX: usize = 2;
+const PLACE_BITS: u32 = 36;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+const LOCKED: u64 = 1;
+/// In the first word: how often entries of the chain were moved together.
+const MOVES_UNIT: u64 = 1 << 8;
+const MOVES_MASK: u64 = 0xFFFF_FF00;
+const NEXT_SHIFT: u32 = 32;
+/// log2 of the first buckets for chains.
+const OVERFLOW_BITS: u32 = 6;
+
+/// One line: bit 0 of the first word is the lock, bits 8 to 31 count moves, bits 32 to 63 are the number of the bucket that goes on, plus one.
+#[derive(Debug, FromZeros)]
+#[repr(C, align(64))]
+struct Bucket {
+    head: AtomicU64,
+    entries: [AtomicU64; ENTRIES],
+}
+
+/// Buckets by number, in pieces that are made when they are needed and never move.
+#[derive(Debug)]
+struct Buckets {
+    /// Piece 0 has the first 2^`bits` buckets, each other one as many as all before it.
+    pieces: [OnceLock<Box<[Bucket]>>; 33],
+    bits: u32,
+}
+
+/// A table. Places are block numbers below 2³⁶, not 0.
+#[derive(Debug)]
+pub(crate) struct Table {
+    all: Buckets,
+    /// How many there are.
+    buckets: AtomicU64,
+    entries: AtomicU64,
+    /// Buckets of chains, after their first.
+    overflow: Buckets,
+    overflow_used: Mutex<Overflow>,
+    /// One thread splits at a time.
+    splitting: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Overflow {
+    /// Numbers below are in use or free.
+    used: u32,
+    free: Vec<u32>,
+}
+
+/// The bits of a hash that an entry keeps: those above the base, which also say where it goes when its bucket is split.
+fn tag(hash: u64) -> u64 {
+    hash >> BASE_BITS << PLACE_BITS
+}
+
+fn place_of(entry: u64) -> u64 {
+    entry & PLACE_MASK
+}
+
+/// The bucket of a hash among so many.
+fn bucket_of(hash: u64, buckets: u64) -> u64 {
+    let bits = 63 - buckets.leading_zeros();
+    let next = hash & ((2 << bits) - 1);
+    if next < buckets { next } else { hash & ((1 << bits) - 1) }
+}
+
+fn zeroed(count: usize) -> Box<[Bucket]> {
+    // From the system as zeros: no page is touched before it is used.
+    <[Bucket]>::new_box_zeroed_with_elems(count).unwrap_or_default()
+}
+
+impl Buckets {
+    fn new(bits: u32) -> Buckets {
+        Buckets { pieces: [const { OnceLock::new() }; 33], bits }
+    }
+
+    /// The piece of a bucket, and the number of the piece's first one.
+    fn piece_of(&self, number: u64) -> (usize, u64) {
+        let piece = 64 - (number >> self.bits).leading_zeros();
+        (piece as usize, if piece == 0 { 0 } else { 1 << (self.bits + piece - 1) })
+    }
+
+    fn get(&self, number: u64) -> Option<&Bucket> {
+        let (piece, first) = self.piece_of(number);
+        self.pieces.get(piece)?.get()?.get((number - first) as usize)
+    }
+
+    /// The bucket, whose piece is made if need be.
+    fn get_or_make(&self, number: u64) -> Option<&Bucket> {
+        let (piece, first) = self.piece_of(number);
+        let made = self.pieces.get(piece)?.get_or_init(|| zeroed(first.max(1 << self.bits) as usize));
+        made.get((number - first) as usize)
+    }
+}
+
+/// The slot of a hash, locked. Nobody else changes an entry of its bucket.
+pub(crate) struct Slot<'a> {
+    table: &'a Table,
+    bucket: &'a Bucket,
+    hash: u64,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.bucket.head.fetch_and(!LOCKED, Ordering::Release);
+    }
+}
+
+/// An entry, as found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found<'a> {
+    entry: &'a AtomicU64,
+    pub(crate) place: u64,
+}
+
+impl Table {
+    pub(crate) fn new() -> Table {
+        let table = Table {
+            all: Buckets::new(BASE_BITS),
+            buckets: AtomicU64::new(1 << BASE_BITS),
+            entries: AtomicU64::new(0),
+            overflow: Buckets::new(OVERFLOW_BITS),
+            overflow_used: Mutex::default(),
+            splitting: Mutex::new(()),
+        };
+        table.all.get_or_make(0);
+        table
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Memory of the buckets in use.
+    pub(crate) fn footprint_bytes(&self) -> u64 {
+        let overflow = u64::from(self.overflow_used.lock().unwrap_or_else(PoisonError::into_inner).used);
+        (self.buckets.load(Ordering::Relaxed) + overflow) * size_of::<Bucket>() as u64
+    }
+
+    fn bucket(&self, number: u64) -> Option<&Bucket> {
+        self.all.get(number)
+    }
+
+    fn next(&self, head: u64) -> Option<&Bucket> {
+        self.overflow.get((head >> NEXT_SHIFT).checked_sub(1)?)
+    }
+
+    /// The buckets of a chain, from its first.
+    fn chain<'a>(&'a self, first: &'a Bucket) -> impl Iterator<Item = &'a Bucket> {
+        std::iter::successors(Some(first), |bucket| self.next(bucket.head.load(Ordering::Acquire)))
+    }
+
+    /// Asks `is_it` about the place of every entry that may be of this hash, until it says something. Without a lock; whoever asks is inside an epoch.
+    pub(crate) fn find<T>(&self, hash: u64, mut is_it: impl FnMut(u64) -> Option<T>) -> Option<T> {
+        let mut buckets = self.buckets.load(Ordering::Acquire);
+        loop {
+            let first = self.bucket(bucket_of(hash, buckets))?;
+            let moves = first.head.load(Ordering::Acquire) & MOVES_MASK;
+            for bucket in self.chain(first) {
+                for entry in &bucket.entries {
+                    let entry = entry.load(Ordering::Acquire);
+                    if entry & !PLACE_MASK == tag(hash)
+                        && entry != 0
+                        && let Some(found) = is_it(place_of(entry))
+                    {
+                        return Some(found);
+                    }
+                }
+            }
+            // It may have gone to a bucket that there was not yet, or forward in its chain.
+            let now = self.buckets.load(Ordering::Acquire);
+            let moved = first.head.load(Ordering::Acquire) & MOVES_MASK != moves;
+            if bucket_of(hash, now) == bucket_of(hash, buckets) && !moved {
+                return None;
+            }
+            buckets = now;
+        }
+    }
+
+    /// Locks the slot of a hash. Spins, then yields.
+    pub(crate) fn lock(&self, hash: u64) -> Option<Slot<'_>> {
+        loop {
+            let buckets = self.buckets.load(Ordering::Acquire);
+            let bucket = self.bucket(bucket_of(hash, buckets))?;
+            lock(bucket);
+            let slot = Slot { table: self, bucket, hash };
+            let now = self.buckets.load(Ordering::Acquire);
+            if bucket_of(hash, now) == bucket_of(hash, buckets) {
+                return Some(slot);
+            }
+        }
+    }
+
+    /// Splits as many buckets as the entries ask for, at most [`SPLITS_MAX`]; how many.
+    pub(crate) fn grow(&self) -> usize {
+        let wants = || self.entries.load(Ordering::Relaxed) > self.buckets.load(Ordering::Relaxed) * FILL;
+        if !wants() {
+            return 0;
+        }
+        let Ok(_splitting) = self.splitting.try_lock() else { return 0 };
+        (0..SPLITS_MAX).take_while(|_| wants() && self.split().is_some()).count()
+    }
+
+    /// Splits the next bucket.
+    fn split(&self) -> Option<()> {
+        let buckets = self.buckets.load(Ordering::Acquire);
+        let bits = 63 - buckets.leading_zeros();
+        let old_number = buckets - (1 << bits);
+        let (old, new) = (self.bucket(old_number)?, self.all.get_or_make(buckets)?);
+        lock(old);
+        lock(new);
+        let goes = |entry: u64| entry != 0 && entry >> PLACE_BITS >> (bits - BASE_BITS) & 1 == 1;
+        let mut added = true;
+        for entry in self.chain(old).flat_map(|bucket| &bucket.entries) {
+            let entry = entry.load(Ordering::Relaxed);
+            added &= !goes(entry) || self.add_to(new, entry).is_some();
+        }
+        if added {
+            self.buckets.store(buckets + 1, Ordering::Release);
+            let moved = self.chain(old).flat_map(|bucket| &bucket.entries);
+            moved
+                .filter(|entry| goes(entry.load(Ordering::Relaxed)))
+                .for_each(|entry| entry.store(0, Ordering::Release));
+            self.draw_together(old);
+        } else {
+            self.chain(new).flat_map(|bucket| &bucket.entries).for_each(|entry| entry.store(0, Ordering::Release));
+        }
+        new.head.fetch_and(!LOCKED, Ordering::Release);
+        old.head.fetch_and(!LOCKED, Ordering::Release);
+        added.then_some(())
+    }
+
+    /// Adds an entry to a locked chain.
+    fn add_to(&self, first: &Bucket, entry: u64) -> Option<()> {
+        let mut last = first;
+        for bucket in self.chain(first) {
+            if let Some(free) = bucket.entries.iter().find(|entry| entry.load(Ordering::Relaxed) == 0) {
+                free.store(entry, Ordering::Release);
+                return Some(());
+            }
+            last = bucket;
+        }
+        let mut overflow = self.overflow_used.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = overflow.free.pop().unwrap_or(overflow.used);
+        let bucket = self.overflow.get_or_make(u64::from(number))?;
+        overflow.used = overflow.used.max(number + 1);
+        bucket.entries[0].store(entry, Ordering::Relaxed);
+        last.head.fetch_or(u64::from(number + 1) << NEXT_SHIFT, Ordering::Release);
+        Some(())
+    }
+
+    /// Moves the entries of a locked chain to its front, and gives back the buckets at its end that are empty then.
+    fn draw_together(&self, first: &Bucket) {
+        let mut head = first.head.load(Ordering::Relaxed);
+        if head >> NEXT_SHIFT == 0 {
+            return;
+        }
+        // Before anything moves. The count comes round after 16 million moves during one look at a bucket.
+        let moves = head.wrapping_add(MOVES_UNIT) & MOVES_MASK;
+        head = head & !MOVES_MASK | moves;
+        first.head.store(head, Ordering::Release);
+        let slots: Vec<&AtomicU64> = self.chain(first).flat_map(|bucket| &bucket.entries).collect();
+        let mut front = 0;
+        for (at, slot) in slots.iter().enumerate() {
+            let entry = slot.load(Ordering::Relaxed);
+            if entry != 0 {
+                if front < at {
+                    slots[front].store(entry, Ordering::Release);
+                    slot.store(0, Ordering::Release);
+                }
+                front += 1;
+            }
+        }
+        let kept = front.div_ceil(ENTRIES).max(1);
+        let chain: Vec<&Bucket> = self.chain(first).collect();
+        let mut overflow = self.overflow_used.lock().unwrap_or_else(PoisonError::into_inner);
+        for bucket in chain.iter().skip(kept - 1) {
+            let before = bucket.head.fetch_and((1 << NEXT_SHIFT) - 1, Ordering::Release);
+            overflow.free.extend(((before >> NEXT_SHIFT) as u32).checked_sub(1));
+        }
+    }
+}
+
+impl<'a> Slot<'a> {
+    /// The entry of a key that `is_it` knows by its place.
+    pub(crate) fn find<T>(&self, mut is_it: impl FnMut(u64) -> Option<T>) -> Option<(Found<'a>, T)> {
+        let table = self.table;
+        let entries = table.chain(self.bucket).flat_map(|bucket| &bucket.entries);
+        for entry in entries {
+            let bits = entry.load(Ordering::Relaxed);
+            if bits != 0
+                && bits & !PLACE_MASK == tag(self.hash)
+                && let Some(found) = is_it(place_of(bits))
+            {
+                return Some((Found { entry, place: place_of(bits) }, found));
+            }
+        }
+        None
+    }
+
+    /// Lets an entry point elsewhere.
+    pub(crate) fn replace(&self, found: Found<'_>, place: u64) {
+        found.entry.store(tag(self.hash) | place, Ordering::Release);
+    }
+
+    /// Adds an entry; false: the table has reached its end.
+    pub(crate) fn insert(&self, place: u64) -> bool {
+        let added = self.table.add_to(self.bucket, tag(self.hash) | place).is_some();
+        self.table.entries.fetch_add(u64::from(added), Ordering::Relaxed);
+        added
+    }
+
+    pub(crate) fn remove(&self, found: Found<'_>) {
+        found.entry.store(0, Ordering::Release);
+        self.table.entries.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn lock(bucket: &Bucket) {
+    let mut tries = 0u32;
+    while bucket.head.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
+        while bucket.head.load(Ordering::Relaxed) & LOCKED != 0 {
+            tries += 1;
+            // Whoever has the lock may have lost its processor.
+            if tries.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    use stratakv_base::random::Random;
+
+    /// Places are hashes here: an entry is known by its place.
+    fn hash_of(place: u64) -> u64 {
+        place.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+    }
+
+    fn holds(table: &Table, place: u64) -> bool {
+        table.find(hash_of(place), |found| (found == place).then_some(())).is_some()
+    }
+
+    #[test]
+    fn it_holds_what_a_map_holds_while_it_grows() {
+        let (table, mut random) = (Table::new(), Random::new(3));
+        let mut model: HashMap<u64, ()> = HashMap::new();
+        let mut splits = 0;
+        for _ in 0..200_000 {
+            let place = 1 + random.below(60_000);
+            let slot = table.lock(hash_of(place)).unwrap();
+            let found = slot.find(|found| (found == place).then_some(()));
+            assert_eq!(found.is_some(), model.contains_key(&place));
+            match found {
+                Some((found, ())) if random.below(3) == 0 => {
+                    slot.remove(found);
+                    model.remove(&place);
+                }
+                Some(_) => {}
+                None => {
+                    assert!(slot.insert(place));
+                    model.insert(place, ());
+                }
+            }
+            drop(slot);
+            let split = table.grow();
+            assert!(split <= SPLITS_MAX);
+            splits += split;
+        }
+        assert_eq!(table.len() as usize, model.len());
+        assert!((1..=60_000).all(|place| holds(&table, place) == model.contains_key(&place)));
+        assert!(splits > 8_000, "{splits} splits");
+        assert!(table.footprint_bytes() < 20 * table.len(), "{} bytes for {}", table.footprint_bytes(), table.len());
+    }
+
+    /// Readers of keys that stay, while others come and go around them and buckets are split.
+    #[test]
+    fn a_key_that_stays_is_always_found() {
+        let table = Table::new();
+        for place in 1..2_000 {
+            assert!(table.lock(hash_of(place)).unwrap().insert(place));
+        }
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for place in 2_000..150_000 {
+                    assert!(table.lock(hash_of(place)).unwrap().insert(place));
+                    table.grow();
+                    if place % 3 == 0 {
+                        let slot = table.lock(hash_of(place)).unwrap();
+                        let (found, ()) = slot.find(|found| (found == place).then_some(())).unwrap();
+                        slot.remove(found);
+                    }
+                }
+            });
+            while !writer.is_finished() {
+                assert!((1..2_000).all(|place| holds(&table, place)));
+            }
+        });
+        assert!(table.buckets.load(Ordering::Relaxed) > 1 << (BASE_BITS + 3));
+    }
+}

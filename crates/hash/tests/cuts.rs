@@ -1,0 +1,271 @@
+//! Power cuts at every store, flush and fence of each kind of operation, and during the recovery after them.
+
+use std::collections::BTreeMap;
+
+use stratakv_base::random::Random;
+use stratakv_base::{CollectionId, Expiry, Key, Wall};
+use stratakv_engine::{Error, Expect};
+use stratakv_hash::{Hash, HashOptions, Report, Written};
+use stratakv_sim::pmem::{Domain, Exhaustive, Pmem, PmemError, Region, Trace, WordOrder};
+
+const NOW: Wall = Wall(1000);
+const OPTIONS: HashOptions = HashOptions { uuid: *b"a store of tests", block_bytes: 64, segment_bytes: 4096 };
+const REGION_BYTES: usize = 8 * 4096;
+
+/// A region that others borrow.
+struct Lent<'a>(&'a Region);
+
+impl Pmem for Lent<'_> {
+    fn len_bytes(&self) -> u64 {
+        self.0.len_bytes()
+    }
+    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
+        self.0.load(offset, into)
+    }
+    fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
+        self.0.load_u64(offset)
+    }
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        self.0.store(offset, bytes)
+    }
+    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError> {
+        self.0.store_u64(offset, value)
+    }
+    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        self.0.store_nt(offset, bytes)
+    }
+    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
+        self.0.flush(offset, len_bytes)
+    }
+    fn fence(&self) -> Result<(), PmemError> {
+        self.0.fence()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Do {
+    Put(u8, usize),
+    Delete(u8),
+}
+
+type Model = BTreeMap<u8, Vec<u8>>;
+
+fn key(number: u8) -> Key {
+    Key::new(CollectionId(0), &[b'k', number]).expect("a key")
+}
+
+/// The value that operation `step` gives a key.
+fn value(step: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (step * 37 + at) as u8).collect()
+}
+
+fn act(hash: &Hash<Lent<'_>>, step: usize, what: &Do) -> Result<(), Error> {
+    let written = match what {
+        Do::Put(number, bytes) => {
+            hash.put(&key(*number), &value(step, *bytes), (*number as u32 % 2, Expiry::NEVER), Expect::Any, NOW)?
+        }
+        Do::Delete(number) => hash.delete(&key(*number), Expect::Any, NOW)?,
+    };
+    assert!(matches!(written, Written::Done { .. }));
+    Ok(())
+}
+
+fn model(steps: &[Do]) -> Model {
+    let mut model = Model::new();
+    for (step, what) in steps.iter().enumerate() {
+        match what {
+            Do::Put(number, bytes) => drop(model.insert(*number, value(step, *bytes))),
+            Do::Delete(number) => drop(model.remove(number)),
+        }
+    }
+    model
+}
+
+fn memory(error: Error) -> PmemError {
+    match error {
+        Error::Pmem(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+fn created() -> Vec<u8> {
+    let region = Region::new(REGION_BYTES);
+    Hash::create(Lent(&region), OPTIONS).expect("created");
+    let mut image = vec![0; REGION_BYTES];
+    region.load(0, &mut image).expect("in bounds");
+    image
+}
+
+/// Runs steps on a store that `before` made, and records them.
+fn trace(before: &[Do], steps: &[Do], domain: Domain) -> Trace {
+    let region = Region::open(created(), domain);
+    let hash = Hash::open(Lent(&region), 1).expect("opened");
+    for (step, what) in before.iter().enumerate() {
+        act(&hash, step, what).expect("done");
+    }
+    let mut image = vec![0; REGION_BYTES];
+    region.load(0, &mut image).expect("in bounds");
+    Trace::record(image, domain, |region| {
+        let hash = Hash::open(Lent(region), 1).map_err(memory)?;
+        for (step, what) in steps.iter().enumerate() {
+            act(&hash, before.len() + step, what).map_err(memory)?;
+            region.acknowledge();
+        }
+        Ok(())
+    })
+    .expect("recorded")
+}
+
+/// What a store holds, read back; and whether its books are right.
+fn contents(hash: &Hash<Lent<'_>>) -> Result<Model, String> {
+    let mut found = Model::new();
+    for number in 0..16 {
+        match hash.get(&key(number), NOW) {
+            Ok(Some(record)) => {
+                if record.flags != u32::from(number) % 2 {
+                    return Err(format!("flags of {number} are {}", record.flags));
+                }
+                found.insert(number, record.value.to_bytes().to_vec());
+            }
+            Ok(None) => {}
+            Err(error) => return Err(format!("k{number}: {error}")),
+        }
+    }
+    let report = hash.report();
+    if report.records != found.len() as u64 || report.damaged > 0 {
+        return Err(format!("{report:?} with {} records", found.len()));
+    }
+    let taken: u64 = found.iter().map(|(number, value)| record_bytes(*number, value.len())).sum();
+    let Report { used_bytes, free_bytes, retired_bytes, unused_bytes, .. } = report;
+    if used_bytes != free_bytes + retired_bytes + taken || used_bytes + unused_bytes != 4 * 4096 {
+        return Err(format!("{report:?}: the records take {taken} bytes"));
+    }
+    Ok(found)
+}
+
+fn record_bytes(number: u8, value_bytes: usize) -> u64 {
+    (32 + 3 + 4 * (u64::from(number) % 2) + value_bytes as u64).next_multiple_of(64)
+}
+
+/// Opens what a cut left: the state before or after the operation that was cut; then everything can be done with it.
+fn check(region: &Region, before: &[Do], steps: &[Do], acknowledged: u64) -> Result<(), String> {
+    let hash = Hash::open(Lent(region), 1).map_err(|error| error.to_string())?;
+    let found = contents(&hash)?;
+    let done = |count: u64| model(&[before, &steps[..(count as usize).min(steps.len())]].concat());
+    if found != done(acknowledged) && found != done(acknowledged + 1) {
+        let (before, after) = (done(acknowledged), done(acknowledged + 1));
+        let wrong = (0..16).filter(|number| ![before.get(number), after.get(number)].contains(&found.get(number)));
+        return Err(format!("keys {:?} are wrong after {acknowledged} operations", wrong.collect::<Vec<u8>>()));
+    }
+    Ok(())
+}
+
+/// The same, and once more after writes that may fall upon what recovery took for free.
+fn check_and_go_on(region: &Region, before: &[Do], steps: &[Do], acknowledged: u64) -> Result<(), String> {
+    check(region, before, steps, acknowledged)?;
+    // On a copy: recoveries are cut too, and these writes are none.
+    let mut image = vec![0; REGION_BYTES];
+    region.load(0, &mut image).map_err(|error| error.to_string())?;
+    let region = &Region::open(image, Domain::Adr);
+    let hash = Hash::open(Lent(region), 1).map_err(|error| error.to_string())?;
+    let mut expected = contents(&hash)?;
+    for (step, number) in [(200, 9), (201, 1), (202, 10)] {
+        match act(&hash, step, &Do::Put(number, 100)) {
+            Ok(()) => drop(expected.insert(number, value(step, 100))),
+            Err(Error::Full(_)) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    drop(hash);
+    let hash = Hash::open(Lent(region), 1).map_err(|error| error.to_string())?;
+    let found = contents(&hash)?;
+    let wrong: Vec<u8> = (0..16).filter(|number| found.get(number) != expected.get(number)).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(format!("keys {wrong:?} are wrong after more writes")) }
+}
+
+/// One operation of each kind, from states in which it takes each of its ways.
+fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>)> {
+    use Do::{Delete, Put};
+    let fill: Vec<Do> = (0..12).map(|number| Put(number, 60)).collect();
+    vec![
+        ("the first put", vec![], vec![Put(1, 20)]),
+        ("a put behind another", vec![Put(1, 20)], vec![Put(2, 20)]),
+        ("an update", vec![Put(1, 20), Put(2, 9)], vec![Put(1, 30)]),
+        ("an update of another length", vec![Put(1, 20), Put(2, 9)], vec![Put(1, 150)]),
+        ("a put of a value of no bytes", vec![Put(1, 20)], vec![Put(3, 0)]),
+        ("a delete", vec![Put(1, 20), Put(2, 9)], vec![Delete(1)]),
+        ("a delete of what is not there", vec![Put(2, 9)], vec![Delete(1)]),
+        ("an update, then a delete", vec![Put(1, 20)], vec![Put(1, 21), Delete(1)]),
+        ("a delete, then a put", vec![Put(1, 20)], vec![Delete(1), Put(1, 22)]),
+        ("a put into what a delete freed", [&fill[..], &[Delete(3), Delete(4)]].concat(), vec![Put(13, 60)]),
+        (
+            "a put into merged space",
+            vec![Put(1, 3900), Put(2, 3900), Put(3, 2000), Put(4, 1900), Put(5, 3900), Delete(3), Delete(4)],
+            vec![Put(6, 3800)],
+        ),
+        ("a record longer than a segment", vec![Put(1, 20)], vec![Put(2, 5000)]),
+        (
+            "a long record freed, and short ones",
+            vec![Put(1, 5000), Put(2, 3900), Put(3, 20)],
+            vec![Delete(1), Put(4, 3900)],
+        ),
+    ]
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "how many states it took is what one wants to know")]
+fn every_cut_of_every_kind_of_operation() {
+    let mut sums = (0, 0);
+    for (name, before, steps) in kinds() {
+        let trace = trace(&before, &steps, Domain::Adr);
+        let check = |region: &Region, done: u64| check(region, &before, &steps, done);
+        // What is laid before its fence may survive in any mixture of its lines: of long values too many to try them all.
+        let is_long = steps.iter().any(|what| matches!(what, Do::Put(_, bytes) if *bytes > 100));
+        let explored = if is_long {
+            trace.random(1, 3_000, check)
+        } else {
+            trace.exhaustive(Exhaustive { order: WordOrder::Program, recoveries: 1, states_max: 300_000 }, check)
+        };
+        let explored = explored.unwrap_or_else(|caught| panic!("{name}: {caught}"));
+        println!("{name}: {explored:?}");
+        assert!(explored.complete || is_long, "{name}: {explored:?}");
+        sums = (sums.0 + explored.cuts, sums.1 + explored.states);
+        let counters = trace.counters();
+        assert_eq!((counters.unflushed_lines, counters.unfenced_lines), (0, 0), "{name}: {counters:?}");
+    }
+    println!("{} cuts, {} states", sums.0, sums.1);
+}
+
+#[test]
+fn cuts_of_mixes_at_random() {
+    for (seed, domain) in (0..24).zip([Domain::Adr, Domain::Adr, Domain::File].into_iter().cycle()) {
+        let mut random = Random::new(seed);
+        let mut draw = |count: u64| -> Vec<Do> {
+            let one = |random: &mut Random| {
+                let (number, longest) = (random.below(8) as u8, if random.below(6) == 0 { 3000 } else { 300 });
+                if random.below(4) == 0 { Do::Delete(number) } else { Do::Put(number, random.below(longest) as usize) }
+            };
+            (0..count).map(|_| one(&mut random)).collect()
+        };
+        let (before, steps) = (draw(30), draw(25));
+        let trace = trace(&before, &steps, domain);
+        trace
+            .random(seed, 400, |region, done| check_and_go_on(region, &before, &steps, done))
+            .unwrap_or_else(|caught| panic!("seed {seed}: {caught}"));
+    }
+}
+
+#[test]
+fn a_creation_that_was_cut_is_none_or_whole() {
+    let trace = Trace::record(vec![0; REGION_BYTES], Domain::Adr, |region| {
+        Hash::create(Lent(region), OPTIONS).map_err(memory)?;
+        region.acknowledge();
+        Ok(())
+    });
+    let check = |region: &Region, acknowledged: u64| match Hash::open(Lent(region), 1) {
+        Ok(hash) => contents(&hash).map(drop),
+        Err(Error::WrongVolume(_)) if acknowledged == 0 => Ok(()),
+        Err(error) => Err(error.to_string()),
+    };
+    trace.expect("recorded").random(5, 3_000, check).unwrap_or_else(|caught| panic!("{caught}"));
+}
