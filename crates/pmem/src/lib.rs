@@ -1,6 +1,20 @@
 //! Regions of persistent memory: bytes by offset, and when a power cut can no longer take them.
 //!
-//! [`Pmem`] is what engines write through. The crate `sim` has a twin that loses what was not flushed and fenced.
+//! [`Pmem`] is what engines write through. [`Mapping`] implements it over persistent memory, a file or memory; what makes its stores durable
+//! is its [`Domain`]. The crate `sim` has a twin that loses what was not flushed and fenced.
+
+mod domain;
+mod error;
+mod flush;
+mod group;
+mod map;
+mod source;
+mod space;
+mod words;
+
+pub use domain::Domain;
+pub use error::MapError;
+pub use map::{MapOptions, Mapping};
 
 /// Length of a cache line.
 pub const LINE_BYTES: u64 = 64;
@@ -49,7 +63,7 @@ pub trait Pmem {
     /// Out of bounds.
     fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError>;
 
-    /// Returns when everything flushed, and every non-temporal store, is durable.
+    /// Returns when everything flushed, and every non-temporal store, is durable: all that the calling thread did before.
     ///
     /// # Errors
     /// `msync` failed: the region takes no more writes until it is opened again. Never with real persistent memory.
@@ -67,6 +81,7 @@ pub trait Pmem {
 
 /// Why an access failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PmemError {
     /// Not inside the region.
     #[error("{len_bytes} bytes at {offset} are not inside a region of {region_bytes} bytes")]
@@ -97,5 +112,17 @@ pub enum PmemError {
         offset: u64,
         /// Its length now.
         file_bytes: u64,
+    },
+    /// The region was opened for reading.
+    #[error("the region was opened for reading only; open it for writing to store")]
+    ReadOnly,
+    /// The system could not write the file back.
+    #[error(
+        "writing the region back failed ({}): what was not fenced may be lost, and it takes no more stores; see to the disk, then open it again",
+        std::io::Error::from_raw_os_error(*errno)
+    )]
+    SyncFailed {
+        /// The system's number of the error.
+        errno: i32,
     },
 }

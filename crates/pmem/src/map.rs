@@ -1,0 +1,296 @@
+//! A region over a file, a device or memory.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::flush::Flush;
+use crate::group::Group;
+use crate::source::{Kind, Source, failed};
+use crate::space::{Access, Space};
+use crate::{Domain, MapError, Pmem, PmemError};
+
+#[cfg(test)]
+mod tests;
+
+/// The smallest page, in bytes.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// How a region is mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct MapOptions {
+    /// For loads only: stores fail. Several may read at a time, if nobody writes.
+    pub read_only: bool,
+    /// Treat it as if it were in this domain: the one found, or a weaker one (see [`Domain`]). [`Domain::Volatile`] gives durability up: for
+    /// measurements. A device cannot be treated as [`Domain::File`].
+    pub domain: Option<Domain>,
+    /// Addresses to set aside, in bytes: how long the region may grow while it is open. Costs no memory; what is shorter than the region
+    /// counts as the region's length.
+    pub reserve_bytes: u64,
+    /// Write the zeros of new space, not only allocate it (true by default). Else the first store to a page costs the file system a journal
+    /// entry: a fence takes 4 ms where later ones take 0.6 (ext4), and on a DAX file the store itself waits. Creating takes as long as
+    /// writing the file. Without effect on memory.
+    pub prewrite: bool,
+}
+
+impl Default for MapOptions {
+    fn default() -> MapOptions {
+        MapOptions { read_only: false, domain: None, reserve_bytes: 0, prewrite: true }
+    }
+}
+
+/// A mapped region; see [`Pmem`]. It is unmapped and unlocked on drop.
+///
+/// All accesses are atomic words (relaxed, but for `load_u64` and `store_u64`): a load during a store of the same bytes gives words of before
+/// or after, and is no undefined behaviour. A store that does not begin and end at multiples of 8 costs some ns more at each such edge.
+///
+/// What the kernel reports by a signal is not caught: an uncorrectable memory error, or a file that another program shrinks in spite of the
+/// lock, ends the process with SIGBUS.
+#[derive(Debug)]
+pub struct Mapping {
+    // Dropped in this order: unmapped, then unlocked.
+    space: Space,
+    source: Source,
+    access: Access,
+    domain: Domain,
+    durability: Durability,
+    options: MapOptions,
+    growth: Mutex<()>,
+}
+
+/// How stores become durable.
+#[derive(Debug)]
+enum Durability {
+    /// Not at all.
+    Nothing,
+    /// By pages, with `msync`.
+    Pages(Group),
+    /// By lines, then a fence.
+    Lines(Flush),
+    /// By a fence alone.
+    Fence(Flush),
+}
+
+impl Mapping {
+    /// Makes a file of `len_bytes` zeros, a multiple of 4096 (of the huge page, on hugetlbfs), really allocated; locks and maps it.
+    ///
+    /// On return it survives a power cut, if its domain does. After an error the file is not there.
+    ///
+    /// # Errors
+    /// See [`MapError`]; [`MapError::Exists`] if something has that name.
+    pub fn create(path: &Path, len_bytes: u64, options: MapOptions) -> Result<Mapping, MapError> {
+        if options.read_only {
+            return Err(MapError::ReadOnly);
+        }
+        let source = Source::create(path)?;
+        let made = Mapping::fill(source, len_bytes, options).and_then(|mapping| {
+            mapping.source.sync_directory()?;
+            Ok(mapping)
+        });
+        if made.is_err() {
+            // The first error counts.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    /// Maps a file or a devdax device with all it has, and locks it: against everybody, or for [`MapOptions::read_only`] against who writes.
+    ///
+    /// Holes of a file are filled, unless it is opened for reading.
+    ///
+    /// # Errors
+    /// See [`MapError`]; [`MapError::Locked`] at once if it is open elsewhere.
+    pub fn open(path: &Path, options: MapOptions) -> Result<Mapping, MapError> {
+        let source = Source::open(path, options.read_only)?;
+        let len_bytes = source.len_bytes()?;
+        source.check_len(len_bytes)?;
+        if !options.read_only && !matches!(source.kind, Kind::Device { .. }) {
+            source.fill_holes(len_bytes)?;
+        }
+        Mapping::over(source, len_bytes, options)
+    }
+
+    /// A region of `len_bytes` zeros in memory: it ends with the process.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn anonymous(len_bytes: u64, options: MapOptions) -> Result<Mapping, MapError> {
+        if options.read_only {
+            return Err(MapError::ReadOnly);
+        }
+        Mapping::fill(Source::anonymous()?, len_bytes, options)
+    }
+
+    /// Over a source that is empty.
+    fn fill(source: Source, len_bytes: u64, options: MapOptions) -> Result<Mapping, MapError> {
+        source.check_len(len_bytes)?;
+        source.extend(0, len_bytes, options.prewrite)?;
+        Mapping::over(source, len_bytes, options)
+    }
+
+    fn over(source: Source, len_bytes: u64, options: MapOptions) -> Result<Mapping, MapError> {
+        let unit_bytes = source.unit_bytes;
+        let writable = !options.read_only;
+        let synchronous = source.kind != Kind::Memory && Space::is_synchronous(&source.file, unit_bytes, writable);
+        let domain = choose(source.domain(synchronous)?, source.kind, options.domain)?;
+        let reserve_bytes = options.reserve_bytes.max(len_bytes);
+        let too_long = MapError::TooLong { len_bytes: reserve_bytes };
+        let reserve_bytes = reserve_bytes.checked_next_multiple_of(unit_bytes).ok_or(too_long)?;
+        source.check_len(reserve_bytes)?;
+        let access = Access { writable, synchronous };
+        let space = Space::reserve(reserve_bytes, unit_bytes).map_err(failed("reserve addresses for", &source.path))?;
+        space.extend(&source.file, len_bytes, access).map_err(failed("map", &source.path))?;
+        check_unchanged(&source.path, len_bytes, source.len_bytes()?)?;
+        let durability = Durability::of(domain).ok_or_else(|| MapError::NoFlush { path: source.path.clone() })?;
+        Ok(Mapping { space, source, access, domain, durability, options, growth: Mutex::new(()) })
+    }
+
+    /// Makes the region longer, to `len_bytes`, at most what was reserved at open. It stays where it is, under all who use it; the new bytes
+    /// are zeros. On return its length survives a power cut, if its domain does.
+    ///
+    /// # Errors
+    /// See [`MapError`]; the region is then as long as before. [`MapError::NotReserved`] beyond [`MapOptions::reserve_bytes`].
+    pub fn grow(&self, len_bytes: u64) -> Result<(), MapError> {
+        let _one_at_a_time = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_growth(len_bytes)?;
+        let before_bytes = self.len_bytes();
+        if len_bytes == before_bytes {
+            return Ok(());
+        }
+        check_unchanged(&self.source.path, before_bytes, self.source.len_bytes()?)?;
+        let extended = self.source.extend(before_bytes, len_bytes, self.options.prewrite).and_then(|()| {
+            self.space.extend(&self.source.file, len_bytes, self.access).map_err(failed("map", &self.source.path))
+        });
+        if extended.is_err() {
+            // Nothing is mapped there. If it fails the file stays longer, and is so when opened again.
+            let _ = self.source.file.set_len(before_bytes);
+        }
+        extended
+    }
+
+    fn check_growth(&self, len_bytes: u64) -> Result<(), MapError> {
+        if self.options.read_only {
+            return Err(MapError::ReadOnly);
+        }
+        self.check_writable()?;
+        if matches!(self.source.kind, Kind::Device { .. }) {
+            return Err(MapError::FixedLength { path: self.source.path.clone() });
+        }
+        self.source.check_len(len_bytes)?;
+        if len_bytes < self.len_bytes() {
+            return Err(MapError::Shrinks { len_bytes: self.len_bytes() });
+        }
+        let reserved_bytes = self.space.reserved_bytes();
+        if len_bytes > reserved_bytes { Err(MapError::NotReserved { len_bytes, reserved_bytes }) } else { Ok(()) }
+    }
+
+    /// The domain of persistence its stores are treated by.
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// Whether what was flushed and fenced is there after a power cut.
+    pub fn survives_power_loss(&self) -> bool {
+        self.domain.survives_power_loss()
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.source.path
+    }
+
+    /// Whether stores are taken.
+    fn check_writable(&self) -> Result<(), PmemError> {
+        if !self.access.writable {
+            return Err(PmemError::ReadOnly);
+        }
+        match &self.durability {
+            Durability::Pages(group) => group.check(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Durability {
+    /// `None` if this processor cannot.
+    fn of(domain: Domain) -> Option<Durability> {
+        Some(match domain {
+            Domain::Volatile => Durability::Nothing,
+            Domain::File => Durability::Pages(Group::new(Space::sync)),
+            Domain::Adr => Durability::Lines(Flush::detect()?),
+            Domain::Eadr => Durability::Fence(Flush::detect()?),
+        })
+    }
+}
+
+/// The domain found, or the weaker one asked for.
+fn choose(found: Domain, kind: Kind, wanted: Option<Domain>) -> Result<Domain, MapError> {
+    let wanted = wanted.unwrap_or(found);
+    // Devices have no `msync`.
+    let is_possible = wanted != Domain::File || kind == Kind::File;
+    if wanted <= found && is_possible { Ok(wanted) } else { Err(MapError::Domain { found, wanted }) }
+}
+
+fn check_unchanged(path: &Path, before_bytes: u64, after_bytes: u64) -> Result<(), MapError> {
+    if before_bytes == after_bytes {
+        return Ok(());
+    }
+    Err(MapError::LengthChanged { path: path.to_path_buf(), before_bytes, after_bytes })
+}
+
+impl Pmem for Mapping {
+    fn len_bytes(&self) -> u64 {
+        self.space.mapped_bytes()
+    }
+
+    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
+        self.space.load(offset, into)
+    }
+
+    fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
+        self.space.load_u64(offset)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        self.check_writable()?;
+        self.space.store(offset, bytes)
+    }
+
+    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError> {
+        self.check_writable()?;
+        self.space.store_u64(offset, value)
+    }
+
+    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        self.check_writable()?;
+        match &self.durability {
+            Durability::Nothing | Durability::Pages(_) => {
+                self.space.store(offset, bytes)?;
+                self.flush(offset, bytes.len() as u64)
+            }
+            Durability::Lines(flush) | Durability::Fence(flush) => self.space.store_past_cache(offset, bytes, *flush),
+        }
+    }
+
+    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
+        match &self.durability {
+            Durability::Lines(flush) => self.space.flush_lines(offset, len_bytes, *flush),
+            Durability::Nothing | Durability::Fence(_) => self.space.check(offset, len_bytes),
+            Durability::Pages(group) => {
+                self.space.check(offset, len_bytes)?;
+                group.flush(offset..offset + len_bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn fence(&self) -> Result<(), PmemError> {
+        match &self.durability {
+            Durability::Nothing => Ok(()),
+            Durability::Pages(group) => group.fence(&self.space),
+            Durability::Lines(flush) | Durability::Fence(flush) => {
+                flush.fence();
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What lies under a region: found by looking at its path, locked, allocated.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, OFlags};
+use rustix::io::Errno;
+
+use crate::flush::Flush;
+use crate::map::PAGE_BYTES;
+use crate::{Domain, MapError, domain};
+
+/// Where the kernel describes devices.
+const SYS: &str = "/sys/dev";
+
+/// A file or device, locked as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
+    /// Lengths are multiples of this: a page.
+    pub(crate) unit_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// On a file system that keeps it.
+    File,
+    /// On tmpfs, ramfs or hugetlbfs, or anonymous.
+    Memory,
+    /// A devdax device.
+    Device { len_bytes: u64, is_persistent: bool },
+}
+
+impl Source {
+    /// A new, empty file.
+    pub(crate) fn create(path: &Path) -> Result<Source, MapError> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => MapError::Exists { path: path.to_path_buf() },
+            _ => failed("create", path)(error),
+        })?;
+        Source::lock(file, path, false)
+    }
+
+    /// What is there.
+    pub(crate) fn open(path: &Path, read_only: bool) -> Result<Source, MapError> {
+        let metadata = std::fs::metadata(path).map_err(failed("open", path))?;
+        if !(metadata.is_file() || metadata.file_type().is_char_device()) {
+            return Err(MapError::NotARegion { path: path.to_path_buf() });
+        }
+        // What it is may change before it is opened: to open a pipe must not wait for its other end.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
+        Source::lock(file.map_err(failed("open", path))?, path, read_only)
+    }
+
+    /// Memory without a name.
+    pub(crate) fn anonymous() -> Result<Source, MapError> {
+        let path = Path::new("(anonymous memory)");
+        let file = rustix::fs::memfd_create("region", MemfdFlags::CLOEXEC).map_err(failed("create", path))?;
+        Source::lock(file.into(), path, false)
+    }
+
+    fn lock(file: File, path: &Path, read_only: bool) -> Result<Source, MapError> {
+        let how =
+            if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+        match rustix::fs::flock(&file, how) {
+            Err(Errno::WOULDBLOCK) => return Err(MapError::Locked { path: path.to_path_buf() }),
+            locked => locked.map_err(failed("lock", path))?,
+        }
+        let (kind, unit_bytes) = look(&file, path)?;
+        Ok(Source { file, path: path.to_path_buf(), kind, unit_bytes })
+    }
+
+    /// Its length, in bytes.
+    pub(crate) fn len_bytes(&self) -> Result<u64, MapError> {
+        match self.kind {
+            Kind::Device { len_bytes, .. } => Ok(len_bytes),
+            _ => Ok(self.file.metadata().map_err(failed("examine", &self.path))?.len()),
+        }
+    }
+
+    /// Whether a region can have that length.
+    pub(crate) fn check_len(&self, len_bytes: u64) -> Result<(), MapError> {
+        let unit_bytes = self.unit_bytes;
+        if len_bytes < unit_bytes {
+            return Err(MapError::TooShort { len_bytes, unit_bytes });
+        }
+        if !len_bytes.is_multiple_of(unit_bytes) {
+            return Err(MapError::Unaligned { len_bytes, unit_bytes });
+        }
+        // `isize::MAX`: no object is longer.
+        if isize::try_from(len_bytes).is_err() { Err(MapError::TooLong { len_bytes }) } else { Ok(()) }
+    }
+
+    /// Extends the file from `from_bytes` by allocated zeros, durably; `written` ones if asked for.
+    pub(crate) fn extend(&self, from_bytes: u64, to_bytes: u64, written: bool) -> Result<(), MapError> {
+        let len_bytes = to_bytes - from_bytes;
+        let is_allocated = self.allocate(from_bytes, len_bytes).map_err(self.full("allocate", to_bytes))?;
+        if !is_allocated || written && self.kind == Kind::File {
+            self.write_zeros(from_bytes, to_bytes).map_err(self.full("write", to_bytes))?;
+        }
+        if self.kind == Kind::File {
+            self.file.sync_all().map_err(failed("write back", &self.path))?;
+        }
+        Ok(())
+    }
+
+    /// Fills the holes of a file that was made by others: a store into one must not end the process when the disk is full.
+    pub(crate) fn fill_holes(&self, len_bytes: u64) -> Result<(), MapError> {
+        if self.allocate(0, len_bytes).map_err(self.full("allocate", len_bytes))? {
+            return Ok(());
+        }
+        let blocks = self.file.metadata().map_err(failed("examine", &self.path))?.blocks();
+        // Of 512 bytes, whatever the file system.
+        if blocks.saturating_mul(512) < len_bytes { Err(MapError::Sparse { path: self.path.clone() }) } else { Ok(()) }
+    }
+
+    /// False if the file system cannot.
+    fn allocate(&self, from_bytes: u64, len_bytes: u64) -> io::Result<bool> {
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from_bytes, len_bytes) {
+                Ok(()) => return Ok(true),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn write_zeros(&self, from_bytes: u64, to_bytes: u64) -> io::Result<()> {
+        let zeros = vec![0; 1 << 20];
+        let mut at = from_bytes;
+        while at < to_bytes {
+            let len = (to_bytes - at).min(zeros.len() as u64);
+            self.file.write_all_at(&zeros[..len as usize], at)?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn full(&self, what: &'static str, len_bytes: u64) -> impl FnOnce(io::Error) -> MapError {
+        move |error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                MapError::NoSpace { path: self.path.clone(), len_bytes }
+            }
+            _ => failed(what, &self.path)(error),
+        }
+    }
+
+    /// Makes the name of a new file durable.
+    pub(crate) fn sync_directory(&self) -> Result<(), MapError> {
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let sync = |parent: &Path| File::open(parent)?.sync_all();
+        sync(parent.unwrap_or(Path::new("."))).map_err(failed("write back the directory of", &self.path))
+    }
+
+    /// Its domain; `is_synchronous`: it can be mapped with MAP_SYNC.
+    pub(crate) fn domain(&self, is_synchronous: bool) -> Result<Domain, MapError> {
+        let metadata = self.file.metadata().map_err(failed("examine", &self.path))?;
+        let described = |class: &str, device: u64| Path::new(SYS).join(class).join(device_name(device));
+        match self.kind {
+            Kind::Memory | Kind::Device { is_persistent: false, .. } => Ok(Domain::Volatile),
+            Kind::Device { .. } if Flush::detect().is_none() => Err(MapError::NoFlush { path: self.path.clone() }),
+            Kind::Device { .. } => Ok(domain::of_device(&described("char", metadata.rdev()))),
+            Kind::File if is_synchronous && Flush::detect().is_some() => {
+                Ok(domain::of_device(&described("block", metadata.dev())))
+            }
+            Kind::File => Ok(Domain::File),
+        }
+    }
+}
+
+/// What an open file is, and its page.
+fn look(file: &File, path: &Path) -> Result<(Kind, u64), MapError> {
+    let metadata = file.metadata().map_err(failed("examine", path))?;
+    if metadata.file_type().is_char_device() {
+        let described = Path::new(SYS).join("char").join(device_name(metadata.rdev()));
+        return devdax(&described).ok_or_else(|| MapError::NotARegion { path: path.to_path_buf() });
+    }
+    if !metadata.is_file() {
+        return Err(MapError::NotARegion { path: path.to_path_buf() });
+    }
+    let system = rustix::fs::fstatfs(file).map_err(failed("examine", path))?;
+    // Magic numbers of statfs(2).
+    Ok(match system.f_type as u64 & 0xFFFF_FFFF {
+        // hugetlbfs: its block is the huge page.
+        0x9584_58F6 => (Kind::Memory, system.f_bsize as u64),
+        // tmpfs, ramfs.
+        0x0102_1994 | 0x8584_58F6 => (Kind::Memory, PAGE_BYTES),
+        _ => (Kind::File, PAGE_BYTES),
+    })
+}
+
+/// What the kernel says about a devdax device and its page; `None` of any other device.
+fn devdax(described: &Path) -> Option<(Kind, u64)> {
+    let subsystem = std::fs::canonicalize(described.join("subsystem")).ok()?;
+    if subsystem.file_name()? != "dax" {
+        return None;
+    }
+    let device = std::fs::canonicalize(described).ok()?;
+    let number = |name: &str| std::fs::read_to_string(device.join(name)).ok()?.trim().parse::<u64>().ok();
+    let len_bytes = number("size")?;
+    // Older kernels name the alignment of the region only.
+    let unit_bytes =
+        number("align").or_else(|| number("../dax_region/align")).or_else(|| number("../../dax_region/align"))?;
+    let unit_bytes = Some(unit_bytes).filter(|unit| unit.is_power_of_two() && *unit >= PAGE_BYTES)?;
+    // Below no NVDIMM bus it is ordinary memory set aside.
+    let is_persistent = device.components().any(|part| part.as_os_str().to_string_lossy().starts_with("ndbus"));
+    Some((Kind::Device { len_bytes, is_persistent }, unit_bytes))
+}
+
+fn device_name(device: u64) -> String {
+    format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
+}
+
+/// An error of the system, with what was tried.
+pub(crate) fn failed<E: Into<io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> MapError {
+    move |error| MapError::Io { what, path: path.to_path_buf(), source: error.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device as the kernel describes it, below `bus`.
+    fn described(sys: &Path, bus: &str, files: &[(&str, &str)]) -> PathBuf {
+        let device = sys.join("devices").join(bus).join("dax0.0");
+        std::fs::create_dir_all(&device).unwrap();
+        std::fs::create_dir_all(sys.join("bus/dax")).unwrap();
+        std::os::unix::fs::symlink(sys.join("bus/dax"), device.join("subsystem")).unwrap();
+        for (name, text) in files {
+            std::fs::write(device.join(name), text).unwrap();
+        }
+        let link = sys.join("252:0");
+        std::os::unix::fs::symlink(&device, &link).unwrap();
+        link
+    }
+
+    #[test]
+    fn a_device_is_as_long_as_the_kernel_says() {
+        let read = |bus: &str, files: &[(&str, &str)]| {
+            let sys = tempfile::tempdir().unwrap();
+            devdax(&described(sys.path(), bus, files))
+        };
+        let device = |is_persistent| Kind::Device { len_bytes: 262144 << 10, is_persistent };
+        let (size, align) = (("size", "268435456\n"), ("align", "2097152\n"));
+        assert_eq!(read("ndbus0/region0", &[size, align]), Some((device(true), 2 << 20)));
+        assert_eq!(read("platform/hmem.0", &[size, align]), Some((device(false), 2 << 20)));
+        for bad in
+            [&[size][..], &[align], &[size, ("align", "0\n")], &[size, ("align", "6144")], &[("size", "many"), align]]
+        {
+            assert_eq!(read("ndbus0", bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_is_no_region() {
+        let file = File::open("/dev/null").unwrap();
+        assert!(matches!(look(&file, Path::new("/dev/null")), Err(MapError::NotARegion { .. })));
+    }
+}
