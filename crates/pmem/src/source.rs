@@ -175,6 +175,13 @@ impl Source {
     }
 }
 
+impl Drop for Source {
+    fn drop(&mut self) {
+        // To close it is not enough: a child that was forked and has not called exec yet still holds the descriptor, and with it the lock.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 /// What an open file is, and its page.
 fn look(file: &File, path: &Path) -> Result<(Kind, u64), MapError> {
     let metadata = file.metadata().map_err(failed("examine", path))?;

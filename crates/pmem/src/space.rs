@@ -101,6 +101,11 @@ impl Space {
         self.reserved_bytes.load(Ordering::Acquire)
     }
 
+    #[cfg(test)]
+    pub(crate) fn base(&self) -> usize {
+        self.base.addr()
+    }
+
     pub(crate) fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
         let from = self.at(offset, into.len() as u64)?;
         // SAFETY: in bounds; the mapping is a whole number of words, so their words are too.

@@ -1,0 +1,378 @@
+//! Regions as their users see them.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, PmemError};
+
+const PAGE: u64 = 4096;
+
+/// A directory on a disk, where there is one.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn create(at: &Path, len_bytes: u64) -> Mapping {
+    Mapping::create(at, len_bytes, MapOptions::default()).unwrap()
+}
+
+fn open(at: &Path) -> Result<Mapping, MapError> {
+    Mapping::open(at, MapOptions::default())
+}
+
+fn read_only() -> MapOptions {
+    MapOptions { read_only: true, ..MapOptions::default() }
+}
+
+fn reserve(reserve_bytes: u64) -> MapOptions {
+    MapOptions { reserve_bytes, ..MapOptions::default() }
+}
+
+/// Names the region for a test that runs in a process of its own.
+const REGION: &str = "STRATAKV_PMEM_TEST_REGION";
+
+/// Runs a test of this file, which finds `region` in its environment.
+fn in_another_process(test: &str, region: &Path) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args([test, "--exact"]).env(REGION, region).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
+}
+
+fn region_of_parent() -> Option<PathBuf> {
+    std::env::var_os(REGION).map(PathBuf::from)
+}
+
+#[test]
+fn what_was_stored_is_read_by_another_process() {
+    if let Some(at) = region_of_parent() {
+        let mapping = open(&at).unwrap();
+        let mut bytes = [0; 11];
+        mapping.load(4090, &mut bytes).unwrap();
+        assert_eq!((&bytes, mapping.load_u64(8)), (b"persistent!", Ok(42)));
+        mapping.store_nt(0, &[9; 1000]).unwrap();
+        mapping.fence().unwrap();
+        return;
+    }
+    let directory = directory();
+    let at = directory.path().join("region");
+    let mapping = create(&at, 2 * PAGE);
+    mapping.store(4090, b"persistent!").unwrap();
+    mapping.store_u64(8, 42).unwrap();
+    mapping.persist(0, 2 * PAGE).unwrap();
+    drop(mapping);
+    in_another_process("what_was_stored_is_read_by_another_process", &at);
+    let mapping = open(&at).unwrap();
+    let mut bytes = [0; 1000];
+    mapping.load(0, &mut bytes).unwrap();
+    assert_eq!((bytes, mapping.load_u64(1000)), ([9; 1000], Ok(0)));
+    assert_eq!(mapping.len_bytes(), 2 * PAGE);
+}
+
+#[test]
+fn a_second_writer_is_refused() {
+    if let Some(at) = region_of_parent() {
+        assert!(matches!(open(&at), Err(MapError::Locked { .. })));
+        assert!(matches!(Mapping::open(&at, read_only()), Err(MapError::Locked { .. })));
+        return;
+    }
+    let directory = directory();
+    let at = directory.path().join("region");
+    let mapping = create(&at, PAGE);
+    in_another_process("a_second_writer_is_refused", &at);
+    let shown = open(&at).unwrap_err().to_string();
+    assert!(shown.contains("open elsewhere") && shown.contains("region"), "{shown}");
+    drop(mapping);
+    let readers = [0; 2].map(|_| Mapping::open(&at, read_only()).unwrap());
+    assert!(matches!(open(&at), Err(MapError::Locked { .. })));
+    drop(readers);
+    open(&at).unwrap();
+}
+
+#[test]
+fn who_reads_only_cannot_store() {
+    let directory = directory();
+    let at = directory.path().join("region");
+    let mapping = create(&at, PAGE);
+    mapping.store(1, b"kept").unwrap();
+    mapping.persist(1, 4).unwrap();
+    drop(mapping);
+    let mapping = Mapping::open(&at, MapOptions { reserve_bytes: 8 * PAGE, ..read_only() }).unwrap();
+    assert_eq!(mapping.store(0, &[1]), Err(PmemError::ReadOnly));
+    assert_eq!(mapping.store_u64(0, 1), Err(PmemError::ReadOnly));
+    assert_eq!(mapping.store_nt(0, &[1; 800]), Err(PmemError::ReadOnly));
+    assert_eq!(mapping.persist(0, PAGE), Ok(()));
+    assert!(matches!(mapping.grow(2 * PAGE), Err(MapError::ReadOnly)));
+    assert!(matches!(Mapping::create(&directory.path().join("new"), PAGE, read_only()), Err(MapError::ReadOnly)));
+    let mut bytes = [0; 6];
+    mapping.load(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"\0kept\0");
+    assert_eq!(mapping.load_u64(8), Ok(0));
+}
+
+#[test]
+fn the_domain_is_that_of_the_file_system() {
+    let directory = directory();
+    let at = directory.path().join("region");
+    // Magic number of tmpfs.
+    let on_disk = rustix::fs::statfs(directory.path()).unwrap().f_type as u64 != 0x0102_1994;
+    if on_disk {
+        let mapping = create(&at, PAGE);
+        assert_eq!((mapping.domain(), mapping.survives_power_loss()), (Domain::File, true));
+        drop(mapping);
+        let forced = |domain| Mapping::open(&at, MapOptions { domain: Some(domain), ..MapOptions::default() });
+        for stronger in [Domain::Adr, Domain::Eadr] {
+            assert!(matches!(forced(stronger), Err(MapError::Domain { found: Domain::File, .. })));
+        }
+        assert_eq!(forced(Domain::File).unwrap().domain(), Domain::File);
+        let volatile = forced(Domain::Volatile).unwrap();
+        assert_eq!((volatile.domain(), volatile.survives_power_loss()), (Domain::Volatile, false));
+        volatile.persist(0, PAGE).unwrap();
+    }
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let at = directory.path().join("region");
+    let mapping = create(&at, PAGE);
+    assert_eq!((mapping.domain(), mapping.survives_power_loss()), (Domain::Volatile, false));
+    mapping.store_u64(16, 7).unwrap();
+    drop(mapping);
+    let mapping = open(&at).unwrap();
+    assert_eq!(mapping.load_u64(16), Ok(7));
+    drop(mapping);
+    let file = MapOptions { domain: Some(Domain::File), ..MapOptions::default() };
+    assert!(matches!(Mapping::open(&at, file), Err(MapError::Domain { found: Domain::Volatile, .. })));
+}
+
+#[test]
+fn what_is_no_region_is_refused() {
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name);
+    let refused = |at: &Path| open(at).unwrap_err();
+    assert!(matches!(refused(directory.path()), MapError::NotARegion { .. }));
+    assert!(matches!(refused(Path::new("/dev/null")), MapError::NotARegion { .. }));
+    rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    assert!(matches!(refused(&at("pipe")), MapError::NotARegion { .. }));
+    assert!(matches!(refused(&at("missing")), MapError::Io { .. }));
+    for (len_bytes, too_short) in [(0, true), (4095, true), (4097, false), (10_000, false)] {
+        File::create(at("odd")).unwrap().set_len(len_bytes).unwrap();
+        match refused(&at("odd")) {
+            MapError::TooShort { len_bytes: found, unit_bytes: PAGE } => assert!(too_short && found == len_bytes),
+            MapError::Unaligned { len_bytes: found, unit_bytes: PAGE } => assert!(!too_short && found == len_bytes),
+            other => panic!("{len_bytes}: {other}"),
+        }
+        let created = Mapping::create(&at("new"), len_bytes, MapOptions::default());
+        assert!(matches!(created, Err(MapError::TooShort { .. } | MapError::Unaligned { .. })));
+    }
+    let too_long = Mapping::create(&at("new"), 1 << 63, MapOptions::default());
+    assert!(matches!(too_long, Err(MapError::TooLong { .. })));
+    let too_long = Mapping::create(&at("new"), PAGE, reserve(u64::MAX));
+    assert!(matches!(too_long, Err(MapError::TooLong { .. })));
+    assert!(!at("new").exists(), "a file stays behind");
+    assert!(matches!(Mapping::create(&at("odd"), PAGE, MapOptions::default()), Err(MapError::Exists { .. })));
+    assert!(at("odd").exists());
+}
+
+#[test]
+fn a_full_file_system_is_told_and_left_as_it_was() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let at = directory.path().join("region");
+    let created = Mapping::create(&at, 1 << 45, MapOptions::default());
+    assert!(matches!(created, Err(MapError::NoSpace { .. })), "{created:?}");
+    assert!(!at.exists());
+    let mapping = Mapping::create(&at, PAGE, reserve(1 << 45)).unwrap();
+    assert!(matches!(mapping.grow(1 << 45), Err(MapError::NoSpace { .. })));
+    assert_eq!((mapping.len_bytes(), std::fs::metadata(&at).unwrap().len()), (PAGE, PAGE));
+    mapping.grow(2 * PAGE).unwrap();
+}
+
+#[test]
+fn space_is_really_allocated() {
+    let directory = directory();
+    let at = directory.path().join("region");
+    let allocated_bytes = || std::fs::metadata(&at).unwrap().blocks() * 512;
+    let unwritten = MapOptions { prewrite: false, reserve_bytes: 4 << 20, ..MapOptions::default() };
+    let mapping = Mapping::create(&at, 1 << 20, unwritten).unwrap();
+    assert!(allocated_bytes() >= 1 << 20);
+    mapping.grow(2 << 20).unwrap();
+    assert!(allocated_bytes() >= 2 << 20);
+    drop(mapping);
+    std::fs::remove_file(&at).unwrap();
+    File::create(&at).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(allocated_bytes(), 0);
+    drop(Mapping::open(&at, read_only()).unwrap());
+    let mapping = open(&at).unwrap();
+    assert!(allocated_bytes() >= 1 << 20);
+    assert_eq!(mapping.load_u64(4096), Ok(0));
+}
+
+#[test]
+fn a_region_grows_while_it_is_open() {
+    let directory = directory();
+    let at = directory.path().join("region");
+    let mapping = Mapping::create(&at, PAGE, reserve(4 * PAGE - 1)).unwrap();
+    mapping.store(PAGE - 2, b"ab").unwrap();
+    assert!(mapping.store(PAGE - 2, b"abc").is_err());
+    mapping.grow(3 * PAGE).unwrap();
+    mapping.store(PAGE - 2, b"abc").unwrap();
+    mapping.persist(0, 3 * PAGE).unwrap();
+    assert!(matches!(mapping.grow(3 * PAGE + 8), Err(MapError::Unaligned { .. })));
+    assert!(matches!(mapping.grow(2 * PAGE), Err(MapError::Shrinks { len_bytes: 12288 })));
+    assert!(matches!(mapping.grow(5 * PAGE), Err(MapError::NotReserved { reserved_bytes: 16384, .. })));
+    mapping.grow(3 * PAGE).unwrap();
+    mapping.grow(4 * PAGE).unwrap();
+    drop(mapping);
+    let mapping = open(&at).unwrap();
+    let mut bytes = [0; 4];
+    mapping.load(PAGE - 2, &mut bytes).unwrap();
+    assert_eq!((&bytes, mapping.len_bytes()), (b"abc\0", 4 * PAGE));
+    assert!(matches!(mapping.grow(5 * PAGE), Err(MapError::NotReserved { .. })));
+}
+
+#[test]
+fn every_offset_is_checked() {
+    let mapping = Mapping::anonymous(PAGE, reserve(64 * PAGE)).unwrap();
+    for (offset, len_bytes) in [(4095, 2), (4096, 1), (4097, 0), (u64::MAX, 1), (u64::MAX - 7, 8), (0, 4097), (8192, 8)]
+    {
+        let refused = Err(PmemError::OutOfBounds { offset, len_bytes, region_bytes: PAGE });
+        let mut bytes = vec![0; len_bytes as usize];
+        assert_eq!(mapping.load(offset, &mut bytes), refused);
+        assert_eq!(mapping.store(offset, &bytes), refused);
+        assert_eq!(mapping.store_nt(offset, &bytes), refused);
+        assert_eq!(mapping.flush(offset, len_bytes), refused);
+    }
+    assert!(mapping.flush(8, u64::MAX).is_err());
+    for offset in [4096, u64::MAX - 7] {
+        assert!(matches!(mapping.load_u64(offset), Err(PmemError::OutOfBounds { len_bytes: 8, .. })));
+        assert!(matches!(mapping.store_u64(offset, 1), Err(PmemError::OutOfBounds { len_bytes: 8, .. })));
+    }
+    assert_eq!(mapping.load_u64(4092), Err(PmemError::Misaligned { offset: 4092 }));
+    assert_eq!(mapping.store_u64(4095, 1), Err(PmemError::Misaligned { offset: 4095 }));
+    assert_eq!(mapping.load(4096, &mut []), Ok(()));
+    assert_eq!(mapping.store(4096, &[]), Ok(()));
+    assert_eq!(mapping.store_u64(4088, 1), Ok(()));
+}
+
+/// Loads during stores see words of before or after, of either way to copy.
+#[test]
+fn words_are_never_torn() {
+    for len in [64, 4096] {
+        let mapping = Mapping::anonymous(2 * PAGE, MapOptions::default()).unwrap();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..20_000 {
+                    mapping.store(8, &vec![if round % 2 == 0 { 0xFF } else { 0 }; len]).unwrap();
+                }
+                is_done.store(true, Ordering::Release);
+            });
+            while !is_done.load(Ordering::Acquire) {
+                let mut bytes = vec![0; len];
+                mapping.load(8, &mut bytes).unwrap();
+                assert!(bytes.as_chunks::<8>().0.iter().all(|word| [[0; 8], [0xFF; 8]].contains(word)), "{len} bytes");
+            }
+        });
+    }
+}
+
+#[test]
+fn neighbours_in_a_word_do_not_lose_each_others_stores() {
+    let mapping = Mapping::anonymous(PAGE, MapOptions::default()).unwrap();
+    let mapping = &mapping;
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            scope.spawn(move || {
+                for round in 0..50_000_u32 {
+                    mapping.store(3 + thread * 4, &round.to_le_bytes()).unwrap();
+                    let mut bytes = [0; 4];
+                    mapping.load(3 + thread * 4, &mut bytes).unwrap();
+                    assert_eq!(u32::from_le_bytes(bytes), round, "thread {thread}");
+                }
+            });
+        }
+    });
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Store { offset: u64, len: usize, byte: u8, non_temporal: bool },
+    StoreWord { offset: u64, value: u64 },
+    Load { offset: u64, len: usize },
+    LoadWord { offset: u64 },
+    Persist { offset: u64, len: u64 },
+    Grow { pages: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let offset = || 0..4 * PAGE + 16;
+    let len = || prop_oneof![0..40_usize, 0..1200_usize, 0..9000_usize];
+    let step = prop_oneof![
+        4 => (offset(), len(), any::<u8>(), any::<bool>())
+            .prop_map(|(offset, len, byte, non_temporal)| Step::Store { offset, len, byte, non_temporal }),
+        2 => (offset(), any::<u64>()).prop_map(|(offset, value)| Step::StoreWord { offset, value }),
+        4 => (offset(), len()).prop_map(|(offset, len)| Step::Load { offset, len }),
+        2 => offset().prop_map(|offset| Step::LoadWord { offset }),
+        1 => (offset(), 0..9000_u64).prop_map(|(offset, len)| Step::Persist { offset, len }),
+        1 => (0..6_u64).prop_map(|pages| Step::Grow { pages }),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+fn part(model: &mut [u8], offset: u64, len: usize) -> Option<&mut [u8]> {
+    model.get_mut(offset as usize..)?.get_mut(..len)
+}
+
+fn run(mapping: &Mapping, steps: &[Step]) {
+    let mut model = vec![0_u8; mapping.len_bytes() as usize];
+    for step in steps {
+        match *step {
+            Step::Store { offset, len, byte, non_temporal } => {
+                let bytes: Vec<u8> = (0..len).map(|at| byte.wrapping_add(at as u8)).collect();
+                let stored =
+                    if non_temporal { mapping.store_nt(offset, &bytes) } else { mapping.store(offset, &bytes) };
+                let part = part(&mut model, offset, len);
+                assert_eq!(stored.is_ok(), part.is_some(), "{step:?}");
+                part.into_iter().for_each(|part| part.copy_from_slice(&bytes));
+            }
+            Step::StoreWord { offset, value } => {
+                let part = part(&mut model, offset, 8).filter(|_| offset.is_multiple_of(8));
+                assert_eq!(mapping.store_u64(offset, value).is_ok(), part.is_some(), "{step:?}");
+                part.into_iter().for_each(|part| part.copy_from_slice(&value.to_ne_bytes()));
+            }
+            Step::Load { offset, len } => {
+                let mut bytes = vec![0; len];
+                let loaded = mapping.load(offset, &mut bytes).ok().map(|()| bytes);
+                assert!(loaded.as_deref() == part(&mut model, offset, len).as_deref(), "{step:?}");
+            }
+            Step::LoadWord { offset } => {
+                let expected = part(&mut model, offset, 8).filter(|_| offset.is_multiple_of(8));
+                assert_eq!(
+                    mapping.load_u64(offset).ok().map(u64::to_ne_bytes).as_ref().map(|word| &word[..]),
+                    expected.as_deref()
+                );
+            }
+            Step::Persist { offset, len } => {
+                assert_eq!(mapping.persist(offset, len).is_ok(), part(&mut model, offset, len as usize).is_some());
+            }
+            Step::Grow { pages } => {
+                let fits = (model.len() as u64..=4 * PAGE).contains(&(pages * PAGE));
+                assert_eq!(mapping.grow(pages * PAGE).is_ok(), fits, "{step:?}");
+                model.resize(if fits { (pages * PAGE) as usize } else { model.len() }, 0);
+            }
+        }
+    }
+    let mut bytes = vec![0; model.len()];
+    mapping.load(0, &mut bytes).unwrap();
+    assert!(bytes == model);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_region_is_an_array_of_bytes(steps in steps()) {
+        run(&Mapping::anonymous(2 * PAGE, reserve(4 * PAGE)).unwrap(), &steps);
+    }
+}
