@@ -21,8 +21,9 @@ pub const LINE_BYTES: u64 = 64;
 
 /// A region of persistent memory: an array of bytes whose stores become durable when they were flushed and fenced.
 ///
-/// Methods take `&self`: the region is shared, nobody ever holds a `&mut` over it. Every offset is checked. A caller that stores and loads the
-/// same bytes from two threads at once must do so by `store_u64` and `load_u64`.
+/// Methods take `&self`: the region is shared, nobody ever holds a `&mut` over it. Every offset is checked. A load of bytes that another thread
+/// stores meanwhile gives, for each aligned word, what it held before or after: verify such bytes by a checksum, or publish them by `store_u64`
+/// and find them by `load_u64`.
 pub trait Pmem {
     /// Length of the mapping.
     fn len_bytes(&self) -> u64;

@@ -234,12 +234,12 @@ pub(crate) fn failed<E: Into<io::Error>>(what: &'static str, path: &Path) -> imp
 mod tests {
     use super::*;
 
-    /// A device as the kernel describes it, below `bus`.
-    fn described(sys: &Path, bus: &str, files: &[(&str, &str)]) -> PathBuf {
+    /// A device below `bus`, as the kernel describes it.
+    fn described(sys: &Path, subsystem: &str, bus: &str, files: &[(&str, &str)]) -> PathBuf {
         let device = sys.join("devices").join(bus).join("dax0.0");
         std::fs::create_dir_all(&device).unwrap();
-        std::fs::create_dir_all(sys.join("bus/dax")).unwrap();
-        std::os::unix::fs::symlink(sys.join("bus/dax"), device.join("subsystem")).unwrap();
+        std::fs::create_dir_all(sys.join("bus").join(subsystem)).unwrap();
+        std::os::unix::fs::symlink(sys.join("bus").join(subsystem), device.join("subsystem")).unwrap();
         for (name, text) in files {
             std::fs::write(device.join(name), text).unwrap();
         }
@@ -250,18 +250,18 @@ mod tests {
 
     #[test]
     fn a_device_is_as_long_as_the_kernel_says() {
-        let read = |bus: &str, files: &[(&str, &str)]| {
+        let read = |subsystem: &str, bus: &str, files: &[(&str, &str)]| {
             let sys = tempfile::tempdir().unwrap();
-            devdax(&described(sys.path(), bus, files))
+            devdax(&described(sys.path(), subsystem, bus, files))
         };
-        let device = |is_persistent| Kind::Device { len_bytes: 262144 << 10, is_persistent };
+        let device = |is_persistent| Kind::Device { len_bytes: 256 << 20, is_persistent };
         let (size, align) = (("size", "268435456\n"), ("align", "2097152\n"));
-        assert_eq!(read("ndbus0/region0", &[size, align]), Some((device(true), 2 << 20)));
-        assert_eq!(read("platform/hmem.0", &[size, align]), Some((device(false), 2 << 20)));
-        for bad in
-            [&[size][..], &[align], &[size, ("align", "0\n")], &[size, ("align", "6144")], &[("size", "many"), align]]
-        {
-            assert_eq!(read("ndbus0", bad), None, "{bad:?}");
+        assert_eq!(read("dax", "ndbus0/region0", &[size, align]), Some((device(true), 2 << 20)));
+        assert_eq!(read("dax", "platform/hmem.0", &[size, align]), Some((device(false), 2 << 20)));
+        assert_eq!(read("tty", "ndbus0/region0", &[size, align]), None);
+        let bad_align = |text| [size, ("align", text)];
+        for bad in [&[size][..], &[align], &bad_align("0\n"), &bad_align("6144"), &[("size", "many"), align]] {
+            assert_eq!(read("dax", "ndbus0", bad), None, "{bad:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
 use super::*;
@@ -193,6 +194,20 @@ fn a_region_is_unlocked_though_its_descriptor_lives_on_elsewhere() {
     let _elsewhere = mapping.source.file.try_clone().unwrap();
     drop(mapping);
     Mapping::open(&at, MapOptions::default()).unwrap();
+}
+
+#[test]
+fn growth_that_fails_leaves_the_region_as_it_was() {
+    let file = memfd_create("region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap().into();
+    let source = Source { file, path: "sealed".into(), kind: Kind::Memory, unit_bytes: PAGE_BYTES };
+    let options = MapOptions { reserve_bytes: 1 << 20, ..MapOptions::default() };
+    let mapping = Mapping::fill(source, REGION_BYTES, options).unwrap();
+    // It can be extended, but no more of it can be mapped for writing.
+    fcntl_add_seals(&mapping.source.file, SealFlags::FUTURE_WRITE).unwrap();
+    assert!(matches!(mapping.grow(2 * REGION_BYTES), Err(MapError::Io { what: "map", .. })));
+    assert_eq!((mapping.len_bytes(), mapping.source.len_bytes().unwrap()), (REGION_BYTES, REGION_BYTES));
+    mapping.store(REGION_BYTES - 8, &[1; 8]).unwrap();
+    assert!(matches!(mapping.grow(2 * REGION_BYTES), Err(MapError::NotReserved { reserved_bytes: REGION_BYTES, .. })));
 }
 
 #[test]
