@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
@@ -260,19 +261,25 @@ fn every_offset_is_checked() {
 fn words_are_never_torn() {
     for len in [64, 4096] {
         let mapping = Mapping::anonymous(2 * PAGE, MapOptions::default()).unwrap();
+        let both = Barrier::new(2);
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for round in 0..20_000 {
-                    mapping.store(8, &vec![if round % 2 == 0 { 0xFF } else { 0 }; len]).unwrap();
+                both.wait();
+                let patterns = [vec![0xFF; len], vec![0; len]];
+                for pattern in patterns.iter().cycle().take_while(|_| !is_done.load(Ordering::Acquire)) {
+                    mapping.store(8, pattern).unwrap();
                 }
-                is_done.store(true, Ordering::Release);
             });
-            while !is_done.load(Ordering::Acquire) {
-                let mut bytes = vec![0; len];
+            both.wait();
+            let mut bytes = vec![0; len];
+            let is_whole = |word: &[u8; 8]| [[0; 8], [0xFF; 8]].contains(word);
+            let is_torn = (0..200_000).any(|_| {
                 mapping.load(8, &mut bytes).unwrap();
-                assert!(bytes.as_chunks::<8>().0.iter().all(|word| [[0; 8], [0xFF; 8]].contains(word)), "{len} bytes");
-            }
+                !bytes.as_chunks::<8>().0.iter().all(is_whole)
+            });
+            is_done.store(true, Ordering::Release);
+            assert!(!is_torn, "{len} bytes: {bytes:?}");
         });
     }
 }
@@ -280,11 +287,13 @@ fn words_are_never_torn() {
 #[test]
 fn neighbours_in_a_word_do_not_lose_each_others_stores() {
     let mapping = Mapping::anonymous(PAGE, MapOptions::default()).unwrap();
-    let mapping = &mapping;
+    let both = Barrier::new(2);
+    let (mapping, both) = (&mapping, &both);
     std::thread::scope(|scope| {
         for thread in 0..2 {
             scope.spawn(move || {
-                for round in 0..50_000_u32 {
+                both.wait();
+                for round in 0..500_000_u32 {
                     mapping.store(3 + thread * 4, &round.to_le_bytes()).unwrap();
                     let mut bytes = [0; 4];
                     mapping.load(3 + thread * 4, &mut bytes).unwrap();

@@ -105,7 +105,8 @@ fn a_failed_msync_ends_the_region() {
     let mapping = paged(|_, _| Err(Errno::IO));
     mapping.store(8, b"before").unwrap();
     mapping.flush(8, 6).unwrap();
-    let failed = Err(PmemError::SyncFailed { errno: Errno::IO.raw_os_error() });
+    let error = PmemError::SyncFailed { errno: Errno::IO.raw_os_error() };
+    let failed = Err(error);
     assert_eq!(mapping.fence(), failed);
     assert_eq!(mapping.fence(), failed);
     assert_eq!(mapping.store(8, b"after!"), failed);
@@ -115,7 +116,7 @@ fn a_failed_msync_ends_the_region() {
     let mut bytes = [0; 6];
     mapping.load(8, &mut bytes).unwrap();
     assert_eq!(&bytes, b"before");
-    let shown = failed.unwrap_err().to_string();
+    let shown = error.to_string();
     assert!(shown.contains("Input/output error") && shown.contains("open it again"), "{shown}");
 }
 
