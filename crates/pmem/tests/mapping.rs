@@ -274,7 +274,7 @@ fn words_are_never_torn() {
             both.wait();
             let mut bytes = vec![0; len];
             let is_whole = |word: &[u8; 8]| [[0; 8], [0xFF; 8]].contains(word);
-            let is_torn = (0..200_000).any(|_| {
+            let is_torn = (0..64_000_000 / len).any(|_| {
                 mapping.load(8, &mut bytes).unwrap();
                 !bytes.as_chunks::<8>().0.iter().all(is_whole)
             });
@@ -293,7 +293,7 @@ fn neighbours_in_a_word_do_not_lose_each_others_stores() {
         for thread in 0..2 {
             scope.spawn(move || {
                 both.wait();
-                for round in 0..500_000_u32 {
+                for round in 0..4_000_000_u32 {
                     mapping.store(3 + thread * 4, &round.to_le_bytes()).unwrap();
                     let mut bytes = [0; 4];
                     mapping.load(3 + thread * 4, &mut bytes).unwrap();
