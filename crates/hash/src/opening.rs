@@ -97,6 +97,8 @@ impl<P: Pmem + Sync> Hash<P> {
             while let Some((first, segments)) = spans.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
                 highest = hash.walk(*first, *segments)?.max(highest);
             }
+            // The losers that this thread freed.
+            hash.region.pmem.fence()?;
             Ok(highest)
         };
         let walked: Vec<Result<u64, Error>> = thread::scope(|scope| {
@@ -110,10 +112,6 @@ impl<P: Pmem + Sync> Hash<P> {
         let mut highest = 0;
         for walked in walked {
             highest = walked?.max(highest);
-        }
-        // The losers that were freed.
-        if !canary!("hash_losers_not_fenced") {
-            hash.region.pmem.fence()?;
         }
         hash.resume_versions(highest)?;
         Ok(hash)

@@ -6,7 +6,7 @@ use stratakv_base::random::Random;
 use stratakv_base::{CollectionId, Expiry, Key, Wall};
 use stratakv_engine::{Error, Expect};
 use stratakv_hash::{Hash, HashOptions, Report, Written};
-use stratakv_sim::pmem::{Domain, Exhaustive, Pmem, PmemError, Region, Trace, WordOrder};
+use stratakv_sim::pmem::{Caught, Domain, Exhaustive, Explored, Pmem, PmemError, Region, Trace, WordOrder};
 
 const NOW: Wall = Wall(1000);
 const OPTIONS: HashOptions = HashOptions { uuid: *b"a store of tests", block_bytes: 64, segment_bytes: 4096 };
@@ -98,7 +98,11 @@ fn created() -> Vec<u8> {
 
 /// Runs steps on a store that `before` made, and records them.
 fn trace(before: &[Do], steps: &[Do], domain: Domain) -> Trace {
-    let region = Region::open(created(), domain);
+    trace_from(created(), before, steps, domain)
+}
+
+fn trace_from(start: Vec<u8>, before: &[Do], steps: &[Do], domain: Domain) -> Trace {
+    let region = Region::open(start, domain);
     let hash = Hash::open(Lent(&region), 1).expect("opened");
     for (step, what) in before.iter().enumerate() {
         act(&hash, step, what).expect("done");
@@ -236,22 +240,25 @@ fn every_cut_of_every_kind_of_operation() {
     println!("{} cuts, {} states", sums.0, sums.1);
 }
 
+/// Operations drawn from a seed, cut at random.
+fn mix(seed: u64, domain: Domain, cuts: u64) -> Result<Explored, Box<Caught>> {
+    let mut random = Random::new(seed);
+    let mut draw = |count: u64| -> Vec<Do> {
+        let one = |random: &mut Random| {
+            let (number, longest) = (random.below(8) as u8, if random.below(6) == 0 { 3000 } else { 300 });
+            if random.below(4) == 0 { Do::Delete(number) } else { Do::Put(number, random.below(longest) as usize) }
+        };
+        (0..count).map(|_| one(&mut random)).collect()
+    };
+    let (before, steps) = (draw(30), draw(25));
+    let trace = trace(&before, &steps, domain);
+    trace.random(seed, cuts, |region, done| check_and_go_on(region, &before, &steps, done))
+}
+
 #[test]
 fn cuts_of_mixes_at_random() {
     for (seed, domain) in (0..24).zip([Domain::Adr, Domain::Adr, Domain::File].into_iter().cycle()) {
-        let mut random = Random::new(seed);
-        let mut draw = |count: u64| -> Vec<Do> {
-            let one = |random: &mut Random| {
-                let (number, longest) = (random.below(8) as u8, if random.below(6) == 0 { 3000 } else { 300 });
-                if random.below(4) == 0 { Do::Delete(number) } else { Do::Put(number, random.below(longest) as usize) }
-            };
-            (0..count).map(|_| one(&mut random)).collect()
-        };
-        let (before, steps) = (draw(30), draw(25));
-        let trace = trace(&before, &steps, domain);
-        trace
-            .random(seed, 400, |region, done| check_and_go_on(region, &before, &steps, done))
-            .unwrap_or_else(|caught| panic!("seed {seed}: {caught}"));
+        mix(seed, domain, 400).unwrap_or_else(|caught| panic!("seed {seed}: {caught}"));
     }
 }
 
@@ -268,4 +275,62 @@ fn a_creation_that_was_cut_is_none_or_whole() {
         Err(error) => Err(error.to_string()),
     };
     trace.expect("recorded").random(5, 3_000, check).unwrap_or_else(|caught| panic!("{caught}"));
+}
+
+/// With feature `canaries`: each deliberate defect in the engine's sources is caught by the checks above, or by readers beside writers.
+#[cfg(feature = "canaries")]
+mod canaries {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use stratakv_base::canary;
+
+    fn names() -> Vec<String> {
+        let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).expect("the sources");
+        let texts = sources.map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("text"));
+        let all: String = texts.collect();
+        let mut names: Vec<String> =
+            all.split("canary!(\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// What of the checks finds a defect, if any does.
+    fn caught_by(name: &str) -> Option<String> {
+        for (kind, before, steps) in kinds() {
+            canary::release(None);
+            let start = created();
+            canary::release(Some(name));
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                let trace = trace_from(start, &before, &steps, Domain::Adr);
+                trace.random(3, 2_000, |region, done| check(region, &before, &steps, done)).is_err()
+            }));
+            canary::release(None);
+            if caught.unwrap_or(true) {
+                return Some(kind.to_owned());
+            }
+        }
+        for seed in 0..60 {
+            canary::release(Some(name));
+            let caught = catch_unwind(AssertUnwindSafe(|| mix(seed, Domain::Adr, 300).is_err()));
+            canary::release(None);
+            if caught.unwrap_or(true) {
+                return Some(format!("mix {seed}"));
+            }
+        }
+        None
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout, reason = "what caught it is what one wants to know")]
+    fn every_deliberate_defect_is_caught() {
+        let names = names();
+        assert!(names.len() >= 9, "{names:?}");
+        for name in names.iter().filter(|name| *name != "hash_reused_under_readers") {
+            let caught = caught_by(name);
+            println!("{name}: {caught:?}");
+            assert!(caught.is_some(), "{name} is not caught");
+        }
+    }
 }
