@@ -1,5 +1,5 @@
 //! `cargo xtask sim`: builds the simulator, with every assertion on, and runs it. For `--canaries` it is built with the deliberate
-//! defects in it, and told their names as they stand in the sources.
+//! defects in it, and told their names as they stand in the sources. Those of engine `hash` are for its own tests, which are run after.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,22 +12,42 @@ const EXPLAINED: &str = "crates/base/src/canary.rs";
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let mut arguments = arguments.to_vec();
+    let mut all_canaries = false;
     let mut command = cargo(root);
     command.args(["run", "--profile", "sim", "--package", "stratakv-integration", "--bin", "sim"]);
     if let Some(at) = arguments.iter().position(|argument| argument == "--canaries") {
         command.args(["--features", "canaries"]);
         let named = arguments.get(at + 1).is_some_and(|next| !next.starts_with("--"));
         if !named {
+            all_canaries = true;
             let tree = Tree::read(root).map_err(|error| format!("cannot read the repository: {error}"))?;
             arguments.insert(at + 1, canaries(&tree).into_iter().collect::<Vec<_>>().join(","));
         }
     }
-    succeed("sim", command.arg("--").args(arguments))
+    succeed("sim", command.arg("--").args(arguments))?;
+    if all_canaries {
+        let mut tests = cargo(root);
+        tests.args([
+            "test",
+            "--package",
+            "stratakv-hash",
+            "--features",
+            "canaries",
+            "--test",
+            "cuts",
+            "--test",
+            "threads",
+        ]);
+        succeed("canaries of hash", tests.args(["--", "deliberate", "reused"]))?;
+    }
+    Ok(())
 }
 
 /// Names in `canary!("…")` in the product's sources; those of placement `packed` say so.
 fn canaries(tree: &Tree) -> BTreeSet<String> {
-    let product = |path: &str| path.starts_with("crates/") && path.contains("/src/") && path != EXPLAINED;
+    let product = |path: &str| {
+        path.starts_with("crates/") && path.contains("/src/") && path != EXPLAINED && !path.starts_with("crates/hash/")
+    };
     let sources = tree.files.iter().filter(|file| product(&file.path));
     let names = sources.flat_map(|file| {
         let placement = if file.path.contains("/packed/") { "packed:" } else { "" };

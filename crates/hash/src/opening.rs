@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use smallvec::SmallVec;
-use stratakv_base::{Key, canary};
+use stratakv_base::Key;
 use stratakv_engine::Error;
 use stratakv_pmem::{Pmem, PmemError};
 
@@ -241,7 +241,7 @@ impl<P: Pmem + Sync> Hash<P> {
             return Err(error.into());
         }
         let loser = match other {
-            Some((found, other)) if other.version < header.version && !canary!("hash_older_version_wins") => {
+            Some((found, other)) if other.version < header.version => {
                 slot.replace(found, place);
                 Some((found.place, other))
             }

@@ -326,7 +326,7 @@ mod canaries {
     #[expect(clippy::print_stdout, reason = "what caught it is what one wants to know")]
     fn every_deliberate_defect_is_caught() {
         let names = names();
-        assert!(names.len() >= 9, "{names:?}");
+        assert!(names.len() >= 8, "{names:?}");
         for name in names.iter().filter(|name| *name != "hash_reused_under_readers") {
             let caught = caught_by(name);
             println!("{name}: {caught:?}");

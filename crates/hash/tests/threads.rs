@@ -1,0 +1,129 @@
+//! Threads that write and read the same keys, with every value checked: what a get returns was put whole, and never goes back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use stratakv_base::random::Random;
+use stratakv_base::{CollectionId, Expiry, Key, Wall};
+use stratakv_engine::{Error, Expect};
+use stratakv_hash::{Hash, HashOptions, Report, Written};
+use stratakv_pmem::{MapOptions, Mapping};
+
+const NOW: Wall = Wall(1000);
+const KEYS: u64 = 300;
+const WRITERS: u64 = 3;
+
+fn key(number: u64) -> Key {
+    Key::new(CollectionId(0), format!("key {number}").as_bytes()).expect("a key")
+}
+
+/// Says whose it is and which it is, all over.
+fn value(number: u64, round: u64, random: &mut Random) -> Vec<u8> {
+    let words = 1 + random.below(40) as usize;
+    [number, round].iter().flat_map(|word| word.to_le_bytes()).cycle().take(words * 16).collect()
+}
+
+/// The round of a value, if it is whole and of this key.
+fn round_of(number: u64, value: &[u8]) -> Result<u64, String> {
+    let words: Vec<u64> =
+        value.chunks_exact(8).map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))).collect();
+    let round = *words.get(1).ok_or("it is short")?;
+    let whole = words.chunks(2).all(|pair| pair == [number, round]);
+    if whole {
+        Ok(round)
+    } else {
+        Err(format!("key {number} has a value of mixed words: {:?}", &words[..words.len().min(6)]))
+    }
+}
+
+/// Rounds of puts and deletes, each key by one writer; what readers saw that cannot be, if anything.
+fn run(canary: Option<&'static str>, rounds: u64) -> (Result<(), String>, Report) {
+    let pmem = Mapping::anonymous(1 << 20, MapOptions::default()).expect("memory");
+    let hash = Hash::create(pmem, HashOptions { segment_bytes: 16 << 10, ..HashOptions::default() }).expect("created");
+    let (hash, stop) = (&hash, &AtomicBool::new(false));
+    let outcome = thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn(move || {
+                    release(canary);
+                    write(hash, writer, rounds)
+                })
+            })
+            .collect();
+        let readers: Vec<_> = (0..2)
+            .map(|reader| {
+                scope.spawn(move || {
+                    let seen = read(hash, reader, stop);
+                    stop.store(true, Ordering::Relaxed);
+                    seen
+                })
+            })
+            .collect();
+        let mut outcome = Ok(());
+        for writer in writers {
+            outcome = outcome.and(writer.join().unwrap_or_else(|_| Err("a writer panicked".into())));
+        }
+        stop.store(true, Ordering::Relaxed);
+        for reader in readers {
+            outcome = outcome.and(reader.join().unwrap_or_else(|_| Err("a reader panicked".into())).map(drop));
+        }
+        outcome
+    });
+    (outcome, hash.report())
+}
+
+#[cfg(feature = "canaries")]
+fn release(canary: Option<&'static str>) {
+    stratakv_base::canary::release(canary);
+}
+
+#[cfg(not(feature = "canaries"))]
+fn release(_: Option<&'static str>) {}
+
+fn write(hash: &Hash<Mapping>, writer: u64, rounds: u64) -> Result<(), String> {
+    let mut random = Random::new(writer);
+    for round in 1..=rounds {
+        let number = random.below(KEYS / WRITERS) * WRITERS + writer;
+        let written = if random.below(8) == 0 {
+            hash.delete(&key(number), Expect::Any, NOW)
+        } else {
+            hash.put(&key(number), &value(number, round, &mut random), (0, Expiry::NEVER), Expect::Any, NOW)
+        };
+        match written {
+            Ok(Written::Done { .. }) | Err(Error::Full(_)) => {}
+            other => return Err(format!("{other:?}")),
+        }
+    }
+    Ok(())
+}
+
+fn read(hash: &Hash<Mapping>, reader: u64, stop: &AtomicBool) -> Result<u64, String> {
+    let (mut random, mut gets) = (Random::new(90 + reader), 0);
+    let mut newest = vec![(0, 0); KEYS as usize];
+    while !stop.load(Ordering::Relaxed) {
+        let number = random.below(KEYS);
+        gets += 1;
+        let Some(record) = hash.get(&key(number), NOW).map_err(|error| error.to_string())? else { continue };
+        let seen = (record.version, round_of(number, &record.value.to_bytes())?);
+        let before = std::mem::replace(&mut newest[number as usize], seen);
+        if seen < before || (seen.0 == before.0) != (seen.1 == before.1) {
+            return Err(format!("key {number} went from {before:?} to {seen:?}"));
+        }
+    }
+    Ok(gets)
+}
+
+#[test]
+fn what_readers_see_beside_writers_was_put_whole_and_in_order() {
+    let (outcome, report) = run(None, 60_000);
+    outcome.unwrap_or_else(|why| panic!("{why}: {report:?}"));
+    assert!(report.records > KEYS / 2 && report.damaged == 0, "{report:?}");
+}
+
+/// Space that is written again while a reader looks at it.
+#[cfg(feature = "canaries")]
+#[test]
+fn extents_reused_under_readers_are_seen() {
+    let seen = (0..20).any(|_| run(Some("hash_reused_under_readers"), 60_000).0.is_err());
+    assert!(seen, "hash_reused_under_readers is not caught");
+}
