@@ -150,7 +150,8 @@ impl Span {
 
     /// Runs of free blocks: first, count.
     fn runs(&self) -> Vec<(u64, u32)> {
-        let (mut runs, mut run): (Vec<(u64, u32)>, Option<(u64, u32)>) = (Vec::new(), None);
+        let mut runs = Vec::new();
+        let mut run: Option<(u64, u32)> = None;
         for at in 0..self.free.len() as u64 * 64 {
             match (self.free[(at / 64) as usize] >> (at % 64) & 1 == 1, &mut run) {
                 (true, Some((_, count))) => *count += 1,

@@ -343,6 +343,11 @@ impl<P: Pmem> Hash<P> {
         Error::Corrupt(corruption)
     }
 
+    /// Ends the store; its region.
+    pub fn into_pmem(self) -> P {
+        self.region.pmem
+    }
+
     /// Damage that was found since the store was opened: the first 64 places.
     pub fn damage(&self) -> Vec<Corruption> {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -13,7 +13,7 @@ use crate::alloc::{Allocator, Extent};
 use crate::epoch::Epochs;
 use crate::hash::{Hash, HashOptions, hash_of};
 use crate::layout::{
-    FORMAT, First, Header, LEASE, LEASE_AT, NoSuperblock, PAGE, SUPERBLOCK_LEN, SegmentState, Superblock,
+    FORMAT, First, Header, LEASE, LEASE_AT, NoSuperblock, PAGE, SUPERBLOCK_LEN, SegmentState, Superblock, WORDS_AT,
     read_superblock, root_value, value_crc,
 };
 use crate::region::Region;
@@ -293,6 +293,12 @@ impl<P: Pmem + Sync> Hash<P> {
 }
 
 fn superblock_of(pmem: &impl Pmem) -> Result<Superblock, Error> {
+    if pmem.len_bytes() < WORDS_AT {
+        let found = pmem.len_bytes();
+        return Err(Error::WrongVolume(format!(
+            "the region has {found} bytes, too short for a store: look which file it is"
+        )));
+    }
     let mut worst = NoSuperblock::Blank;
     for at in [0, PAGE] {
         let mut bytes = [0; SUPERBLOCK_LEN];
