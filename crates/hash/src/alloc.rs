@@ -2,7 +2,8 @@
 //!
 //! A span is one segment, or several for a record that is longer. Each belongs to an arena, and an arena to the threads of a stripe: threads rarely meet at its lock. An arena
 //! keeps its free extents by length, and takes the next span when none is long enough. A freed extent goes back to the arena of its span. Neighbours are
-//! merged a span at a time, when an arena looks for room and has much that is too short; a span that is free as a whole goes back to the pool.
+//! merged a span at a time, when an arena looks for room and has much that is too short; a span that is free as a whole goes back to the pool. An arena without room takes over the emptiest span of
+//! one that has much, before it takes one from the pool: who frees is not always who writes next.
 //!
 //! After the allocator of KVDK (segments, free lists by length, merging), with arenas instead of registered threads.
 
@@ -19,6 +20,8 @@ use crate::region::Region;
 
 /// Lengths in blocks with a list of their own.
 const EXACT: u32 = 64;
+/// So often a write that finds no room lets readers go on who hold space back.
+const YIELDS_MAX: usize = 100_000;
 /// Retired extents after which an epoch is tried to end.
 const RETIRED: usize = 32;
 
@@ -96,8 +99,9 @@ struct Span {
     segments: u32,
     /// The arena's count when it was begun or its neighbours were merged: what lists say of it from before is void.
     merges: u64,
-    /// A bit for each free block.
+    /// A bit for each free block, and how many there are.
     free: Vec<u64>,
+    free_blocks: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -130,10 +134,12 @@ impl Pool {
 
 impl Span {
     fn new(segments: u32, blocks: u64, merges: u64) -> Span {
-        Span { segments, merges, free: vec![0; blocks.div_ceil(64) as usize] }
+        Span { segments, merges, free: vec![0; blocks.div_ceil(64) as usize], free_blocks: 0 }
     }
 
     fn set(&mut self, at: u64, blocks: u32, free: bool) {
+        let count = u64::from(blocks);
+        self.free_blocks = if free { self.free_blocks + count } else { self.free_blocks - count };
         // By words: an extent may have a million blocks.
         let (mut at, end) = (at, at + u64::from(blocks));
         while at < end {
@@ -259,8 +265,13 @@ impl Allocator {
         let merges = arena.count_merge();
         arena.spans.insert(first, Span::new(segments, blocks, merges));
         arena.blocks += blocks;
+        self.set_span(first, segments, number);
+    }
+
+    /// Says whose the segments of a span are; under the lock of that arena.
+    fn set_span(&self, first: u32, segments: u32, arena: usize) {
         for segment in first..first + segments {
-            self.spans[segment as usize].store(u64::from(first + 1) | (number as u64) << 32, Ordering::Release);
+            self.spans[segment as usize].store(u64::from(first + 1) | (arena as u64) << 32, Ordering::Release);
         }
     }
 
@@ -286,6 +297,9 @@ impl Allocator {
                 return Ok(Some(found));
             }
         }
+        if let Some(found) = self.take_over(region, stripe % self.arenas.len(), blocks)? {
+            return Ok(Some(found));
+        }
         if let Some(found) = self.take_span(region, stripe, blocks)? {
             return Ok(Some(found));
         }
@@ -300,23 +314,31 @@ impl Allocator {
         stripe: usize,
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
-        for stripe in (0..self.limbo.len()).chain(0..self.limbo.len()) {
-            // Once for each of the two epochs that it may take.
-            epochs.advance();
-            self.reclaim(epochs, stripe);
+        // Readers stay for as long as a copy takes, or until they get a processor again.
+        let free_at = epochs.now() + 2;
+        for _ in 0..YIELDS_MAX {
+            if self.retired.load(Ordering::Acquire) == 0 || epochs.advance() >= free_at {
+                break;
+            }
+            std::thread::yield_now();
         }
+        (0..self.limbo.len()).for_each(|stripe| self.reclaim(epochs, stripe));
         let asked = self.freed.load(Ordering::Acquire) << 24 | u64::from(blocks);
         let hopeless = self.hopeless.load(Ordering::Acquire);
         if hopeless >> 24 == asked >> 24 && hopeless <= asked {
             return Ok(None);
         }
         for arena in &self.arenas {
+            let tail = lock(arena).tail.take();
+            if let Some(tail) = tail {
+                self.free(tail);
+            }
+        }
+        let asked = self.freed.load(Ordering::Acquire) << 24 | u64::from(blocks);
+        for arena in &self.arenas {
             let mut arena = lock(arena);
             if let Some(found) = self.take_from(&mut arena, blocks) {
                 return Ok(Some(found));
-            }
-            if let Some(tail) = arena.tail.take() {
-                self.put_back(&mut arena, tail);
             }
             for _ in 0..arena.spans.len() {
                 self.merge_next(region, &mut arena)?;
@@ -330,6 +352,35 @@ impl Allocator {
             self.hopeless.store(asked, Ordering::Release);
         }
         Ok(found)
+    }
+
+    /// Takes over the emptiest span of an arena with much that is free, and room from it.
+    fn take_over<P: Pmem>(&self, region: &Region<P>, own: usize, blocks: u32) -> Result<Option<Extent>, PmemError> {
+        for other in (0..self.arenas.len()).filter(|other| *other != own) {
+            // In the order of their numbers, as everybody does.
+            let (mut first, mut second) = (lock(&self.arenas[own.min(other)]), lock(&self.arenas[own.max(other)]));
+            let (mine, theirs) = if own < other { (&mut *first, &mut *second) } else { (&mut *second, &mut *first) };
+            if theirs.free * 4 <= theirs.blocks {
+                continue;
+            }
+            let emptiest = theirs.spans.iter().max_by_key(|(_, span)| span.free_blocks);
+            let enough = |span: &Span| span.free_blocks * 4 >= span.free.len() as u64 * 64;
+            let Some(number) = emptiest.filter(|(_, span)| enough(span)).map(|(number, _)| *number) else { continue };
+            let Some(mut span) = theirs.spans.remove(&number) else { continue };
+            let all = u64::from(span.segments) * u64::from(self.segment_blocks);
+            theirs.blocks -= all;
+            theirs.free -= span.free_blocks;
+            mine.blocks += all;
+            mine.free += span.free_blocks;
+            span.merges = mine.count_merge();
+            self.set_span(number, span.segments, own);
+            mine.spans.insert(number, span);
+            self.merge(region, mine, number, true)?;
+            if let Some(found) = self.take_from(mine, blocks) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     fn take_from(&self, arena: &mut Arena, blocks: u32) -> Option<Extent> {
@@ -349,37 +400,32 @@ impl Allocator {
         }
     }
 
-    fn put_back(&self, arena: &mut Arena, extent: Extent) {
-        let Some((first, _)) = self.span_of(extent.place) else { return };
-        let start = self.place_of(first);
-        let Some(span) = arena.spans.get_mut(&first) else { return };
-        span.set(extent.place - start, extent.blocks, true);
-        let merges = span.merges;
-        arena.free += u64::from(extent.blocks);
-        arena.push(extent, merges);
-    }
-
     /// Gives back an extent that no reader can have seen, and that is free on the medium.
     pub(crate) fn free(&self, extent: Extent) {
-        let Some((_, arena)) = self.span_of(extent.place) else { return };
-        self.put_back(&mut lock(arena), extent);
+        // Its span may go to another arena meanwhile.
+        while let Some((first, arena)) = self.span_of(extent.place) {
+            let mut arena = lock(arena);
+            let Some(span) = arena.spans.get_mut(&first) else { continue };
+            span.set(extent.place - self.place_of(first), extent.blocks, true);
+            let merges = span.merges;
+            arena.free += u64::from(extent.blocks);
+            arena.push(extent, merges);
+            break;
+        }
         self.freed.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives back what lies behind a record: the next ones are cut from it.
-    pub(crate) fn free_rest(&self, extent: Extent) {
-        let Some((_, arena)) = self.span_of(extent.place) else { return };
-        let mut arena = lock(arena);
-        let before = arena.tail.filter(|tail| tail.blocks >= extent.blocks);
-        match before {
-            Some(_) => self.put_back(&mut arena, extent),
-            None => {
-                if let Some(shorter) = arena.tail.replace(extent) {
-                    self.put_back(&mut arena, shorter);
-                }
-            }
+    /// Gives back what lies behind a record: the next ones of this stripe are cut from it.
+    pub(crate) fn free_rest(&self, stripe: usize, extent: Extent) {
+        let mut arena = lock(&self.arenas[stripe % self.arenas.len()]);
+        let shorter = match arena.tail {
+            Some(tail) if tail.blocks >= extent.blocks => Some(extent),
+            _ => arena.tail.replace(extent),
+        };
+        drop(arena);
+        if let Some(shorter) = shorter {
+            self.free(shorter);
         }
-        self.freed.fetch_add(1, Ordering::Release);
     }
 
     /// Gives back an extent that readers may be looking at, and that is free on the medium.
@@ -436,6 +482,17 @@ impl Allocator {
         let next = arena.next_merge;
         let Some(first) = arena.spans.keys().copied().min_by_key(|span| (*span < next, *span)) else { return Ok(()) };
         arena.next_merge = first + 1;
+        self.merge(region, arena, first, false)
+    }
+
+    /// Merges neighbours in a span. If there are none its entries in the lists stay as they are, unless they are void (`lists_anew`).
+    fn merge<P: Pmem>(
+        &self,
+        region: &Region<P>,
+        arena: &mut Arena,
+        first: u32,
+        lists_anew: bool,
+    ) -> Result<(), PmemError> {
         let start = self.place_of(first);
         let Some(span) = arena.spans.get_mut(&first) else { return Ok(()) };
         let runs = span.runs();
@@ -447,17 +504,16 @@ impl Allocator {
                 merged = true;
             }
         }
+        if merged && !canary!("hash_merged_without_a_fence") {
+            region.pmem.fence()?;
+        }
         let (segments, all) = (span.segments, u64::from(span.segments) * u64::from(self.segment_blocks));
         if let [(0, blocks)] = runs[..]
             && u64::from(blocks) == all
         {
-            region.pmem.fence()?;
             return self.end_span(region, arena, first, segments);
         }
-        if merged {
-            if !canary!("hash_merged_without_a_fence") {
-                region.pmem.fence()?;
-            }
+        if merged || lists_anew {
             let merges = arena.count_merge();
             if let Some(span) = arena.spans.get_mut(&first) {
                 span.merges = merges;

@@ -195,7 +195,7 @@ impl<P: Pmem> Hash<P> {
             Ok(Written::Done { .. }) => {
                 let rest = Extent { place: extent.place + u64::from(blocks), blocks: extent.blocks - blocks };
                 if rest.blocks > 0 {
-                    self.alloc.free_rest(rest);
+                    self.alloc.free_rest(stripe, rest);
                 }
                 self.table.grow();
             }

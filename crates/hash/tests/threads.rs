@@ -120,6 +120,25 @@ fn what_readers_see_beside_writers_was_put_whole_and_in_order() {
     assert!(report.records > KEYS / 2 && report.damaged == 0, "{report:?}");
 }
 
+/// What one thread wrote, others update: it took twice the space, since nobody looked at what the first one's arena had.
+#[test]
+fn what_one_thread_frees_another_one_uses() {
+    let pmem = Mapping::anonymous(64 << 20, MapOptions::default()).expect("memory");
+    let hash = Hash::create(pmem, HashOptions { segment_bytes: 64 << 10, ..HashOptions::default() }).expect("created");
+    let put_all = || {
+        for number in 0..60_000 {
+            hash.put(&key(number), &[1; 128], (0, Expiry::NEVER), Expect::Any, NOW).expect("a put");
+        }
+    };
+    put_all();
+    let filled = hash.report();
+    for _ in 0..6 {
+        thread::scope(|scope| drop(scope.spawn(put_all)));
+    }
+    let report = hash.report();
+    assert!(report.used_bytes < filled.used_bytes * 3 / 2, "{report:?} after {filled:?}");
+}
+
 /// Space that is written again while a reader looks at it.
 #[cfg(feature = "canaries")]
 #[test]
