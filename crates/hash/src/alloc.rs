@@ -20,8 +20,8 @@ use crate::region::Region;
 
 /// Lengths in blocks with a list of their own.
 const EXACT: u32 = 64;
-/// So often a write that finds no room lets readers go on who hold space back.
-const YIELDS_MAX: usize = 100_000;
+/// So often a write that finds no room lets readers and writers go on who hold space back.
+const YIELDS_MAX: usize = 20_000;
 /// Retired extents after which an epoch is tried to end.
 const RETIRED: usize = 32;
 
@@ -55,6 +55,8 @@ pub(crate) struct Allocator {
     /// What readers may still look at, by stripe, with the epoch in which it was freed.
     limbo: Box<[Mutex<Limbo>]>,
     retired: AtomicU64,
+    /// Extents that puts have in hand: their rests come back.
+    held: AtomicU64,
     /// Counts what is freed.
     freed: AtomicU64,
     /// That count when there was no room the last time, and from bit 0 to 23 for how many blocks: for as many or more there is none until something is freed.
@@ -222,6 +224,7 @@ impl Allocator {
             pool: Mutex::new(pool),
             limbo: (0..arenas.max(1)).map(|_| Mutex::default()).collect(),
             retired: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             freed: AtomicU64::new(1),
             hopeless: AtomicU64::new(0),
             first_place,
@@ -242,6 +245,12 @@ impl Allocator {
 
     /// A span that opening found. What is free in it is added by [`Allocator::free`].
     pub(crate) fn add_span(&self, first: u32, segments: u32) {
+        self.withhold(first, segments);
+        self.begin_span(first, segments, first as usize);
+    }
+
+    /// Takes segments out of the pool.
+    pub(crate) fn withhold(&self, first: u32, segments: u32) {
         let mut pool = lock(&self.pool);
         // Taken from the run that holds it.
         let run = pool.0.range(..=first).next_back().map(|(start, len)| (*start, *len));
@@ -254,8 +263,6 @@ impl Allocator {
                 pool.0.insert(first + segments, start + len - first - segments);
             }
         }
-        drop(pool);
-        self.begin_span(first, segments, first as usize);
     }
 
     fn begin_span(&self, first: u32, segments: u32, stripe: usize) {
@@ -276,7 +283,25 @@ impl Allocator {
     }
 
     /// Free space of at least so many blocks, and maybe more: what is too much is given back by [`Allocator::free_rest`] once a record ends before it. `None`: there is none.
+    /// Ends with [`Allocator::let_go`] when nothing of it is left to give back.
     pub(crate) fn allocate<P: Pmem>(
+        &self,
+        region: &Region<P>,
+        epochs: &Epochs,
+        stripe: usize,
+        blocks: u32,
+    ) -> Result<Option<Extent>, PmemError> {
+        let found = self.find_room(region, epochs, stripe, blocks)?;
+        self.held.fetch_add(u64::from(found.is_some()), Ordering::AcqRel);
+        Ok(found)
+    }
+
+    /// What was allocated is used, or given back.
+    pub(crate) fn let_go(&self) {
+        self.held.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn find_room<P: Pmem>(
         &self,
         region: &Region<P>,
         epochs: &Epochs,
@@ -317,7 +342,8 @@ impl Allocator {
         // Readers stay for as long as a copy takes, or until they get a processor again.
         let free_at = epochs.now() + 2;
         for _ in 0..YIELDS_MAX {
-            if self.retired.load(Ordering::Acquire) == 0 || epochs.advance() >= free_at {
+            let retired = self.retired.load(Ordering::Acquire) > 0 && epochs.advance() < free_at;
+            if !retired && self.held.load(Ordering::Acquire) == 0 {
                 break;
             }
             std::thread::yield_now();
@@ -426,6 +452,7 @@ impl Allocator {
         if let Some(shorter) = shorter {
             self.free(shorter);
         }
+        self.freed.fetch_add(1, Ordering::Release);
     }
 
     /// Gives back an extent that readers may be looking at, and that is free on the medium.

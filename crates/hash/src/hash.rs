@@ -71,6 +71,8 @@ pub struct Report {
 pub struct Hash<P> {
     pub(crate) region: Region<P>,
     pub(crate) table: Table,
+    /// Of the table's hash, drawn at opening: nobody can choose keys that meet in one bucket.
+    pub(crate) hash_seed: u64,
     pub(crate) epochs: Epochs,
     pub(crate) alloc: Allocator,
     /// The last version handed out.
@@ -91,11 +93,11 @@ struct Current<'a> {
 /// Most findings that are kept in words.
 const DAMAGE_MAX: usize = 64;
 
-pub(crate) fn hash_of(key: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(key)
-}
-
 impl<P: Pmem> Hash<P> {
+    pub(crate) fn hash_of(&self, key: &[u8]) -> u64 {
+        xxhash_rust::xxh3::xxh3_64_with_seed(key, self.hash_seed)
+    }
+
     /// The record of a key, if there is one that has not expired at `wall`. Takes no lock: two dependent cache misses, and a copy of the value.
     ///
     /// # Errors
@@ -103,7 +105,7 @@ impl<P: Pmem> Hash<P> {
     pub fn get(&self, key: &Key, wall: Wall) -> Result<Option<Record>, Error> {
         let inside = self.epochs.enter();
         let key = key.encoded();
-        let found = self.table.find(hash_of(key), |place| self.read(place, key).transpose()).transpose()?;
+        let found = self.table.find(self.hash_of(key), |place| self.read(place, key).transpose()).transpose()?;
         drop(inside);
         Ok(found.filter(|record| !record.expiry.is_past(wall)))
     }
@@ -149,6 +151,10 @@ impl<P: Pmem> Hash<P> {
         }
         let mut prefix: SmallVec<[u8; 64]> = SmallVec::from_elem(0, header.prefix_bytes() as usize);
         self.region.body(offset, 0, &mut prefix)?;
+        if header.crc(self.region.uuid(), offset, &prefix) != header.header_crc {
+            let found = "bytes that do not".into();
+            return Err(self.note(self.region.damage(offset, "record", "a header and a key that check", found)));
+        }
         Ok(prefix.ends_with(key).then_some(header))
     }
 
@@ -179,7 +185,6 @@ impl<P: Pmem> Hash<P> {
             return Err(Error::Full("its region is used up"));
         };
         let offset = self.region.offset(extent.place);
-        self.lay_body(extent, blocks, &prefix, value)?;
         let header = Header {
             blocks,
             key_bytes: key.len() as u32,
@@ -190,7 +195,9 @@ impl<P: Pmem> Hash<P> {
             header_crc: 0,
             value_crc: value_crc(self.region.uuid(), offset, value),
         };
-        let written = self.publish(extent, header, &prefix, key, (expect, wall));
+        let mut begun = false;
+        let laid = self.lay_body(extent, blocks, &prefix, value).map_err(Error::from);
+        let written = laid.and_then(|()| self.publish(extent, header, &prefix, key, (expect, wall), &mut begun));
         match &written {
             Ok(Written::Done { .. }) => {
                 let rest = Extent { place: extent.place + u64::from(blocks), blocks: extent.blocks - blocks };
@@ -200,10 +207,11 @@ impl<P: Pmem> Hash<P> {
                 self.table.grow();
             }
             // On the medium it is as free as before.
-            Ok(Written::Unmet(_)) => self.alloc.free(extent),
+            _ if !begun => self.alloc.free(extent),
             // Whether the header is there is not known.
-            Err(_) => {}
+            _ => {}
         }
+        self.alloc.let_go();
         written
     }
 
@@ -223,7 +231,7 @@ impl<P: Pmem> Hash<P> {
         if canary!("hash_body_not_fenced") { Ok(()) } else { pmem.fence() }
     }
 
-    /// Makes a laid record the one of its key.
+    /// Makes a laid record the one of its key; `begun` when its header may be there.
     fn publish(
         &self,
         extent: Extent,
@@ -231,6 +239,7 @@ impl<P: Pmem> Hash<P> {
         prefix: &[u8],
         key: &[u8],
         (expect, wall): (Expect, Wall),
+        begun: &mut bool,
     ) -> Result<Written, Error> {
         let slot = self.slot(key)?;
         let current = self.current(&slot, key)?;
@@ -245,6 +254,7 @@ impl<P: Pmem> Hash<P> {
         if canary!("hash_entry_before_record") {
             self.point(&slot, current.as_ref().map(|current| current.found), extent.place)?;
         }
+        *begun = true;
         self.region.set_header(offset, &header)?;
         if !canary!("hash_header_not_fenced") {
             self.region.pmem.fence()?;
@@ -280,7 +290,7 @@ impl<P: Pmem> Hash<P> {
     }
 
     fn slot(&self, key: &[u8]) -> Result<Slot<'_>, Error> {
-        self.table.lock(hash_of(key)).ok_or(Error::Unknown("the hash table is not whole"))
+        self.table.lock(self.hash_of(key)).ok_or(Error::Unknown("the hash table is not whole"))
     }
 
     fn current<'a>(&self, slot: &Slot<'a>, key: &[u8]) -> Result<Option<Current<'a>>, Error> {
@@ -341,6 +351,11 @@ impl<P: Pmem> Hash<P> {
             all.push(corruption.clone());
         }
         Error::Corrupt(corruption)
+    }
+
+    /// The region, to look at. Whoever stores to it damages the store.
+    pub fn pmem(&self) -> &P {
+        &self.region.pmem
     }
 
     /// Ends the store; its region.

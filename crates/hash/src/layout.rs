@@ -19,6 +19,10 @@ const FREE: u64 = 0x2D;
 const RECORD: u64 = 0x52;
 const BLOCKS_MAX: u64 = (1 << 24) - 1;
 const HAS_FLAGS: u64 = 1 << 31;
+/// An entry of the table has 36 bits for a block.
+const BLOCKS_OF_REGION_MAX: u64 = 1 << 36;
+/// No version is as high: 2^63 of them would take a century at a hundred a nanosecond.
+pub(crate) const VERSION_MAX: u64 = 1 << 63;
 
 /// What a region says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,7 @@ impl Superblock {
         matches!(self.block_bytes, 32 | 64)
             && self.segment_bytes.is_power_of_two()
             && (4096..=1 << 20).contains(&self.segment_bytes)
-            && self.region_bytes <= 1 << 48
+            && self.region_bytes / u64::from(self.block_bytes) <= BLOCKS_OF_REGION_MAX
             && self.segments() > 0
     }
 
@@ -362,6 +366,12 @@ mod tests {
             );
         }
         assert!(!Superblock { segment_bytes: 4096, region_bytes: 16384, ..superblock() }.is_possible());
+        assert!(Superblock { region_bytes: 4 << 40, ..superblock() }.is_possible());
+        assert!(
+            !Superblock { region_bytes: (4 << 40) + 64, ..superblock() }.is_possible(),
+            "more than an entry can point to"
+        );
+        assert!(!Superblock { region_bytes: 4 << 40, block_bytes: 32, ..superblock() }.is_possible());
     }
 
     #[test]

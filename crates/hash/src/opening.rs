@@ -1,5 +1,6 @@
 //! Creating a store in a region, and opening it: the walk over everything that lies there.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -11,10 +12,10 @@ use stratakv_pmem::{Pmem, PmemError};
 
 use crate::alloc::{Allocator, Extent};
 use crate::epoch::Epochs;
-use crate::hash::{Hash, HashOptions, hash_of};
+use crate::hash::{Hash, HashOptions};
 use crate::layout::{
-    FORMAT, First, Header, LEASE, LEASE_AT, NoSuperblock, PAGE, SUPERBLOCK_LEN, SegmentState, Superblock, WORDS_AT,
-    read_superblock, root_value, value_crc,
+    FORMAT, First, Header, LEASE, LEASE_AT, NoSuperblock, PAGE, SUPERBLOCK_LEN, SegmentState, Superblock, VERSION_MAX,
+    WORDS_AT, read_superblock, root_value, value_crc,
 };
 use crate::region::Region;
 use crate::table::Table;
@@ -44,10 +45,15 @@ impl<P: Pmem + Sync> Hash<P> {
         }
         let region = Region { pmem, superblock };
         let zeros = [0; PAGE as usize];
-        for at in (0..superblock.first()).step_by(PAGE as usize) {
+        // First nothing that was there is a store any more.
+        for at in [0, PAGE, LEASE_AT] {
             region.pmem.store(at, &zeros)?;
+            region.pmem.persist(at, PAGE)?;
         }
-        region.pmem.persist(0, superblock.first())?;
+        for number in 0..superblock.segments() {
+            region.set_segment(number, SegmentState::Unused)?;
+        }
+        region.pmem.fence()?;
         let hash = Hash::over(region);
         hash.lease(1)?;
         for at in [PAGE, 0] {
@@ -65,6 +71,7 @@ impl<P: Pmem + Sync> Hash<P> {
         Hash {
             alloc: Allocator::new(superblock.segments(), first, segment_blocks, arenas),
             table: Table::new(),
+            hash_seed: RandomState::new().build_hasher().finish(),
             epochs: Epochs::new(),
             versions: AtomicU64::new(0),
             leased: AtomicU64::new(0),
@@ -120,7 +127,8 @@ impl<P: Pmem + Sync> Hash<P> {
     /// Goes on where no version was handed out.
     fn resume_versions(&self, highest: u64) -> Result<(), Error> {
         let word = self.region.pmem.load_u64(LEASE_AT)?;
-        let lease = root_value(self.region.uuid(), LEASE_AT, word).unwrap_or_else(|| {
+        let lease = root_value(self.region.uuid(), LEASE_AT, word).filter(|lease| *lease < VERSION_MAX / LEASE);
+        let lease = lease.unwrap_or_else(|| {
             let _ = self.note(self.region.damage(
                 LEASE_AT,
                 "lease of versions",
@@ -167,10 +175,13 @@ impl<P: Pmem + Sync> Hash<P> {
                 Some(SegmentState::Extents) => 1,
                 Some(SegmentState::Large(count)) => count,
                 None => {
-                    let offset = self.region.superblock.segment_at(number);
-                    self.note(self.region.damage(offset, "segment", "a word that checks", "another".into()));
-                    // Whatever it was: if it begins with an extent it is walked.
-                    u32::from(self.region.first(offset)?.is_some())
+                    let (segments, begins) = self.damaged_segment(number, total)?;
+                    if !begins {
+                        self.alloc.withhold(number, segments);
+                        number += segments;
+                        continue;
+                    }
+                    segments
                 }
             };
             if segments > 0 {
@@ -183,6 +194,17 @@ impl<P: Pmem + Sync> Hash<P> {
             self.region.pmem.fence()?;
         }
         Ok(spans)
+    }
+
+    /// The segments that one with a damaged word leads, and whether it begins with an extent: else they are left alone.
+    fn damaged_segment(&self, number: u32, total: u32) -> Result<(u32, bool), Error> {
+        let offset = self.region.superblock.segment_at(number);
+        self.note(self.region.damage(offset, "segment", "a word that checks", "another".into()));
+        let mut segments = 1;
+        while number + segments < total && self.region.segment(number + segments)? == Some(SegmentState::Continued) {
+            segments += 1;
+        }
+        Ok((segments, self.region.first(offset)?.is_some()))
     }
 
     /// Walks a span; the highest version in it.
@@ -222,12 +244,15 @@ impl<P: Pmem + Sync> Hash<P> {
         let mut prefix: SmallVec<[u8; 64]> = SmallVec::from_elem(0, header.prefix_bytes() as usize);
         self.region.body(offset, 0, &mut prefix)?;
         let key = prefix.get(prefix.len() - first.key_bytes as usize..).unwrap_or_default();
-        if header.crc(self.region.uuid(), offset, &prefix) != header.header_crc || Key::from_encoded(key).is_none() {
+        if header.crc(self.region.uuid(), offset, &prefix) != header.header_crc
+            || header.version >= VERSION_MAX
+            || Key::from_encoded(key).is_none()
+        {
             self.note(self.region.damage(offset, "record", "a header and a key that check", "others".into()));
             return Ok(0);
         }
         self.check_value(offset, &header)?;
-        let slot = self.table.lock(hash_of(key)).ok_or(Error::Unknown("the hash table is not whole"))?;
+        let slot = self.table.lock(self.hash_of(key)).ok_or(Error::Unknown("the hash table is not whole"))?;
         let place = self.region.place(offset);
         let mut failed = None;
         let other = slot.find(|other| match self.is_of(other, key) {

@@ -69,17 +69,13 @@ impl<P: Pmem> Region<P> {
     /// The state of a segment; `None`: its word is damaged.
     pub(crate) fn segment(&self, number: u32) -> Result<Option<SegmentState>, PmemError> {
         let (at, word) = (Self::word_at(number), self.pmem.load_u64(Self::word_at(number))?);
-        if word == 0 {
-            return Ok(Some(SegmentState::Unused));
-        }
         Ok(root_value(self.uuid(), at, word).and_then(SegmentState::from_value))
     }
 
     /// Sets the state of a segment. Durable after a fence.
     pub(crate) fn set_segment(&self, number: u32, state: SegmentState) -> Result<(), PmemError> {
         let at = Self::word_at(number);
-        let word = if state == SegmentState::Unused { 0 } else { root_word(self.uuid(), at, state.to_value()) };
-        self.pmem.store_u64(at, word)?;
+        self.pmem.store_u64(at, root_word(self.uuid(), at, state.to_value()))?;
         self.pmem.flush(at, 8)
     }
 

@@ -266,7 +266,7 @@ impl Table {
         let number = overflow.free.pop().unwrap_or(overflow.used);
         let bucket = self.overflow.get_or_make(u64::from(number))?;
         overflow.used = overflow.used.max(number + 1);
-        bucket.entries[0].store(entry, Ordering::Relaxed);
+        bucket.entries[0].store(entry, Ordering::Release);
         last.head.fetch_or(u64::from(number + 1) << NEXT_SHIFT, Ordering::Release);
         Some(())
     }

@@ -127,6 +127,38 @@ fn what_is_no_store_is_refused_with_a_reason() {
     }
 }
 
+/// A line of segment words that the medium gave back as zeros: it was taken for segments that hold nothing, and they were written over.
+#[test]
+fn zeroed_segment_words_are_damage_and_what_they_led_to_is_there() {
+    let mut image = image();
+    image[3 * 4096..][..32].fill(0);
+    let hash = open(image).expect("opened");
+    assert_eq!(hash.report().damaged, 4);
+    holds(&hash, "zeroed words");
+    assert!((0..50).all(|number| hash.get(&key(number), NOW).is_ok_and(|found| found.is_some())));
+}
+
+/// The key of a record rots while the store is open: a put took it for another key, was acknowledged, and no get found it; and what it had laid was lost.
+#[test]
+fn a_rotten_key_refuses_writes_and_loses_no_space() {
+    let hash = Hash::create(Region::new(REGION_BYTES), OPTIONS).expect("created");
+    let put = |number: u32| hash.put(&key(number), &[1; 200], (0, Expiry::NEVER), Expect::Any, NOW);
+    put(1).expect("a put");
+    let free = |hash: &Hash<Region>| hash.report().free_bytes + hash.report().unused_bytes;
+    let before = free(&hash);
+    let mut image = vec![0; REGION_BYTES];
+    hash.pmem().load(0, &mut image).expect("in bounds");
+    let at = image.windows(5).position(|bytes| bytes == b"key 1").expect("its key");
+    hash.pmem().store(at as u64, b"kez 1").expect("in bounds");
+    for _ in 0..200 {
+        assert!(matches!(put(1), Err(Error::Corrupt(_))));
+        assert!(matches!(hash.delete(&key(1), Expect::Any, NOW), Err(Error::Corrupt(_))));
+    }
+    assert!(matches!(hash.get(&key(1), NOW), Err(Error::Corrupt(_))));
+    assert_eq!(free(&hash), before);
+    put(2).expect("a put");
+}
+
 #[test]
 fn a_full_region_takes_deletes_and_then_writes_again() {
     let hash = Hash::create(Region::new(REGION_BYTES), OPTIONS).expect("created");

@@ -1,13 +1,14 @@
 //! Threads that write and read the same keys, with every value checked: what a get returns was put whole, and never goes back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use stratakv_base::random::Random;
 use stratakv_base::{CollectionId, Expiry, Key, Wall};
 use stratakv_engine::{Error, Expect};
 use stratakv_hash::{Hash, HashOptions, Report, Written};
-use stratakv_pmem::{MapOptions, Mapping};
+use stratakv_pmem::{MapOptions, Mapping, Pmem, PmemError};
+use stratakv_sim::pmem::Region;
 
 const NOW: Wall = Wall(1000);
 const KEYS: u64 = 300;
@@ -137,6 +138,71 @@ fn what_one_thread_frees_another_one_uses() {
     }
     let report = hash.report();
     assert!(report.used_bytes < filled.used_bytes * 3 / 2, "{report:?} after {filled:?}");
+}
+
+/// A region at whose fences writers wait until a gate is opened.
+struct Gate<'a> {
+    region: Region,
+    is_open: &'a AtomicBool,
+    waiting: &'a AtomicU64,
+}
+
+impl Pmem for Gate<'_> {
+    fn len_bytes(&self) -> u64 {
+        self.region.len_bytes()
+    }
+    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
+        self.region.load(offset, into)
+    }
+    fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
+        self.region.load_u64(offset)
+    }
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        // Of a body: whoever lays one has its extent.
+        if bytes == [1; 100] && !self.is_open.load(Ordering::SeqCst) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            while !self.is_open.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        }
+        self.region.store(offset, bytes)
+    }
+    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError> {
+        self.region.store_u64(offset, value)
+    }
+    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        self.region.store_nt(offset, bytes)
+    }
+    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
+        self.region.flush(offset, len_bytes)
+    }
+    fn fence(&self) -> Result<(), PmemError> {
+        self.region.fence()
+    }
+}
+
+/// Three writers have the three segments in hand while they write. Who came meanwhile was told that the store is full, and so was everybody after, though it was empty.
+#[test]
+fn a_store_with_room_is_not_full_for_good_because_others_wrote() {
+    let (is_open, waiting) = (AtomicBool::new(false), AtomicU64::new(0));
+    let pmem = Gate { region: Region::new(7 * 4096), is_open: &is_open, waiting: &waiting };
+    let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
+    let put = |number: u64, value: &[u8]| hash.put(&key(number), value, (0, Expiry::NEVER), Expect::Any, NOW);
+    thread::scope(|scope| {
+        for writer in 0..3 {
+            let put = &put;
+            scope.spawn(move || put(writer, &[1; 100]).expect("there is room"));
+        }
+        while waiting.load(Ordering::SeqCst) < 3 {
+            thread::yield_now();
+        }
+        assert!(matches!(put(9, &[2; 100]), Err(Error::Full(_))), "all of it is in hand");
+        is_open.store(true, Ordering::SeqCst);
+    });
+    // Threads of every arena, one after the other.
+    for number in 10..26 {
+        thread::scope(|scope| scope.spawn(|| put(number, &[2; 100]).expect("there is room")).join().expect("no panic"));
+    }
 }
 
 /// Space that is written again while a reader looks at it.
