@@ -39,6 +39,21 @@ pub enum Expect {
     Version(u64),
 }
 
+impl Expect {
+    /// What of the condition does not hold for a key that exists or not, with this version if it was needed; `None`: it holds.
+    pub fn unmet(self, exists: bool, version: Option<u64>) -> Option<Unmet> {
+        match (self, exists) {
+            (Expect::Any, _) | (Expect::Absent, false) | (Expect::Present, true) => None,
+            (Expect::Absent, true) => Some(Unmet::Present { version: version.unwrap_or_default() }),
+            (Expect::Present | Expect::Version(_), false) => Some(Unmet::Absent),
+            (Expect::Version(wanted), true) => {
+                let found = version.unwrap_or_default();
+                (found != wanted).then_some(Unmet::Version { found })
+            }
+        }
+    }
+}
+
 /// One change of a write.
 #[derive(Clone, Debug)]
 pub struct Change {

@@ -143,7 +143,7 @@ impl Span {
         let count = u64::from(blocks);
         self.free_blocks = if free { self.free_blocks + count } else { self.free_blocks - count };
         // By words: an extent may have a million blocks.
-        let (mut at, end) = (at, at + u64::from(blocks));
+        let (mut at, end) = (at, at + count);
         while at < end {
             let (word, bit) = ((at / 64) as usize, at % 64);
             let count = (64 - bit).min(end - at);

@@ -85,9 +85,9 @@ pub struct Hash<P> {
 }
 
 /// The record of a key, found in its slot.
-struct Current<'a> {
-    found: Found<'a>,
-    header: Header,
+pub(crate) struct Current<'a> {
+    pub(crate) found: Found<'a>,
+    pub(crate) header: Header,
 }
 
 /// Most findings that are kept in words.
@@ -110,15 +110,18 @@ impl<P: Pmem> Hash<P> {
         Ok(found.filter(|record| !record.expiry.is_past(wall)))
     }
 
+    /// The header at `offset`, if its key is as long as this one.
+    fn header_like(&self, offset: u64, key: &[u8]) -> Result<Option<Header>, Error> {
+        match self.region.header(offset)? {
+            Some(header) => Ok(Some(header).filter(|header| header.key_bytes as usize == key.len())),
+            None => Err(self.note(self.region.damage(offset, "record", "a header", "something else".into()))),
+        }
+    }
+
     /// The record at `place`, if it is of this key.
     fn read(&self, place: u64, key: &[u8]) -> Result<Option<Record>, Error> {
         let offset = self.region.offset(place);
-        let Some(header) = self.region.header(offset)? else {
-            return Err(self.note(self.region.damage(offset, "record", "a header", "something else".into())));
-        };
-        if header.key_bytes as usize != key.len() {
-            return Ok(None);
-        }
+        let Some(header) = self.header_like(offset, key)? else { return Ok(None) };
         let prefix_bytes = header.prefix_bytes() as usize;
         let mut bytes = vec![0; prefix_bytes + header.value_bytes as usize];
         self.region.body(offset, 0, &mut bytes)?;
@@ -143,14 +146,8 @@ impl<P: Pmem> Hash<P> {
     /// Whether the record at `place` is of this key; its header.
     fn header_if(&self, place: u64, key: &[u8]) -> Result<Option<Header>, Error> {
         let offset = self.region.offset(place);
-        let Some(header) = self.region.header(offset)? else {
-            return Err(self.note(self.region.damage(offset, "record", "a header", "something else".into())));
-        };
-        if header.key_bytes as usize != key.len() {
-            return Ok(None);
-        }
-        let mut prefix: SmallVec<[u8; 64]> = SmallVec::from_elem(0, header.prefix_bytes() as usize);
-        self.region.body(offset, 0, &mut prefix)?;
+        let Some(header) = self.header_like(offset, key)? else { return Ok(None) };
+        let prefix = self.region.prefix(offset, &header)?;
         if header.crc(self.region.uuid(), offset, &prefix) != header.header_crc {
             let found = "bytes that do not".into();
             return Err(self.note(self.region.damage(offset, "record", "a header and a key that check", found)));
@@ -244,10 +241,10 @@ impl<P: Pmem> Hash<P> {
         let slot = self.slot(key)?;
         let current = self.current(&slot, key)?;
         let visible = current.as_ref().filter(|current| !Expiry(current.header.expiry).is_past(wall));
-        if let Some(unmet) = unmet(expect, visible.map(|current| current.header.version)) {
+        let existed = visible.is_some();
+        if let Some(unmet) = expect.unmet(existed, visible.map(|current| current.header.version)) {
             return Ok(Written::Unmet(unmet));
         }
-        let existed = visible.is_some();
         header.version = self.next_version()?;
         let offset = self.region.offset(extent.place);
         header.header_crc = header.crc(self.region.uuid(), offset, prefix);
@@ -289,11 +286,11 @@ impl<P: Pmem> Hash<P> {
         if canary!("hash_delete_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
     }
 
-    fn slot(&self, key: &[u8]) -> Result<Slot<'_>, Error> {
+    pub(crate) fn slot(&self, key: &[u8]) -> Result<Slot<'_>, Error> {
         self.table.lock(self.hash_of(key)).ok_or(Error::Unknown("the hash table is not whole"))
     }
 
-    fn current<'a>(&self, slot: &Slot<'a>, key: &[u8]) -> Result<Option<Current<'a>>, Error> {
+    pub(crate) fn current<'a>(&self, slot: &Slot<'a>, key: &[u8]) -> Result<Option<Current<'a>>, Error> {
         let found = slot.find(|place| self.header_if(place, key).transpose());
         found.map(|(found, header)| Ok(Current { found, header: header? })).transpose()
     }
@@ -307,10 +304,10 @@ impl<P: Pmem> Hash<P> {
         let slot = self.slot(key)?;
         let current = self.current(&slot, key)?;
         let visible = current.as_ref().filter(|current| !Expiry(current.header.expiry).is_past(wall));
-        if let Some(unmet) = unmet(expect, visible.map(|current| current.header.version)) {
+        let existed = visible.is_some();
+        if let Some(unmet) = expect.unmet(existed, visible.map(|current| current.header.version)) {
             return Ok(Written::Unmet(unmet));
         }
-        let existed = visible.is_some();
         let version = self.next_version()?;
         if let Some(Current { found, header }) = current {
             self.free_record(found.place, &header)?;
@@ -368,7 +365,7 @@ impl<P: Pmem> Hash<P> {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Figures. O(arenas).
+    /// Figures. O(arenas + runs of segments that are not in use).
     pub fn report(&self) -> Report {
         let (usage, block) = (self.alloc.usage(), u64::from(self.region.superblock.block_bytes));
         Report {
@@ -380,16 +377,5 @@ impl<P: Pmem> Hash<P> {
             unused_bytes: usage.unused * block,
             damaged: self.damaged.load(Ordering::Relaxed),
         }
-    }
-}
-
-/// What of a condition does not hold for a key that has this version, or is absent.
-fn unmet(expect: Expect, version: Option<u64>) -> Option<Unmet> {
-    match (expect, version) {
-        (Expect::Any, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => None,
-        (Expect::Version(expected), Some(found)) if found == expected => None,
-        (Expect::Absent, Some(version)) => Some(Unmet::Present { version }),
-        (Expect::Version(_), Some(found)) => Some(Unmet::Version { found }),
-        (Expect::Present | Expect::Version(_), None) => Some(Unmet::Absent),
     }
 }

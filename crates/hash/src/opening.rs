@@ -5,14 +5,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
-use smallvec::SmallVec;
 use stratakv_base::Key;
 use stratakv_engine::Error;
-use stratakv_pmem::{Pmem, PmemError};
+use stratakv_pmem::Pmem;
 
 use crate::alloc::{Allocator, Extent};
 use crate::epoch::Epochs;
-use crate::hash::{Hash, HashOptions};
+use crate::hash::{Current, Hash, HashOptions};
 use crate::layout::{
     FORMAT, First, Header, LEASE, LEASE_AT, NoSuperblock, PAGE, SUPERBLOCK_LEN, SegmentState, Superblock, VERSION_MAX,
     WORDS_AT, read_superblock, root_value, value_crc,
@@ -241,8 +240,7 @@ impl<P: Pmem + Sync> Hash<P> {
             self.note(self.region.damage(offset, "record", "a length that fits", "another".into()));
             return Ok(0);
         };
-        let mut prefix: SmallVec<[u8; 64]> = SmallVec::from_elem(0, header.prefix_bytes() as usize);
-        self.region.body(offset, 0, &mut prefix)?;
+        let prefix = self.region.prefix(offset, &header)?;
         let key = prefix.get(prefix.len() - first.key_bytes as usize..).unwrap_or_default();
         if header.crc(self.region.uuid(), offset, &prefix) != header.header_crc
             || header.version >= VERSION_MAX
@@ -252,21 +250,10 @@ impl<P: Pmem + Sync> Hash<P> {
             return Ok(0);
         }
         self.check_value(offset, &header)?;
-        let slot = self.table.lock(self.hash_of(key)).ok_or(Error::Unknown("the hash table is not whole"))?;
+        let slot = self.slot(key)?;
         let place = self.region.place(offset);
-        let mut failed = None;
-        let other = slot.find(|other| match self.is_of(other, key) {
-            Ok(found) => found,
-            Err(error) => {
-                failed = Some(error);
-                None
-            }
-        });
-        if let Some(error) = failed {
-            return Err(error.into());
-        }
-        let loser = match other {
-            Some((found, other)) if other.version < header.version => {
+        let loser = match self.current(&slot, key)? {
+            Some(Current { found, header: other }) if other.version < header.version => {
                 slot.replace(found, place);
                 Some((found.place, other))
             }
@@ -281,15 +268,6 @@ impl<P: Pmem + Sync> Hash<P> {
         }
         self.table.grow();
         Ok(header.version)
-    }
-
-    fn is_of(&self, place: u64, key: &[u8]) -> Result<Option<Header>, PmemError> {
-        let offset = self.region.offset(place);
-        let header = self.region.header(offset)?.filter(|header| header.key_bytes as usize == key.len());
-        let Some(header) = header else { return Ok(None) };
-        let mut prefix: SmallVec<[u8; 64]> = SmallVec::from_elem(0, header.prefix_bytes() as usize);
-        self.region.body(offset, 0, &mut prefix)?;
-        Ok(prefix.ends_with(key).then_some(header))
     }
 
     /// Notes a value that does not check. The record stays: a get of its key says what is wrong with it.

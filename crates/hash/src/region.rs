@@ -1,5 +1,6 @@
 //! A region as the engine sees it: words with their checks, and nothing else of where things lie.
 
+use smallvec::SmallVec;
 use stratakv_base::{Corruption, corruption::Place};
 use stratakv_pmem::{Pmem, PmemError};
 
@@ -60,6 +61,13 @@ impl<P: Pmem> Region<P> {
     /// Bytes of a record from `at`, counted from its header's end.
     pub(crate) fn body(&self, offset: u64, at: u64, into: &mut [u8]) -> Result<(), PmemError> {
         self.pmem.load(offset + HEADER_BYTES + at, into)
+    }
+
+    /// The flags and the key of a record.
+    pub(crate) fn prefix(&self, offset: u64, header: &Header) -> Result<SmallVec<[u8; 64]>, PmemError> {
+        let mut prefix = SmallVec::from_elem(0, header.prefix_bytes() as usize);
+        self.body(offset, 0, &mut prefix)?;
+        Ok(prefix)
     }
 
     fn word_at(number: u32) -> u64 {

@@ -12,36 +12,6 @@ const NOW: Wall = Wall(1000);
 const OPTIONS: HashOptions = HashOptions { uuid: *b"a store of tests", block_bytes: 64, segment_bytes: 4096 };
 const REGION_BYTES: usize = 8 * 4096;
 
-/// A region that others borrow.
-struct Lent<'a>(&'a Region);
-
-impl Pmem for Lent<'_> {
-    fn len_bytes(&self) -> u64 {
-        self.0.len_bytes()
-    }
-    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
-        self.0.load(offset, into)
-    }
-    fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
-        self.0.load_u64(offset)
-    }
-    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
-        self.0.store(offset, bytes)
-    }
-    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError> {
-        self.0.store_u64(offset, value)
-    }
-    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
-        self.0.store_nt(offset, bytes)
-    }
-    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
-        self.0.flush(offset, len_bytes)
-    }
-    fn fence(&self) -> Result<(), PmemError> {
-        self.0.fence()
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Do {
     Put(u8, usize),
@@ -59,7 +29,7 @@ fn value(step: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (step * 37 + at) as u8).collect()
 }
 
-fn act(hash: &Hash<Lent<'_>>, step: usize, what: &Do) -> Result<(), Error> {
+fn act(hash: &Hash<&Region>, step: usize, what: &Do) -> Result<(), Error> {
     let written = match what {
         Do::Put(number, bytes) => {
             hash.put(&key(*number), &value(step, *bytes), (*number as u32 % 2, Expiry::NEVER), Expect::Any, NOW)?
@@ -90,7 +60,7 @@ fn memory(error: Error) -> PmemError {
 
 fn created() -> Vec<u8> {
     let region = Region::new(REGION_BYTES);
-    Hash::create(Lent(&region), OPTIONS).expect("created");
+    Hash::create(&region, OPTIONS).expect("created");
     let mut image = vec![0; REGION_BYTES];
     region.load(0, &mut image).expect("in bounds");
     image
@@ -104,7 +74,7 @@ fn trace(before: &[Do], steps: &[Do], domain: Domain) -> Option<Trace> {
 /// `None`: there was no room for one of them.
 fn trace_from(start: Vec<u8>, before: &[Do], steps: &[Do], domain: Domain) -> Option<Trace> {
     let region = Region::open(start, domain);
-    let hash = Hash::open(Lent(&region), 1).expect("opened");
+    let hash = Hash::open(&region, 1).expect("opened");
     for (step, what) in before.iter().enumerate() {
         unless_full(act(&hash, step, what))?.expect("done");
     }
@@ -112,7 +82,7 @@ fn trace_from(start: Vec<u8>, before: &[Do], steps: &[Do], domain: Domain) -> Op
     region.load(0, &mut image).expect("in bounds");
     let mut was_full = false;
     let trace = Trace::record(image, domain, |region| {
-        let hash = Hash::open(Lent(region), 1).map_err(memory)?;
+        let hash = Hash::open(region, 1).map_err(memory)?;
         for (step, what) in steps.iter().enumerate() {
             match unless_full(act(&hash, before.len() + step, what)) {
                 Some(done) => done.map_err(memory)?,
@@ -130,7 +100,7 @@ fn unless_full(done: Result<(), Error>) -> Option<Result<(), Error>> {
 }
 
 /// What a store holds, read back; and whether its books are right.
-fn contents(hash: &Hash<Lent<'_>>) -> Result<Model, String> {
+fn contents(hash: &Hash<&Region>) -> Result<Model, String> {
     let mut found = Model::new();
     for number in 0..16 {
         match hash.get(&key(number), NOW) {
@@ -162,7 +132,7 @@ fn record_bytes(number: u8, value_bytes: usize) -> u64 {
 
 /// Opens what a cut left: the state before or after the operation that was cut; then everything can be done with it.
 fn check(region: &Region, before: &[Do], steps: &[Do], acknowledged: u64) -> Result<(), String> {
-    let hash = Hash::open(Lent(region), 1).map_err(|error| error.to_string())?;
+    let hash = Hash::open(region, 1).map_err(|error| error.to_string())?;
     let found = contents(&hash)?;
     let done = |count: u64| model(&[before, &steps[..(count as usize).min(steps.len())]].concat());
     if found != done(acknowledged) && found != done(acknowledged + 1) {
@@ -180,7 +150,7 @@ fn check_and_go_on(region: &Region, before: &[Do], steps: &[Do], acknowledged: u
     let mut image = vec![0; REGION_BYTES];
     region.load(0, &mut image).map_err(|error| error.to_string())?;
     let region = &Region::open(image, Domain::Adr);
-    let hash = Hash::open(Lent(region), 1).map_err(|error| error.to_string())?;
+    let hash = Hash::open(region, 1).map_err(|error| error.to_string())?;
     let mut expected = contents(&hash)?;
     for (step, number) in [(200, 9), (201, 1), (202, 10)] {
         match act(&hash, step, &Do::Put(number, 100)) {
@@ -190,7 +160,7 @@ fn check_and_go_on(region: &Region, before: &[Do], steps: &[Do], acknowledged: u
         }
     }
     drop(hash);
-    let hash = Hash::open(Lent(region), 1).map_err(|error| error.to_string())?;
+    let hash = Hash::open(region, 1).map_err(|error| error.to_string())?;
     let found = contents(&hash)?;
     let wrong: Vec<u8> = (0..16).filter(|number| found.get(number) != expected.get(number)).collect();
     if wrong.is_empty() { Ok(()) } else { Err(format!("keys {wrong:?} are wrong after more writes")) }
@@ -276,11 +246,11 @@ fn cuts_of_mixes_at_random() {
 #[test]
 fn a_creation_that_was_cut_is_none_or_whole() {
     let trace = Trace::record(vec![0; REGION_BYTES], Domain::Adr, |region| {
-        Hash::create(Lent(region), OPTIONS).map_err(memory)?;
+        Hash::create(region, OPTIONS).map_err(memory)?;
         region.acknowledge();
         Ok(())
     });
-    let check = |region: &Region, acknowledged: u64| match Hash::open(Lent(region), 1) {
+    let check = |region: &Region, acknowledged: u64| match Hash::open(region, 1) {
         Ok(hash) => contents(&hash).map(drop),
         Err(Error::WrongVolume(_)) if acknowledged == 0 => Ok(()),
         Err(error) => Err(error.to_string()),

@@ -80,6 +80,41 @@ pub trait Pmem {
     }
 }
 
+/// A region that is lent.
+impl<P: Pmem + ?Sized> Pmem for &P {
+    fn len_bytes(&self) -> u64 {
+        (**self).len_bytes()
+    }
+
+    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
+        (**self).load(offset, into)
+    }
+
+    fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
+        (**self).load_u64(offset)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        (**self).store(offset, bytes)
+    }
+
+    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError> {
+        (**self).store_u64(offset, value)
+    }
+
+    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        (**self).store_nt(offset, bytes)
+    }
+
+    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
+        (**self).flush(offset, len_bytes)
+    }
+
+    fn fence(&self) -> Result<(), PmemError> {
+        (**self).fence()
+    }
+}
+
 /// Why an access failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -344,7 +344,7 @@ impl Slab {
         // Of a record that was found damaged and can be read after all, the index does not know when it expires.
         let current = current.filter(|(meta, _)| !is_expired(meta.expiry, effects));
         newest.exists &= current.is_some() || !needs_record;
-        if let Some(unmet) = unmet(work.expect, newest.exists, current.as_ref().map(|(meta, _)| meta.version)) {
+        if let Some(unmet) = work.expect.unmet(newest.exists, current.as_ref().map(|(meta, _)| meta.version)) {
             // Decided by a state that may still be lost: ask again when it is durable.
             let pending = newest.pending && !canary!("refused_by_what_may_be_lost");
             return Err(if pending { Wait::Drain.into() } else { Stop::Answer(Reply::Unmet(unmet)) });
@@ -679,17 +679,5 @@ fn record_of(meta: &Meta, value: &Bytes) -> Record {
         flags: meta.flags,
         version: meta.version,
         expiry: Expiry(meta.expiry),
-    }
-}
-
-fn unmet(expect: Expect, exists: bool, version: Option<u64>) -> Option<Unmet> {
-    match (expect, exists) {
-        (Expect::Any, _) | (Expect::Absent, false) | (Expect::Present, true) => None,
-        (Expect::Absent, true) => Some(Unmet::Present { version: version.unwrap_or_default() }),
-        (Expect::Present | Expect::Version(_), false) => Some(Unmet::Absent),
-        (Expect::Version(wanted), true) => {
-            let found = version.unwrap_or_default();
-            (found != wanted).then_some(Unmet::Version { found })
-        }
     }
 }
