@@ -26,6 +26,8 @@ pub struct Job {
     pub memory_bytes: u64,
     /// See [`Means`].
     pub capacity_bytes: u64,
+    /// See [`Means`].
+    pub region_bytes: u64,
     /// Requests in flight.
     pub clients: usize,
     /// Cores, shards, and threads that submit to ours.
@@ -78,6 +80,7 @@ impl Job {
         let means = Means {
             memory_bytes: self.memory_bytes,
             capacity_bytes: self.capacity_bytes,
+            region_bytes: self.region_bytes,
             clients: self.clients,
             cores: self.cores,
         };
@@ -87,7 +90,8 @@ impl Job {
             (Task::Load { .. }, Subject::Ours(placement, _)) => Subject::Ours(placement, Level::ProcessCrash),
             (Task::Load { .. }, Subject::RocksDb { .. }) => Subject::RocksDb { sync: false },
             (Task::Load { .. }, Subject::WiredTiger { .. }) => Subject::WiredTiger { sync: false },
-            (Task::Run { .. }, subject) => subject,
+            (Task::Run { .. }, subject)
+            | (Task::Load { .. }, subject @ (Subject::Hash | Subject::RocksDbWithoutLog)) => subject,
         };
         let store = Opened::open(opened_as, &self.directory, &means)?;
         let mut done = Done { open_s: started.elapsed().as_secs_f64(), ..Done::default() };

@@ -1,5 +1,6 @@
 //! `cargo xtask compare`: StrataKV beside RocksDB and WiredTiger on the same machine, data, memory and durability, in turn.
 
+mod graph;
 mod job;
 mod rocksdb;
 mod subject;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use stratakv_base::quantity::{format_bytes, parse_bytes};
 use stratakv_bench::{Distribution, Workload};
 
+use crate::graph::GraphJob;
 use crate::job::{Done, Job, Task};
 use crate::subject::Subject;
 use crate::table::Run;
@@ -77,9 +79,16 @@ struct Arguments {
     /// Where tables.md, timeline.csv and runs.json go [default: only tables, to stdout]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Instead of YCSB, the graph of `stratakv bench suite kvdk`, so much of it, over hash, slab and RocksDB; of the options, --rounds, --memory [default: 4G],
+    /// --seed and --data count
+    #[arg(long, value_name = "SCALE")]
+    graph: Option<f64>,
     /// What this program gives itself to do
     #[arg(long, hide = true)]
     job: Option<String>,
+    /// The same, of a graph
+    #[arg(long, hide = true)]
+    graph_job: Option<String>,
 }
 
 impl Arguments {
@@ -109,9 +118,11 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match &arguments.job {
-        Some(job) => execute(job),
-        None => compare(&arguments.shortened()),
+    let outcome = match (&arguments.job, &arguments.graph_job, arguments.graph) {
+        (Some(job), ..) => execute(job),
+        (_, Some(job), _) => execute_graph(job),
+        (_, _, Some(scale)) => compare_graph(&arguments, scale),
+        _ => compare(&arguments.shortened()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -126,6 +137,28 @@ fn execute(job: &str) -> Result<(), String> {
     let job: Job = serde_json::from_str(job).map_err(|error| format!("--job: {error}"))?;
     let done = job.execute().map_err(|error| format!("{}: {error}", job.subject))?;
     println!("{}", serde_json::to_string(&done).map_err(|error| error.to_string())?);
+    Ok(())
+}
+
+fn execute_graph(job: &str) -> Result<(), String> {
+    let job: GraphJob = serde_json::from_str(job).map_err(|error| format!("--graph-job: {error}"))?;
+    job.execute()
+}
+
+fn compare_graph(arguments: &Arguments, scale: f64) -> Result<(), String> {
+    arguments.check()?;
+    if !(scale > 0.0 && scale <= 1000.0) {
+        return Err("--graph: above 0, at most 1000".into());
+    }
+    let folder = arguments.data.join(format!("compare-graph-{}", std::process::id()));
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let memory_bytes = arguments.memory.unwrap_or(4 << 30);
+    let outcome = graph::compare(&graph::SUBJECTS, scale, arguments.rounds, memory_bytes, arguments.seed, &folder);
+    let removed = fs::remove_dir_all(&folder);
+    println!("{}", outcome?);
+    removed.map_err(|error| format!("cannot remove {}: {error}", folder.display()))?;
+    // Only if it is empty: it may be somebody's.
+    let _ = fs::remove_dir(&arguments.data);
     Ok(())
 }
 
@@ -240,6 +273,7 @@ impl Stand {
             directory: folder.join(subject.data_set().to_owned() + if production { "-production" } else { "" }),
             memory_bytes: memory_bytes.max(32 << 20),
             capacity_bytes: (data_bytes as f64 / arguments.fill) as u64 + (16 << 20),
+            region_bytes: (2 * data_bytes).next_multiple_of(1 << 20) + (64 << 20),
             clients: arguments.clients.iter().copied().max().unwrap_or(64),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             records: arguments.records,

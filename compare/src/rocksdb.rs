@@ -6,7 +6,9 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stratakv_bench::BenchError;
+use stratakv_bench::graph::KeyValue;
 use stratakv_bench::target::{Front, Outcome, Request, Target};
 
 type Pointer = *mut c_void;
@@ -39,6 +41,7 @@ unsafe extern "C" {
     fn rocksdb_writeoptions_create() -> Pointer;
     fn rocksdb_writeoptions_destroy(options: Pointer);
     fn rocksdb_writeoptions_set_sync(options: Pointer, yes: u8);
+    fn rocksdb_writeoptions_disable_WAL(options: Pointer, yes: c_int);
     fn rocksdb_readoptions_create() -> Pointer;
     fn rocksdb_readoptions_destroy(options: Pointer);
     fn rocksdb_put(
@@ -50,6 +53,10 @@ unsafe extern "C" {
         value_len: usize,
         error: *mut *mut c_char,
     );
+    fn rocksdb_writebatch_create() -> Pointer;
+    fn rocksdb_writebatch_destroy(batch: Pointer);
+    fn rocksdb_writebatch_put(batch: Pointer, key: *const u8, key_len: usize, value: *const u8, value_len: usize);
+    fn rocksdb_write(db: Pointer, options: Pointer, batch: Pointer, error: *mut *mut c_char);
     fn rocksdb_get_pinned(
         db: Pointer,
         options: Pointer,
@@ -101,6 +108,18 @@ impl RocksDb {
     /// # Errors
     /// RocksDB's own.
     pub fn open(path: &Path, memory_bytes: u64, cores: usize) -> Result<RocksDb, BenchError> {
+        RocksDb::open_with(path, memory_bytes, cores, true)
+    }
+
+    /// The same with everything through the kernel's cache: on a medium that is memory, direct I/O gains nothing, and some have none.
+    ///
+    /// # Errors
+    /// RocksDB's own.
+    pub fn open_buffered(path: &Path, memory_bytes: u64, cores: usize) -> Result<RocksDb, BenchError> {
+        RocksDb::open_with(path, memory_bytes, cores, false)
+    }
+
+    fn open_with(path: &Path, memory_bytes: u64, cores: usize, direct: bool) -> Result<RocksDb, BenchError> {
         let name = CString::new(path.to_string_lossy().as_bytes())
             .map_err(|_| BenchError::Wrong("a path with a zero byte".into()))?;
         let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
@@ -114,8 +133,8 @@ impl RocksDb {
             rocksdb_options_set_create_if_missing(options, 1);
             rocksdb_options_set_compression(options, 0);
             rocksdb_options_set_max_open_files(options, -1);
-            rocksdb_options_set_use_direct_reads(options, 1);
-            rocksdb_options_set_use_direct_io_for_flush_and_compaction(options, 1);
+            rocksdb_options_set_use_direct_reads(options, u8::from(direct));
+            rocksdb_options_set_use_direct_io_for_flush_and_compaction(options, u8::from(direct));
             rocksdb_options_set_db_write_buffer_size(options, buffers);
             rocksdb_options_set_write_buffer_size(options, buffers / 2);
             let cache = rocksdb_cache_create_lru(memory - buffers);
@@ -145,6 +164,61 @@ impl Drop for RocksDb {
     }
 }
 
+/// What becomes of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// A write returns when it is on the device; threads that write at once share a flush.
+    Synchronous,
+    /// A write returns when it is in the kernel's cache.
+    Written,
+    /// There is none.
+    None,
+}
+
+/// A graph in RocksDB: one thread's way in.
+pub struct RocksDbGraph(RocksDbTarget);
+
+impl RocksDbGraph {
+    /// In `db`.
+    pub fn new(db: RocksDb, log: Log) -> RocksDbGraph {
+        RocksDbGraph(RocksDbTarget::new(Arc::new(db), log))
+    }
+}
+
+impl KeyValue for RocksDbGraph {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, BenchError> {
+        let (mut error, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: key and options live through the call; the slice is copied before it is destroyed.
+        let found = unsafe {
+            let slice = rocksdb_get_pinned(self.0.db.db.as_ptr(), self.0.read, key.as_ptr(), key.len(), &mut error);
+            if slice.is_null() {
+                None
+            } else {
+                let value = rocksdb_pinnableslice_value(slice, &mut len);
+                let copy = Bytes::copy_from_slice(std::slice::from_raw_parts(value, len));
+                rocksdb_pinnableslice_destroy(slice);
+                Some(copy)
+            }
+        };
+        checked("get", error)?;
+        Ok(found)
+    }
+
+    fn write(&mut self, puts: &[(&[u8], &[u8])]) -> Result<(), BenchError> {
+        let mut error = ptr::null_mut();
+        // SAFETY: the batch copies keys and values, and is destroyed once, after it is written.
+        unsafe {
+            let batch = rocksdb_writebatch_create();
+            for (key, value) in puts {
+                rocksdb_writebatch_put(batch, key.as_ptr(), key.len(), value.as_ptr(), value.len());
+            }
+            rocksdb_write(self.0.db.db.as_ptr(), self.0.write, batch, &mut error);
+            rocksdb_writebatch_destroy(batch);
+        }
+        checked("write", error)
+    }
+}
+
 /// One thread's way in: a request is done when it has been submitted.
 pub struct RocksDbTarget {
     db: Arc<RocksDb>,
@@ -154,12 +228,13 @@ pub struct RocksDbTarget {
 }
 
 impl RocksDbTarget {
-    /// With `sync`, a write returns when the log is on the device; threads that write at once share a flush.
-    pub fn new(db: Arc<RocksDb>, sync: bool) -> RocksDbTarget {
+    /// A way into `db`.
+    pub fn new(db: Arc<RocksDb>, log: Log) -> RocksDbTarget {
         // SAFETY: destroyed in `drop`.
         unsafe {
             let write = rocksdb_writeoptions_create();
-            rocksdb_writeoptions_set_sync(write, u8::from(sync));
+            rocksdb_writeoptions_set_sync(write, u8::from(log == Log::Synchronous));
+            rocksdb_writeoptions_disable_WAL(write, c_int::from(log == Log::None));
             RocksDbTarget { db, read: rocksdb_readoptions_create(), write, done: Vec::new() }
         }
     }

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use stratakv::{Level, Options, Placement, Store};
+use stratakv::{Engine, Level, Options, Placement, Store};
 use stratakv_bench::BenchError;
 use stratakv_bench::target::{Kind, Target, Through, Way};
 
-use crate::rocksdb::{RocksDb, RocksDbTarget};
+use crate::rocksdb::{Log, RocksDb, RocksDbTarget};
 use crate::wiredtiger::{WiredTiger, WiredTigerTarget};
 
 /// One column of the comparison: a store, and when it acknowledges a write.
@@ -18,6 +18,10 @@ use crate::wiredtiger::{WiredTiger, WiredTigerTarget};
 pub enum Subject {
     /// Ours, placement `in_place` or `packed`.
     Ours(Placement, Level),
+    /// Ours, engine `hash`: as durable as its directory's medium lets a process's crash be.
+    Hash,
+    /// RocksDB without a log: what is not in a table file is lost with the process.
+    RocksDbWithoutLog,
     /// `sync`: after the log has been flushed; else when it is in the kernel's cache.
     RocksDb { sync: bool },
     /// As RocksDB, but without `sync` the log may still be in the process.
@@ -26,11 +30,13 @@ pub enum Subject {
 
 impl Subject {
     /// All there are.
-    pub const ALL: [Subject; 8] = [
+    pub const ALL: [Subject; 10] = [
         Subject::Ours(Placement::InPlace, Level::PowerLoss),
         Subject::Ours(Placement::Packed, Level::PowerLoss),
         Subject::Ours(Placement::InPlace, Level::ProcessCrash),
         Subject::Ours(Placement::Packed, Level::ProcessCrash),
+        Subject::Hash,
+        Subject::RocksDbWithoutLog,
         Subject::RocksDb { sync: true },
         Subject::RocksDb { sync: false },
         Subject::WiredTiger { sync: true },
@@ -42,6 +48,9 @@ impl Subject {
         match self {
             Subject::Ours(Placement::InPlace, _) => "in_place",
             Subject::Ours(Placement::Packed, _) => "packed",
+            Subject::Hash => "hash",
+            // Without a log it is not what the other two can go on with.
+            Subject::RocksDbWithoutLog => "rocksdb-no_log",
             Subject::RocksDb { .. } => "rocksdb",
             Subject::WiredTiger { .. } => "wiredtiger",
         }
@@ -49,7 +58,7 @@ impl Subject {
 
     /// Whether it is of this house.
     pub fn is_ours(self) -> bool {
-        matches!(self, Subject::Ours(..))
+        matches!(self, Subject::Ours(..) | Subject::Hash)
     }
 }
 
@@ -60,6 +69,8 @@ impl fmt::Display for Subject {
             Subject::Ours(Placement::Packed, Level::PowerLoss) => "packed",
             Subject::Ours(Placement::InPlace, _) => "in_place-process_crash",
             Subject::Ours(Placement::Packed, _) => "packed-process_crash",
+            Subject::Hash => "hash-process_crash",
+            Subject::RocksDbWithoutLog => "rocksdb-no_log",
             Subject::RocksDb { sync: true } => "rocksdb-sync",
             Subject::RocksDb { sync: false } => "rocksdb-async",
             Subject::WiredTiger { sync: true } => "wiredtiger-sync",
@@ -84,6 +95,8 @@ pub struct Means {
     pub memory_bytes: u64,
     /// Cap on the volume of `packed`, so that it is as full as asked; 0: none.
     pub capacity_bytes: u64,
+    /// Length of the region of `hash`: room for all records and as much again.
+    pub region_bytes: u64,
     /// Requests in flight.
     pub clients: usize,
     /// Cores.
@@ -94,8 +107,10 @@ pub struct Means {
 pub enum Opened {
     /// Ours.
     Ours(Store, Level),
-    /// RocksDB, and whether writes are synchronous.
-    RocksDb(Arc<RocksDb>, bool),
+    /// Ours, engine `hash`: called in place.
+    Hash(Store),
+    /// RocksDB, and how it writes.
+    RocksDb(Arc<RocksDb>, Log),
     /// WiredTiger.
     WiredTiger(Arc<WiredTiger>),
 }
@@ -118,8 +133,18 @@ impl Opened {
                     .level(level);
                 Opened::Ours(options.open(directory)?, level)
             }
-            Subject::RocksDb { sync } => {
-                Opened::RocksDb(Arc::new(RocksDb::open(directory, means.memory_bytes, means.cores)?), sync)
+            Subject::Hash => {
+                let options = Options::new().engine(Engine::Hash).region_bytes(means.region_bytes);
+                let options = options.memory_bytes(means.memory_bytes).level(Level::ProcessCrash);
+                Opened::Hash(options.open(directory)?)
+            }
+            Subject::RocksDb { .. } | Subject::RocksDbWithoutLog => {
+                let log = match subject {
+                    Subject::RocksDb { sync: true } => Log::Synchronous,
+                    Subject::RocksDb { sync: false } => Log::Written,
+                    _ => Log::None,
+                };
+                Opened::RocksDb(Arc::new(RocksDb::open(directory, means.memory_bytes, means.cores)?), log)
             }
             Subject::WiredTiger { sync } => {
                 Opened::WiredTiger(Arc::new(WiredTiger::open(directory, means.memory_bytes, sync, means.clients)?))
@@ -130,7 +155,9 @@ impl Opened {
     /// What ours tells of itself, by name.
     pub fn statistics(&self) -> BTreeMap<String, u64> {
         match self {
-            Opened::Ours(store, _) => store.stats().into_iter().map(|one| (one.name.into(), one.value)).collect(),
+            Opened::Ours(store, _) | Opened::Hash(store) => {
+                store.stats().into_iter().map(|one| (one.name.into(), one.value)).collect()
+            }
             _ => BTreeMap::new(),
         }
     }
@@ -140,7 +167,7 @@ impl Opened {
     /// # Errors
     /// The store's own.
     pub fn close(self) -> Result<(), BenchError> {
-        if let Opened::Ours(store, _) = self {
+        if let Opened::Ours(store, _) | Opened::Hash(store) = self {
             store.close()?;
         }
         Ok(())
@@ -151,6 +178,7 @@ impl Way for Opened {
     fn name(&self) -> String {
         match self {
             Opened::Ours(..) => "embedded".into(),
+            Opened::Hash(_) => "blocking".into(),
             Opened::RocksDb(..) => "RocksDB".into(),
             Opened::WiredTiger(..) => "WiredTiger".into(),
         }
@@ -166,7 +194,11 @@ impl Way for Opened {
             Opened::Ours(store, level) => {
                 return Through { kind: Kind::Embedded, store: Some(store), level: *level }.open();
             }
-            Opened::RocksDb(db, sync) => Box::new(RocksDbTarget::new(Arc::clone(db), *sync)),
+            Opened::Hash(store) => {
+                let (kind, level) = (Kind::Blocking, Level::ProcessCrash);
+                return Through { kind, store: Some(store), level }.open();
+            }
+            Opened::RocksDb(db, log) => Box::new(RocksDbTarget::new(Arc::clone(db), *log)),
             Opened::WiredTiger(db) => Box::new(WiredTigerTarget::new(Arc::clone(db))?),
         })
     }

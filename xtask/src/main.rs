@@ -1,10 +1,11 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | sanitize | lab | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | interleave | sanitize | lab | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 mod ci;
 mod compare;
 mod fuzz;
+mod interleave;
 mod lab;
 mod nightly;
 mod sanitize;
@@ -22,9 +23,10 @@ usage: cargo xtask COMMAND
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
+  interleave [OPTIONS]  what threads of engine hash share without locks, in every interleaving (loom); --preemptions N
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
-  lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; docs/lab.md says more
+  lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; docs/lab.md says more
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         "ci" => ci::run(&repository()),
         "tidy" => run_tidy(&repository()),
         "fuzz" => fuzz::run(&repository(), rest),
+        "interleave" => interleave::run(&repository(), rest),
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
         "compare" => compare::run(&repository(), rest),

@@ -37,6 +37,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
             "cuts",
             "--test",
             "threads",
+            "--test",
+            "snapshots",
         ]);
         succeed("canaries of hash", tests.args(["--", "deliberate", "reused"]))?;
     }

@@ -76,6 +76,19 @@ impl Key {
         &self.0
     }
 
+    /// Whether a record may have this key: bounds may lie outside.
+    ///
+    /// # Errors
+    /// As [`Key::new`]; [`KeyError::Reserved`].
+    pub fn check(&self) -> Result<(), KeyError> {
+        match (self.user().len(), self.collection()) {
+            (0, _) => Err(KeyError::Empty),
+            (len, _) if len > KEY_BYTES_MAX => Err(KeyError::TooLong(len)),
+            (_, CollectionId::ENGINE) => Err(KeyError::Reserved),
+            _ => Ok(()),
+        }
+    }
+
     /// The collection.
     pub fn collection(&self) -> CollectionId {
         Self::split(&self.0).map(|(collection, _)| collection).unwrap_or_default()

@@ -4,10 +4,13 @@
 #![forbid(unsafe_code)]
 
 pub mod distribution;
+pub mod graph;
 pub mod load;
 pub mod paths;
+pub mod phase;
 pub mod report;
 pub mod run;
+pub mod suite;
 pub mod target;
 pub mod usage;
 pub mod value;

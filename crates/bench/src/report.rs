@@ -134,11 +134,11 @@ impl Report {
     }
 }
 
-fn read_line(path: &str) -> String {
+pub(crate) fn read_line(path: &str) -> String {
     std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-fn cpu_model() -> String {
+pub(crate) fn cpu_model() -> String {
     let text = read_line("/proc/cpuinfo");
     let line = text.lines().find_map(|line| line.strip_prefix("model name"));
     line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).to_owned()).unwrap_or_default()

@@ -1,6 +1,7 @@
 //! `bench`: the YCSB workloads, and the cost of each way in.
 
 mod ground;
+mod suite;
 
 use std::fs::File;
 use std::io::Write;
@@ -21,7 +22,7 @@ use stratakv_server::{Server, ServerOptions};
 use crate::Output;
 use crate::bench::ground::Ground;
 use crate::failure::{Exit, Failure};
-use crate::opening::{DurabilityArguments, Io, PlacementArgument, refuse_another_format};
+use crate::opening::{DurabilityArguments, EngineArguments, Io, PlacementArgument, refuse_another_format};
 use crate::progress;
 
 const EXAMPLES: &str = "\
@@ -29,7 +30,8 @@ Examples:
   stratakv bench ycsb --workload a --records 1000000 --seconds 30
   stratakv bench ycsb --workload c --data /mnt/nvme/bench --no-load --distribution zipfian --json c.json
   stratakv bench ycsb --workload b --target memcache://127.0.0.1:11211 --clients 64
-  stratakv bench paths --records 1000000 --memory 64M";
+  stratakv bench paths --records 1000000 --memory 64M
+  stratakv bench suite kvdk --scale 0.1 --data /dev/shm/bench --json kvdk.json";
 
 /// Measures a store, or a memcached-compatible server
 #[derive(Args)]
@@ -45,6 +47,9 @@ enum What {
     Ycsb(Ycsb),
     /// One get at a time through each way in: blocking, future, session, server
     Paths(Paths),
+    /// What the paper behind an engine measured, over the engines side by side
+    #[command(subcommand)]
+    Suite(suite::Suite),
 }
 
 /// The store that is measured.
@@ -71,6 +76,8 @@ struct Subject {
     /// Cap on index, cache and I/O buffers together
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     memory: u64,
+    #[command(flatten)]
+    engine: EngineArguments,
     /// Shards of a new store
     #[arg(long)]
     shards: Option<usize>,
@@ -151,6 +158,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     match &arguments.what {
         What::Ycsb(ycsb) => run_ycsb(ycsb, output),
         What::Paths(paths) => run_paths(paths, output),
+        What::Suite(suite) => suite::run(suite, output),
     }
 }
 
@@ -248,14 +256,17 @@ impl Subject {
     }
 
     fn write_json(&self, report: &impl Serialize) -> Result<(), Failure> {
-        let Some(path) = &self.json else { return Ok(()) };
-        let write = |path: &Path| -> std::io::Result<()> {
-            let mut file = File::create(path)?;
-            serde_json::to_writer_pretty(&mut file, report)?;
-            writeln!(file)
-        };
-        write(path).map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))
+        self.json.as_deref().map_or(Ok(()), |path| write_json(path, report))
     }
+}
+
+fn write_json(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(path)?;
+        serde_json::to_writer_pretty(&mut file, report)?;
+        writeln!(file)
+    };
+    write().map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))
 }
 
 /// The store under measurement, and where it lies. The store is closed first: fields are dropped in their order.
@@ -280,7 +291,7 @@ impl Stand {
         if let Some(shards) = subject.shards {
             options = options.shards(shards);
         }
-        let store = options.open(&subject.data).inspect_err(|error| {
+        let store = subject.engine.add_to(options).open(&subject.data).inspect_err(|error| {
             // Somebody else was faster.
             if error.kind() == ErrorKind::Locked {
                 ground.keep();

@@ -29,7 +29,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = arguments.data.first();
     let watch = Some(progress::watch("checking"));
-    let mut report = stratakv::check_spread(path, arguments.data.further(), arguments.data.devices(), watch)?;
+    let mut report = stratakv::check_spread(
+        path,
+        arguments.data.further(),
+        arguments.data.devices(),
+        arguments.data.region(),
+        watch,
+    )?;
     // Recovery and the check of the books may both have met a place.
     report.damage.sort();
     report.damage.dedup();

@@ -51,7 +51,7 @@ impl Arguments {
             argument.as_ref().map(|argument| key::bytes(argument, self.base64)).transpose()
         };
         let (prefix, from, to) = (bytes(&self.prefix)?, bytes(&self.from)?, bytes(&self.to)?);
-        let store = self.open.write(&self.durability, false)?;
+        let store = self.open.write(&self.durability, None)?;
         let collection = self.collection.read(&store)?;
         let deleted = match &prefix {
             Some(prefix) => collection.delete_prefix(prefix)?,
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let missing = match arguments.server.connect()? {
         Some(mut server) => missing_of(&keys, |key| server.delete(key))?,
         None => {
-            let store = arguments.open.write(&arguments.durability, false)?;
+            let store = arguments.open.write(&arguments.durability, None)?;
             let collection = arguments.collection.read(&store)?;
             let missing = missing_of(&keys, |key| Ok(collection.delete(key)?))?;
             drop(collection);

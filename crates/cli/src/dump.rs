@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use stratakv::{Collection, ErrorKind, Record, ScanOptions};
+use stratakv::{Collection, Engine, ErrorKind, Kind, Record, ScanOptions};
 
 use crate::Output;
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
-use crate::opening::{CollectionArguments, OpenArguments};
+use crate::opening::{CollectionArguments, OpenArguments, records_of};
 
 /// Write every record as a line of JSON, in order of the collections and keys
 #[derive(Args)]
@@ -19,7 +19,9 @@ use crate::opening::{CollectionArguments, OpenArguments};
 
 A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are not UTF-8 stand in
 \"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) are left out when 0. Versions are not kept. Records of a
-collection say so with \"collection\"; without --collection all collections are dumped, the default one first.
+collection say so with \"collection\"; without --collection all collections are dumped, the default one first (with the engine `hash` in no
+order, and as it is at one moment). Elements of a list say \"list\", and their keys are their positions. When a collection expires as a
+whole is not kept.
 `dump` after `load` gives the same lines. A damaged record ends the dump with exit code 4; with --skip-damaged it is told,
 the dump goes on, and the exit code is 4 in the end."
 )]
@@ -38,24 +40,41 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let store = arguments.open.read()?;
-    let mut all = vec![(None, arguments.collection.read(&store)?)];
-    match arguments.collection.name() {
-        Some(name) => all[0].0 = Some(name.to_owned()),
+    let mut all = Vec::new();
+    let names = match arguments.collection.name() {
+        Some(name) => vec![name.to_owned()],
         None => {
-            for name in store.collections()? {
-                let collection = store.existing_collection(&name)?;
-                all.extend(collection.map(|collection| (Some(name), collection)));
-            }
+            all.push((Line::default(), Collection::clone(&store)));
+            store.collections()?
         }
+    };
+    for name in names {
+        let (line, records) = match records_of(&store, &name)? {
+            Some((records, Kind::List)) => (Line { list: Some(name), ..Line::default() }, records),
+            Some((records, _)) => (Line { collection: Some(name), ..Line::default() }, records),
+            // Told as every command tells it.
+            None => (Line::default(), arguments.collection.read(&store)?),
+        };
+        all.push((line, records));
     }
+    let is_ordered = stratakv::format_of(store.path())?.is_none_or(|format| format.engine != Engine::Hash);
     let mut damaged = 0;
-    for (name, collection) in &all {
+    for (of, collection) in &all {
         let mut write = |key: &[u8], record: &Record| {
-            let line = Line { collection: name.clone(), ..Line::new(key, record) };
+            let (collection, list) = (of.collection.clone(), of.list.clone());
+            let line = Line { collection, list, ..Line::new(key, record) };
             let written = serde_json::to_writer(&mut *output, &line).map_err(io::Error::from);
             written.and_then(|()| writeln!(output)).map_err(Failure::output)
         };
-        let scan = ScanOptions::prefix(arguments.prefix.as_bytes());
+        let (prefix, is_default) = (arguments.prefix.as_bytes(), collection.id() == store.id());
+        if is_default && !is_ordered {
+            store.for_each(|of, key, record| match of == collection.id() && key.starts_with(prefix) {
+                true => write(key, &record),
+                false => Ok(()),
+            })?;
+            continue;
+        }
+        let scan = ScanOptions::prefix(prefix);
         if arguments.skip_damaged {
             damaged += dump_undamaged(collection, scan, &mut write)?;
         } else {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use stratakv::{ErrorKind, Unmet};
+use stratakv::{Capability, EngineError, ErrorKind, Unmet};
 
 /// Exit codes. They are an interface: documented in `--help` and docs/cli.md, never renumbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,11 @@ impl From<stratakv::Error> for Failure {
                 format!(
                     "{error}. If it is `stratakv serve`: --server HOST:PORT asks it (get, put, del, update, stats, backup)"
                 )
+            }
+            stratakv::Error::Operation(EngineError::Unsupported(Capability::Ordered)) => {
+                "the default collection of a store of engine `hash` is in no order, so it cannot be scanned: name a collection (--collection NAME), get \
+                 single keys, or take all of it with `stratakv dump`"
+                    .to_owned()
             }
             other => other.to_string(),
         };

@@ -5,7 +5,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use stratakv::Record;
+use stratakv::{Kind, Record};
 
 /// The fields of a line, as written.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub(crate) struct Line {
     /// Its name; none for the default collection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) collection: Option<String>,
+    /// The list's name instead, if it is an element of one; its key is its position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) list: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +39,8 @@ pub(crate) struct Line {
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parsed {
-    pub(crate) collection: Option<String>,
+    /// Where it goes, if not into the default collection.
+    pub(crate) collection: Option<(String, Kind)>,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
     pub(crate) flags: u32,
@@ -77,8 +81,13 @@ impl Line {
 /// Reads a line. The message of an error says what is wrong with it.
 pub(crate) fn parse(line: &[u8]) -> Result<Parsed, String> {
     let line: Line = serde_json::from_slice(line).map_err(|error| message(&error))?;
+    let collection = match (line.collection, line.list) {
+        (Some(_), Some(_)) => return Err("both `collection` and `list`: give one of them".into()),
+        (name, None) => name.map(|name| (name, Kind::KeyValue)),
+        (None, name) => name.map(|name| (name, Kind::List)),
+    };
     Ok(Parsed {
-        collection: line.collection,
+        collection,
         key: bytes("key", line.key, line.key_base64)?,
         value: bytes("value", line.value, line.value_base64)?,
         flags: line.flags,
@@ -119,8 +128,10 @@ pub(crate) fn holds_for_any_line(line: &[u8]) {
         Err(why) => return assert!(!why.is_empty()),
     };
     let (value, value_base64) = text_or_base64(&parsed.value);
-    let (collection, flags, expiry) = (parsed.collection.clone(), parsed.flags, parsed.expiry);
-    let again = Line { collection, value, value_base64, flags, expiry, ..Line::key_only(&parsed.key) };
+    let name = |of: Kind| parsed.collection.as_ref().filter(|(_, kind)| *kind == of).map(|(name, _)| name.clone());
+    let (collection, list) = (name(Kind::KeyValue), name(Kind::List));
+    let (flags, expiry) = (parsed.flags, parsed.expiry);
+    let again = Line { collection, list, value, value_base64, flags, expiry, ..Line::key_only(&parsed.key) };
     let again = serde_json::to_vec(&again).expect("what was read can be written");
     assert_eq!(parse(&again), Ok(parsed));
 }
@@ -143,7 +154,10 @@ mod tests {
         assert_eq!(parsed, Parsed { collection: None, key: b"k\0".to_vec(), value: vec![0xFF], flags: 7, expiry: 9 });
         assert_eq!(serde_json::to_string(&Line::key_only(b"\xff\x00")).unwrap(), r#"{"key_base64":"/wA="}"#);
         let named = parse(br#"{"collection":"c","key":"k","value":""}"#).unwrap();
-        assert_eq!(named.collection.as_deref(), Some("c"));
+        assert_eq!(named.collection, Some(("c".into(), Kind::KeyValue)));
+        let element = parse(br#"{"list":"l","key":"k","value":""}"#).unwrap();
+        assert_eq!(element.collection, Some(("l".into(), Kind::List)));
+        assert!(parse(br#"{"list":"l","collection":"c","key":"k","value":""}"#).unwrap_err().contains("both"));
         assert_eq!(serde_json::to_string(&Line::key_only("ü".as_bytes())).unwrap(), r#"{"key":"ü"}"#);
     }
 

@@ -9,12 +9,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Reply, Session, Store};
+use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Kind, Level, Operation, Reply, Session, Store};
 use stratakv_base::quantity::format_bytes;
 
 use crate::failure::Failure;
 use crate::json_line::{self, Parsed};
-use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
+use crate::opening::{CollectionArguments, DurabilityArguments, EngineArguments, OpenArguments};
 
 /// Most writes in flight: enough to fill groups of every shard.
 const IN_FLIGHT_MAX: usize = 256;
@@ -37,6 +37,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     durability: DurabilityArguments,
     #[command(flatten)]
+    engine: EngineArguments,
+    #[command(flatten)]
     collection: CollectionArguments,
     /// The file; `-` for stdin
     #[arg(default_value = "-")]
@@ -57,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         true => Box::new(io::stdin().lock()),
         false => Box::new(BufReader::with_capacity(1 << 20, File::open(&arguments.file).map_err(unreadable)?)),
     };
-    let store = arguments.open.write(&arguments.durability, true)?;
+    let store = arguments.open.write(&arguments.durability, Some(&arguments.engine))?;
     let mut loader = Loader {
         default: arguments.collection.write(&store)?.id(),
         store: store.clone(),
@@ -97,7 +99,7 @@ struct Loader {
     store: Store,
     /// Where lines go that name no collection, and those that do.
     default: CollectionId,
-    named: HashMap<String, CollectionId>,
+    named: HashMap<(String, Kind), CollectionId>,
     session: Session,
     level: Level,
     waiting: HashMap<u64, Waiting>,
@@ -152,13 +154,16 @@ impl Loader {
     fn change(&mut self, line: Parsed) -> Result<Change, Failure> {
         let collection = match line.collection {
             None => self.default,
-            Some(name) => match self.named.get(&name) {
+            Some(named) => match self.named.get(&named) {
                 Some(id) => *id,
                 None => {
                     // Made by a blocking call, which must not wait for writes of this thread's own session.
                     self.drain()?;
-                    let id = self.store.collection(&name)?.id();
-                    self.named.insert(name, id);
+                    let id = match &named {
+                        (name, Kind::List) => self.store.list(name)?.records().id(),
+                        (name, _) => self.store.collection(name)?.id(),
+                    };
+                    self.named.insert(named, id);
                     id
                 }
             },

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use stratakv::{Collection, IoBackend, Level, Options, Placement, Store};
+use stratakv::{Collection, Engine, IoBackend, Kind, Level, Options, Placement, Store};
 
 use crate::failure::{Exit, Failure};
 use crate::progress;
@@ -17,6 +17,9 @@ pub(crate) struct DataArguments {
     /// A raw block device for the volumes of a new store, or where that of an existing one is now; more than once for several. --data then keeps only what the store is
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
+    /// Where the region of a new store of engine `hash` is made, or where that of an existing one is now: a file, or a devdax device [default: in the store's directory]
+    #[arg(long, value_name = "PATH", conflicts_with = "device")]
+    region_path: Option<PathBuf>,
 }
 
 impl DataArguments {
@@ -33,6 +36,11 @@ impl DataArguments {
     /// Raw devices.
     pub(crate) fn devices(&self) -> &[PathBuf] {
         &self.device
+    }
+
+    /// Where the region is, if that was said.
+    pub(crate) fn region(&self) -> Option<&Path> {
+        self.region_path.as_deref()
     }
 
     /// The others.
@@ -71,10 +79,11 @@ pub(crate) struct CollectionArguments {
 }
 
 impl CollectionArguments {
-    /// It must be there.
+    /// It must be there. Of a list, the records of its elements.
     pub(crate) fn read(&self, store: &Store) -> Result<Collection, Failure> {
         let Some(name) = &self.collection else { return Ok(Collection::clone(store)) };
-        store.existing_collection(name)?.ok_or_else(|| {
+        let found = records_of(store, name)?.map(|(records, _)| records);
+        found.ok_or_else(|| {
             Failure::new(Exit::NotFound, format!("there is no collection `{name}`: `stratakv collections` lists them"))
         })
     }
@@ -90,6 +99,57 @@ impl CollectionArguments {
     pub(crate) fn name(&self) -> Option<&str> {
         self.collection.as_deref()
     }
+}
+
+/// What a new store is made of.
+#[derive(Args, Default)]
+pub(crate) struct EngineArguments {
+    /// How the store keeps its records; fixed when it is created [default: slab]
+    #[arg(long, value_enum)]
+    pub(crate) engine: Option<EngineArgument>,
+    /// Length of the region of a new store of engine `hash`: it holds all its records and does not grow [default: half of what is free there, at most 1G]
+    #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
+    pub(crate) region: Option<u64>,
+}
+
+impl EngineArguments {
+    /// The options, with what was asked for.
+    pub(crate) fn add_to(&self, mut options: Options) -> Options {
+        if let Some(engine) = self.engine {
+            options = options.engine(engine.into());
+        }
+        if let Some(bytes) = self.region {
+            options = options.region_bytes(bytes);
+        }
+        options
+    }
+}
+
+/// `--engine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum EngineArgument {
+    /// For disks: volumes, and an ordered index of them in memory
+    Slab,
+    /// For persistent memory: a region that is mapped, and a hash table over it in memory. The keys of the default collection are in no order
+    Hash,
+}
+
+impl From<EngineArgument> for Engine {
+    fn from(engine: EngineArgument) -> Engine {
+        match engine {
+            EngineArgument::Slab => Engine::Slab,
+            EngineArgument::Hash => Engine::Hash,
+        }
+    }
+}
+
+/// The records of a collection of any kind, if there is one of that name.
+pub(crate) fn records_of(store: &Store, name: &str) -> Result<Option<(Collection, Kind)>, Failure> {
+    Ok(match store.kind_of(name)? {
+        Some(Kind::List) => store.existing_list(name)?.map(|list| (list.records().clone(), Kind::List)),
+        _ => store.existing_collection(name)?.map(|collection| (collection, Kind::KeyValue)),
+    })
 }
 
 /// `--placement`.
@@ -180,13 +240,17 @@ impl From<Durability> for Level {
 impl OpenArguments {
     /// Options as given, with a progress bar for long recoveries; nothing is created.
     pub(crate) fn options(&self) -> Options {
-        Options::new()
+        let options = Options::new()
             .create(false)
             .memory_bytes(self.memory)
             .io(self.io.into())
             .further_directories(self.data.further())
             .devices(self.data.devices())
-            .progress(progress::watch("recovering"))
+            .progress(progress::watch("recovering"));
+        match self.data.region() {
+            Some(path) => options.region_path(path),
+            None => options,
+        }
     }
 
     /// Opens for reading only.
@@ -194,8 +258,14 @@ impl OpenArguments {
         Ok(self.options().read_only(true).open(self.data.first())?)
     }
 
-    /// Opens for writing; creates the store if told.
-    pub(crate) fn write(&self, durability: &DurabilityArguments, create: bool) -> Result<Store, Failure> {
-        Ok(self.options().create(create).level(durability.durability.into()).open(self.data.first())?)
+    /// Opens for writing; creates the store if told what to make.
+    pub(crate) fn write(
+        &self,
+        durability: &DurabilityArguments,
+        create: Option<&EngineArguments>,
+    ) -> Result<Store, Failure> {
+        let options = self.options().create(create.is_some()).level(durability.durability.into());
+        let options = create.map_or(options.clone(), |engine| engine.add_to(options));
+        Ok(options.open(self.data.first())?)
     }
 }

@@ -8,13 +8,14 @@ use stratakv_base::quantity::{format_bytes, parse_bytes};
 
 use crate::Output;
 use crate::failure::Failure;
-use crate::opening::PlacementArgument;
+use crate::opening::{EngineArgument, PlacementArgument};
 
 /// Forecast memory, disk and reopening time for so many records
 #[derive(Args)]
 #[command(after_help = "Examples:
   stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 1024
   stratakv plan --keys 4000000 --key-bytes 16 --value-bytes 400 --placement packed --json
+  stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 100 --engine hash
 
 The index keeps of each key what tells it from its neighbour: `user:00000042` shares 12 bytes with the next. `doctor` measures what
 --read-bandwidth wants: its line for reads of 64 KiB in order.")]
@@ -31,10 +32,13 @@ pub(crate) struct Arguments {
     /// Length of a value in bytes, on average
     #[arg(long, default_value = "1K", value_parser = parse_bytes)]
     value_bytes: u64,
-    /// Where small records go
+    /// How the store keeps its records
+    #[arg(long, value_enum, default_value = "slab")]
+    engine: EngineArgument,
+    /// Where small records go, with the engine `slab`
     #[arg(long, value_enum, default_value_t)]
     placement: PlacementArgument,
-    /// Shards
+    /// Shards; with the engine `hash` the cores that read the region at opening
     #[arg(long, default_value_t = 2)]
     shards: u64,
     /// Bytes a second the disk reads in large pieces
@@ -74,6 +78,16 @@ const LOG_SINCE_CHECKPOINT: f64 = 0.1;
 /// What a checkpoint's entry costs, of a record found by a scan: assumed, there is nothing to verify and no sorting.
 const CHECKPOINT_ENTRY: f64 = 0.1;
 
+/// Before the key of each record in a region; records take whole blocks (docs/format-hash.md).
+const RECORD_HEADER_BYTES: u64 = 32;
+const BLOCK_BYTES: u64 = 64;
+/// Free extents too short for what comes: of a region more than this is not filled with records of many lengths.
+const REGION_FILL: f64 = 0.85;
+/// Of the hash table, for each key (docs/measurements.md: 17.5).
+const TABLE_BYTES: f64 = 17.5;
+/// Records of a region that a core verifies and enters into the table in a second (docs/measurements.md).
+const ENTERED_PER_S: f64 = 770_000.0;
+
 /// A forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Forecast {
@@ -85,7 +99,28 @@ struct Forecast {
     reopen_s: f64,
 }
 
+fn forecast_of_region(arguments: &Arguments) -> Forecast {
+    let keys = arguments.keys.max(1);
+    let record_bytes = RECORD_HEADER_BYTES + COLLECTION_BYTES + arguments.key_bytes + arguments.value_bytes;
+    let used_bytes = keys.saturating_mul(record_bytes.next_multiple_of(BLOCK_BYTES));
+    let index_bytes = (keys as f64 * TABLE_BYTES) as u64 + SHARD_BYTES_MIN;
+    let cores = arguments.shards.clamp(1, 64) as f64;
+    let read_s = used_bytes as f64 / arguments.read_bandwidth.max(1) as f64;
+    Forecast {
+        data_bytes: keys.saturating_mul(arguments.key_bytes + arguments.value_bytes),
+        index_bytes,
+        memory_bytes_min: index_bytes,
+        // Nothing is cached: what is more is for keys to come.
+        memory_bytes_advised: index_bytes + index_bytes / 4,
+        disk_bytes: (used_bytes as f64 / REGION_FILL) as u64,
+        reopen_s: read_s.max(keys as f64 / ENTERED_PER_S / cores),
+    }
+}
+
 fn forecast(arguments: &Arguments) -> Forecast {
+    if arguments.engine == EngineArgument::Hash {
+        return forecast_of_region(arguments);
+    }
     let keys = arguments.keys.max(1);
     let key_bytes = arguments.key_bytes + COLLECTION_BYTES;
     let data_bytes = keys.saturating_mul(arguments.key_bytes + arguments.value_bytes);
@@ -155,7 +190,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return Err(Failure::usage("--shards: 1 to 1024"));
     }
     let forecast = forecast(arguments);
-    let written = if arguments.json { write_json(&forecast, output) } else { write_text(&forecast, output) };
+    let written =
+        if arguments.json { write_json(&forecast, output) } else { write_text(&forecast, arguments.engine, output) };
     written.map_err(Failure::output)
 }
 
@@ -168,21 +204,53 @@ fn write_json(forecast: &Forecast, output: &mut Output) -> io::Result<()> {
     writeln!(output, "{object}")
 }
 
-fn write_text(forecast: &Forecast, output: &mut Output) -> io::Result<()> {
+fn write_text(forecast: &Forecast, engine: EngineArgument, output: &mut Output) -> io::Result<()> {
+    let (more, place) = match engine {
+        EngineArgument::Slab => ("a tenth of the data in the cache", "disk"),
+        EngineArgument::Hash => ("a quarter more keys", "--region, at least"),
+    };
     let amplification = forecast.disk_bytes as f64 / forecast.data_bytes.max(1) as f64;
     writeln!(output, "{:<28} {}", "keys and values", format_bytes(forecast.data_bytes))?;
     writeln!(output, "{:<28} {}", "index, in memory", format_bytes(forecast.index_bytes))?;
     writeln!(output, "{:<28} {}", "--memory, at least", format_bytes(forecast.memory_bytes_min))?;
     let advised = format_bytes(forecast.memory_bytes_advised);
-    writeln!(output, "{:<28} {advised} (a tenth of the data in the cache)", "--memory, advised")?;
+    writeln!(output, "{:<28} {advised} ({more})", "--memory, advised")?;
     let disk = format_bytes(forecast.disk_bytes);
-    writeln!(output, "{:<28} {disk} ({amplification:.2} times the data)", "disk")?;
+    writeln!(output, "{:<28} {disk} ({amplification:.2} times the data)", place)?;
     writeln!(output, "{:<28} {:.1} s", "reopening", forecast.reopen_s)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_region_holds_whole_blocks_and_the_table_is_small() {
+        let of = |value_bytes| {
+            let engine = EngineArgument::Hash;
+            let (keys, key_bytes, shards, read_bandwidth) = (1_000_000, 8, 2, 1 << 40);
+            let placement = PlacementArgument::InPlace;
+            forecast(&Arguments {
+                keys,
+                key_bytes,
+                shared_bytes: None,
+                value_bytes,
+                engine,
+                placement,
+                shards,
+                read_bandwidth,
+                json: false,
+            })
+        };
+        // 128 bytes of value: three blocks, as measured.
+        assert_eq!(of(128).disk_bytes, (192e6 / 0.85) as u64);
+        assert_eq!((of(23).disk_bytes, of(24).disk_bytes), ((64e6 / 0.85) as u64, (128e6 / 0.85) as u64));
+        let Forecast { index_bytes, reopen_s, .. } = of(128);
+        assert!(
+            (17 << 20..23 << 20).contains(&index_bytes) && (0.6..0.7).contains(&reopen_s),
+            "{index_bytes} {reopen_s}"
+        );
+    }
 
     #[test]
     fn slots_and_runs_are_as_the_format_has_them() {

@@ -11,7 +11,7 @@ use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Expect, Expiry, PutOptions, PutOutcome, Unmet};
 
 use crate::failure::Failure;
-use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
+use crate::opening::{CollectionArguments, DurabilityArguments, EngineArguments, OpenArguments};
 use crate::remote::{Client, Condition, ServerArguments, Stored};
 use crate::{Output, key};
 
@@ -27,6 +27,8 @@ pub(crate) struct Arguments {
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
+    #[command(flatten)]
+    engine: EngineArguments,
     #[command(flatten)]
     server: ServerArguments,
     #[command(flatten)]
@@ -110,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if let Some(server) = arguments.server.connect()? {
         return ask(server, arguments, &key, &value);
     }
-    let store = arguments.open.write(&arguments.durability, true)?;
+    let store = arguments.open.write(&arguments.durability, Some(&arguments.engine))?;
     let options = PutOptions {
         flags: arguments.flags,
         expiry: arguments.expiry(),

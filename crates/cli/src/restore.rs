@@ -6,7 +6,7 @@ use clap::Args;
 use stratakv::Options;
 
 use crate::failure::Failure;
-use crate::opening::OpenArguments;
+use crate::opening::{EngineArguments, OpenArguments};
 
 /// Make a new store from a backup
 #[derive(Args)]
@@ -19,6 +19,8 @@ Interrupted, what is there refuses to open: remove it and restore again."
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
+    #[command(flatten)]
+    engine: EngineArguments,
     /// Where from
     #[arg(value_name = "DIR")]
     from: PathBuf,
@@ -28,7 +30,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let options: Options = arguments.open.options();
+    let options: Options = arguments.engine.add_to(arguments.open.options());
     let options = arguments.shards.map_or(options.clone(), |shards| options.shards(shards));
     let data = arguments.open.data.first();
     let summary = stratakv::restore(&arguments.from, data, &options)?;

@@ -5,18 +5,22 @@ use std::io::{self, Write};
 use std::ops::Bound;
 
 use clap::Args;
-use stratakv::{Record, ScanOptions};
+use regex::bytes::Regex;
+use stratakv::{Collection, Record, ScanOptions};
 
 use crate::failure::Failure;
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, OpenArguments};
 use crate::{Output, key, text};
 
+/// Records that match a pattern are read so many at a time.
+const READ_AT_ONCE: usize = 64;
+
 /// List keys and values in order of their bytes
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stratakv scan --prefix user: --limit 10\n  stratakv scan --from a --to b --reverse --keys-only
-  stratakv scan --json --prefix user: | jq -r .value
+  stratakv scan --json --prefix user: | jq -r .value\n  stratakv scan --match '^user:[0-9]+$' --keys-only
 
 Without --json: key, tab, value; a line for each record, with control characters, backslashes and bytes that are not
 UTF-8 escaped as in Rust. No snapshot: each record as it is when it is reached."
@@ -44,6 +48,9 @@ pub(crate) struct Arguments {
     /// At most this many
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// Only keys in which this regular expression is found; reads no other record
+    #[arg(long = "match", value_name = "REGEX")]
+    pattern: Option<Regex>,
     /// Keys only: reads no record
     #[arg(long)]
     keys_only: bool,
@@ -95,9 +102,47 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let scan = arguments.scan()?;
     let store = arguments.open.read()?;
-    for item in arguments.collection.read(&store)?.scan(scan).take(arguments.limit.unwrap_or(usize::MAX)) {
-        let (key, record) = item?;
-        arguments.write(output, &key, &record).map_err(Failure::output)?;
+    let collection = arguments.collection.read(&store)?;
+    let limit = arguments.limit.unwrap_or(usize::MAX);
+    match arguments.pattern.as_ref().filter(|_| !arguments.keys_only) {
+        Some(pattern) => read_matching(arguments, &collection, scan, pattern, output)?,
+        None => {
+            let pattern = arguments.pattern.as_ref();
+            let wanted = |key: &[u8]| pattern.is_none_or(|pattern| pattern.is_match(key));
+            let items = collection.scan(scan).filter(|item| item.as_ref().map_or(true, |(key, _)| wanted(key)));
+            for item in items.take(limit) {
+                let (key, record) = item?;
+                arguments.write(output, &key, &record).map_err(Failure::output)?;
+            }
+        }
     }
+    drop(collection);
     Ok(store.close()?)
+}
+
+/// Keys from the index first, then the records of those that match.
+fn read_matching(
+    arguments: &Arguments,
+    collection: &Collection,
+    scan: ScanOptions,
+    pattern: &Regex,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let keys = collection.scan(scan.keys_only()).map(|item| item.map(|(key, _)| key));
+    let mut matching = keys.filter(|key| key.as_ref().map_or(true, |key| pattern.is_match(key)));
+    let mut left = arguments.limit.unwrap_or(usize::MAX);
+    while left > 0 {
+        let some = matching.by_ref().take(left.min(READ_AT_ONCE)).collect::<Result<Vec<_>, _>>()?;
+        if some.is_empty() {
+            break;
+        }
+        for (key, record) in some.iter().zip(collection.multi_get(&some)?) {
+            // None: deleted since its key was seen.
+            if let Some(record) = record {
+                arguments.write(output, key, &record).map_err(Failure::output)?;
+                left -= 1;
+            }
+        }
+    }
+    Ok(())
 }

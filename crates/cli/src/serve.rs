@@ -1,7 +1,7 @@
 //! `stratakv serve`.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,14 +12,16 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Placement, Store, StoreEvent};
-use stratakv_base::quantity::{parse_bytes, parse_duration};
+use stratakv::{Engine, Placement, Store, StoreEvent};
+use stratakv_base::quantity::{format_bytes, parse_bytes, parse_duration};
 use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
 use crate::doctor::{choose_depth, choose_placement};
 use crate::failure::{Exit, Failure};
-use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refuse_another_format};
+use crate::opening::{
+    DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, PlacementArgument, refuse_another_format,
+};
 
 /// Serve a store to memcache clients; it is created if there is none
 #[derive(Args)]
@@ -27,6 +29,7 @@ use crate::opening::{DurabilityArguments, OpenArguments, PlacementArgument, refu
   stratakv serve --data /mnt/nvme/store --memory 8G --memcache 127.0.0.1:11211 --memcache [::1]:11211
   stratakv serve --data /srv/store --device /dev/disk/by-id/nvme-XYZ
   stratakv serve --durability process_crash --threads 4
+  stratakv serve --engine hash --region 64G --data /mnt/pmem/store
   stratakv serve --backup-dir /mnt/backup
   stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
@@ -45,6 +48,8 @@ pub(crate) struct Arguments {
     /// Address for memcache clients; may be given several times; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11211", value_parser = address)]
     memcache: Vec<SocketAddr>,
+    #[command(flatten)]
+    engine: EngineArguments,
     /// Server threads [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -111,6 +116,9 @@ impl Arguments {
         if let Some(format) = stratakv::format_of(data.first())? {
             return Ok(format.placement);
         }
+        if self.engine.engine == Some(EngineArgument::Hash) {
+            return Ok(Placement::InPlace);
+        }
         if !data.devices().is_empty() {
             // Measuring writes, and a device may turn out to be somebody's.
             eprintln!("stratakv: a new store on raw devices: placement in_place, unmeasured; --placement chooses");
@@ -136,7 +144,13 @@ impl Arguments {
     fn depth(&self) -> Result<u32, Failure> {
         let Some(max) = self.max_latency else { return Ok(self.depth) };
         let data = &self.open.data;
-        let on_devices = stratakv::format_of(data.first())?.is_some_and(|format| format.devices > 0);
+        let format = stratakv::format_of(data.first())?;
+        if format.map_or(self.engine.engine == Some(EngineArgument::Hash), |format| format.engine == Engine::Hash) {
+            return Err(Failure::usage(
+                "--max-latency chooses a depth, and the engine `hash` has no requests in flight",
+            ));
+        }
+        let on_devices = format.is_some_and(|format| format.devices > 0);
         if on_devices || !data.devices().is_empty() {
             return Err(Failure::usage("--max-latency measures files, not raw devices: say --depth"));
         }
@@ -156,7 +170,7 @@ impl Arguments {
         if let Some(capacity) = self.capacity {
             options = options.capacity_bytes(capacity);
         }
-        options = options.on_event(Arc::new(tell));
+        options = self.engine.add_to(options.on_event(Arc::new(tell)));
         Ok(options.open(self.open.data.first())?)
     }
 }
@@ -197,15 +211,8 @@ fn tell(event: &StoreEvent) {
 
 /// Recovery may take minutes: a port that is taken should be told before, not after it.
 fn refuse_busy_ports(addresses: &[SocketAddr]) -> Result<(), Failure> {
-    for address in addresses.iter().filter(|address| address.port() != 0) {
-        if let Err(error) = TcpListener::bind(address)
-            && error.kind() == io::ErrorKind::AddrInUse
-        {
-            let hint = "another program listens there (`ss -ltnp` shows which): stop it, or choose another port with --memcache";
-            return Err(Failure::new(Exit::Busy, format!("cannot listen on {address}: {error}; {hint}")));
-        }
-    }
-    Ok(())
+    let asked = addresses.iter().filter(|address| address.port() != 0);
+    asked.copied().try_for_each(|address| stratakv_server::check_free(address).map_err(failure))
 }
 
 fn failure(error: stratakv_server::Error) -> Failure {
@@ -235,11 +242,20 @@ fn announce(
         (_, false) => format!("{} records, recovered after a crash", recovery.records),
     };
     let ring = store.driver().map_or("unknown", |driver| driver.ring_name());
-    let (shards, level) = (store.shards(), store.default_level().name());
+    let level = store.default_level().name();
     writeln!(output, "data      {} ({state} in {:.1} s)", store.path().display(), started.elapsed().as_secs_f64())?;
-    let placement =
-        stratakv::format_of(store.path()).ok().flatten().map_or("unknown", |format| format.placement.name());
-    writeln!(output, "engine    slab, placement {placement}, {shards} shards, durability {level}, I/O by {ring}")?;
+    let engine = match store.region() {
+        Some(region) => {
+            let (bytes, domain) = (format_bytes(region.len_bytes), &region.domain);
+            format!("hash, {bytes} in {} ({domain})", region.path.display())
+        }
+        None => {
+            let format = stratakv::format_of(store.path()).ok().flatten();
+            let placement = format.map_or("unknown", |format| format.placement.name());
+            format!("slab, placement {placement}, {} shards", store.shards())
+        }
+    };
+    writeln!(output, "engine    {engine}, durability {level}, I/O by {ring}")?;
     if let Some(file) = &arguments.config {
         writeln!(output, "options   {}", file.display())?;
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use stratakv::{Expect, Expiry, Reply, Unmet, Update};
 
 use crate::failure::{Exit, Failure};
-use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
+use crate::opening::{CollectionArguments, DurabilityArguments, EngineArguments, OpenArguments};
 use crate::remote::{Client, Condition, ServerArguments, Stored};
 use crate::{Output, key, put};
 
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return ask(server, &key, change, output);
     }
     let counts = change.increment.is_some() || change.decrement.is_some();
-    let store = arguments.open.write(&arguments.durability, counts)?;
+    let store = arguments.open.write(&arguments.durability, counts.then_some(&EngineArguments::default()))?;
     let collection = arguments.collection.write(&store)?;
     let number = match (change.increment, change.decrement) {
         (Some(by), _) => Some(collection.increment(&key, by)?),

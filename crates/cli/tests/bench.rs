@@ -92,3 +92,52 @@ fn hits_are_not_sold_as_misses() {
     assert!(miss.contains("the cache holds the rest"), "{text}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("--memory"), "{output:?}");
 }
+
+/// `bench suite kvdk` on next to nothing, in `data`.
+fn suite(data: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let data = data.to_str().unwrap();
+    let common = ["bench", "suite", "kvdk", "--data", data, "--scale", "0.00001", "--rounds", "1", "--memory", "64M"];
+    let output = run(&[&common, arguments].concat());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_suite_prints_a_table_and_leaves_only_its_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, json) = (directory.path().join("bench"), directory.path().join("kvdk.json"));
+    let (code, out, told) = suite(&data, &["--json", json.to_str().unwrap()]);
+    assert_eq!((code, told.as_str()), (0, ""));
+    for words in ["phase", "strings fill", "list pop", "graph search 4 hops", "most edges"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    assert!(!data.exists(), "what the suite made is removed");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!((report["suite"].as_str(), report["graph"]["vertices"].as_u64()), (Some("kvdk"), Some(16)));
+    assert_eq!(report["phases"].as_array().map(Vec::len), Some(2 * 13 + 4));
+}
+
+#[test]
+fn a_suite_takes_graphs_from_files_and_says_what_is_wrong_with_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, file) = (directory.path().join("bench"), directory.path().join("graph"));
+    let graph = file.to_str().unwrap();
+    std::fs::write(&file, "# four of them\n0\t1\n1\t2\n2\t3\n0\t3\n").unwrap();
+    let (code, out, told) = suite(&data, &["--edges", graph]);
+    assert_eq!((code, told.as_str()), (0, ""));
+    assert!(out.contains("graph: 4 vertices, 4 edges of 4 that came"), "{out}");
+    assert!(out.contains("from vertex 0, reached after 0, 1, .. edges: [1, 2, 1]"), "{out}");
+    let (code, _, told) = suite(&data, &["--packages", graph]);
+    assert!(code == 2 && told.contains("no package is in the text"), "{told}");
+    std::fs::write(&file, "Package: a\nDepends: b, c\n\nPackage: b\nDepends: c\n").unwrap();
+    let (code, out, told) = suite(&data, &["--packages", graph]);
+    assert_eq!((code, told.as_str()), (0, ""));
+    assert!(out.contains("graph: 3 vertices, 3 edges of 3 that came"), "{out}");
+    let (code, _, told) = suite(&data, &["--edges", graph]);
+    assert!(code == 2 && told.contains("line 1 is no edge"), "{told}");
+    std::fs::write(&file, "# none\n").unwrap();
+    let (code, _, told) = suite(&data, &["--edges", graph]);
+    assert!(code == 2 && told.contains("no edges"), "{told}");
+    assert_eq!(suite(&data, &["--scale", "0"]).0, 2);
+    assert!(!data.exists());
+}

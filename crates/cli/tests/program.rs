@@ -1,5 +1,6 @@
 //! The program as its users see it: arguments, exit codes, stdout and stderr.
 
+use base64::Engine as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
@@ -9,6 +10,8 @@ use std::process::{Command, Output, Stdio};
 mod backup;
 #[path = "program/configuration.rs"]
 mod configuration;
+#[path = "program/region.rs"]
+mod region;
 #[path = "program/server.rs"]
 mod server;
 
@@ -499,6 +502,52 @@ fn collections_are_key_spaces_of_their_own() {
     assert_eq!(ok(&data, &drop), b"");
     assert_eq!(code(&run(&data, &drop)), 3);
     assert_eq!((ok(&data, &["collections"]), ok(&data, &["get", "k"])), (Vec::new(), b"plain".to_vec()));
+}
+
+#[test]
+fn lists_are_listed_dumped_and_loaded() {
+    let (directory, data) = directory();
+    put(&data, &["k", "v", "--collection", "users"]);
+    // Behind the first position, in order.
+    let elements = (0..3).map(|at| {
+        let key = base64::prelude::BASE64_STANDARD.encode([0x80, 0, 0, 0, 0, 0, 0, at]);
+        format!("{{\"list\":\"tasks\",\"key_base64\":\"{key}\",\"value\":\"{at}\"}}\n")
+    });
+    let elements = elements.collect::<String>().into_bytes();
+    assert_eq!(code(&load(&data, &["-"], &elements)), 0);
+    assert_eq!(ok(&data, &["dump", "--collection", "tasks"]), elements);
+    assert_eq!(ok(&data, &["collections", "--long"]), b"tasks\tlist\t3\tnever\nusers\tkeyvalue\t1\tnever\n");
+    let dump = ok(&data, &["dump"]);
+    let copy = directory.path().join("copy");
+    assert_eq!(code(&load(&copy, &["-"], &dump)), 0);
+    assert_eq!(ok(&copy, &["dump"]), dump);
+    let store = stratakv::Store::open(&copy).unwrap();
+    let tasks = store.list("tasks").unwrap();
+    tasks.push_back(b"3").unwrap();
+    let all: Vec<_> = tasks.iter().map(|element| element.unwrap().value).collect();
+    assert_eq!(all, ["0", "1", "2", "3"]);
+    drop(tasks);
+    store.close().unwrap();
+    drop(store);
+    let refused = run(&data, &["put", "k", "v", "--collection", "tasks", "--durability", "process_crash"]);
+    assert_eq!(code(&refused), 2);
+    assert!(stderr(&refused).contains("`tasks` is a list"), "{}", stderr(&refused));
+    let both = b"{\"list\":\"a\",\"collection\":\"b\",\"key\":\"k\",\"value\":\"v\"}\n";
+    let refused = load(&data, &["-"], both);
+    assert!(stderr(&refused).contains("both `collection` and `list`"), "{}", stderr(&refused));
+}
+
+#[test]
+fn keys_are_picked_by_a_pattern() {
+    let (_directory, data) = directory();
+    let lines = (0..200).map(|n| format!("{{\"key\":\"user:{n}\",\"value\":\"v{n}\"}}\n")).collect::<String>();
+    assert_eq!(code(&load(&data, &["-"], lines.as_bytes())), 0);
+    assert_eq!(ok(&data, &["scan", "--match", "^user:1?7$"]), b"user:17\tv17\nuser:7\tv7\n");
+    assert_eq!(ok(&data, &["scan", "--match", "9", "--keys-only", "--limit", "2"]), b"user:109\nuser:119\n");
+    let reverse = ok(&data, &["scan", "--match", "[0-9]{3}", "--reverse", "--limit", "70"]);
+    assert_eq!((reverse.split(|byte| *byte == b'\n').count(), reverse.starts_with(b"user:199\tv199\n")), (71, true));
+    let bad = run(&data, &["scan", "--match", "["]);
+    assert_eq!(code(&bad), 2, "{}", stderr(&bad));
 }
 
 #[test]

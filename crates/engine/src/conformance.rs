@@ -84,6 +84,8 @@ macro_rules! conformance_cases {
             conditions::present,
             conditions::version,
             conditions::on_deletes,
+            conditions::checks_change_nothing,
+            conditions::checks_of_a_batch_hold_or_nothing_is_done,
             updates::append_and_prepend,
             updates::increment_and_decrement,
             updates::only_numbers_are_counted,

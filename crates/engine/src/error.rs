@@ -96,6 +96,20 @@ pub enum Error {
     /// The engine does not have this.
     #[error("this engine does not support {0:?}")]
     Unsupported(Capability),
+    /// The snapshot was closed, or ended because it kept too much from being reclaimed.
+    #[error(
+        "there is no snapshot {id}: it was closed, or it ended because what it kept took too much room; open another one"
+    )]
+    NoSnapshot {
+        /// Its number.
+        id: u64,
+    },
+    /// The collection has expired as a whole. (Stores answer this, engines do not.)
+    #[error("collection {collection} has expired: open it by its name to begin it anew")]
+    Expired {
+        /// Its number.
+        collection: u32,
+    },
     /// The store is closing.
     #[error("the store is closed")]
     Closed,

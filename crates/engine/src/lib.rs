@@ -16,7 +16,10 @@ pub mod effects;
 pub mod error;
 pub mod event;
 pub mod operation;
+pub mod range;
 pub mod shard;
+pub mod shared;
+pub mod update;
 
 pub use effects::{Effects, Io, IoRequest, Outcome};
 pub use error::{Capability, Error, Unmet};
@@ -25,3 +28,4 @@ pub use operation::{
     Change, ChangeKind, Expect, Item, Operation, PageRequest, Record, RecordPart, Reply, SnapshotOp, Txn, Update, Value,
 };
 pub use shard::{Budget, Capabilities, Message, Opener, Progress, Room, Shard, ShardId, Statistic, Token};
+pub use shared::Shared;

@@ -79,6 +79,9 @@ pub enum ChangeKind {
     },
     /// Removes the key. Deleting an absent key with [`Expect::Any`] is answered `Done { existed: false }`.
     Delete,
+    /// Changes nothing: only the condition counts. It holds at the instant at which the write's other changes are made; of checks alone, all hold at one
+    /// instant. Costs no write of its own.
+    Check,
 }
 
 /// Read-modify-write of one record at its owner. The key must exist, else [`Unmet::Absent`].
@@ -232,9 +235,9 @@ pub struct Item {
 pub enum Reply {
     /// A write is durable at its level.
     Done {
-        /// Version of the (last) change.
+        /// Version of the (last) change that is no check; 0 if there is none.
         version: u64,
-        /// Whether the (last) key existed before.
+        /// Whether its key existed before; false if there is none.
         existed: bool,
     },
     /// Get and touch: the record, or `None` if the key does not exist.

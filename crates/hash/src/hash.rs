@@ -1,20 +1,25 @@
-//! [`Hash`]: get, put and delete.
+//! [`Hash`]: what it is made of, and gets.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
-use smallvec::SmallVec;
-use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_base::{Corruption, Expiry, Key, Wall, canary};
-use stratakv_engine::{Error, Expect, Record, Unmet, Value};
+use stratakv_base::{Corruption, Expiry, Key, Wall};
+use stratakv_engine::{Error, Record, Unmet, Value};
 use stratakv_pmem::{Pmem, PmemError};
 
-use crate::alloc::{Allocator, Extent};
-use crate::epoch::{Epochs, stripe};
-use crate::layout::{First, HEADER_BYTES, Header, LEASE, LEASE_AT, root_word, value_crc};
+use crate::alloc::Allocator;
+use crate::batch::Commits;
+use crate::epoch::Epochs;
+use crate::expiry::Expiries;
+use crate::layout::{Header, value_crc};
+use crate::order::Orders;
 use crate::region::Region;
+use crate::scrub::Scrub;
+use crate::snapshot::{SnapshotReport, Snapshots};
 use crate::table::{Found, Slot, Table};
+use crate::walk::Walk;
 
 /// What a store in a region is made of; fixed at its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +57,12 @@ pub enum Written {
 pub struct Report {
     /// Records.
     pub records: u64,
+    /// Those of them whose collection keeps them in order.
+    pub ordered: u64,
     /// Bytes of DRAM of the hash table.
     pub table_bytes: u64,
+    /// Bytes of DRAM of the keys of collections in order.
+    pub order_bytes: u64,
     /// Bytes of the region in segments that are in use.
     pub used_bytes: u64,
     /// Of them, free.
@@ -62,8 +71,22 @@ pub struct Report {
     pub retired_bytes: u64,
     /// Bytes of segments that are not in use.
     pub unused_bytes: u64,
-    /// Damage that was found since the store was opened, counted.
+    /// Bytes that nothing is written to until the store is opened again, because they are damaged or the memory failed there. Records there are read and deleted as others are.
+    pub lost_bytes: u64,
+    /// Bytes of DRAM in which it is kept what is free.
+    pub space_bytes: u64,
+    /// Places at which damage was found since the store was opened.
     pub damaged: u64,
+    /// Expired records whose space was given back since then.
+    pub reclaimed: u64,
+    /// Bytes of DRAM of what says which records expire when.
+    pub expiry_bytes: u64,
+    /// Bytes of records that were checked in the background since then, and how often all of them were.
+    pub scrubbed_bytes: u64,
+    /// See there.
+    pub scrub_rounds: u64,
+    /// Snapshots, and what they keep.
+    pub snapshots: SnapshotReport,
 }
 
 /// A store in a region of persistent memory. Shared by any number of threads.
@@ -75,13 +98,40 @@ pub struct Hash<P> {
     pub(crate) hash_seed: u64,
     pub(crate) epochs: Epochs,
     pub(crate) alloc: Allocator,
+    pub(crate) orders: Orders,
+    pub(crate) commits: Commits,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) backup: Mutex<Option<Walk>>,
+    pub(crate) expiries: Expiries,
+    pub(crate) scrubbed: Mutex<Scrub>,
+    pub(crate) closed: AtomicBool,
+    /// Operations under way that may write.
+    pub(crate) calls: Epochs,
+    /// How the memory failed in the middle of a write: then there are no more.
+    pub(crate) failure: Mutex<Option<PmemError>>,
+    pub(crate) failed: AtomicBool,
     /// The last version handed out.
     pub(crate) versions: AtomicU64,
     /// No version at or above is handed out.
     pub(crate) leased: AtomicU64,
     pub(crate) leasing: Mutex<()>,
-    pub(crate) damage: Mutex<Vec<Corruption>>,
-    pub(crate) damaged: AtomicU64,
+    pub(crate) damage: Mutex<Damage>,
+}
+
+/// Damage that was found.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    /// Where: however often it is met, it counts once.
+    places: BTreeSet<u64>,
+    /// The first of it, in words.
+    told: Vec<Corruption>,
+}
+
+impl Report {
+    /// Bytes of DRAM of all that is known of records: what grows with them.
+    pub fn dram_bytes(&self) -> u64 {
+        self.table_bytes + self.order_bytes + self.expiry_bytes + self.space_bytes + self.snapshots.index_bytes
+    }
 }
 
 /// The record of a key, found in its slot.
@@ -110,6 +160,25 @@ impl<P: Pmem> Hash<P> {
         Ok(found.filter(|record| !record.expiry.is_past(wall)))
     }
 
+    /// What [`Hash::get`] finds, without the value.
+    ///
+    /// # Errors
+    /// As there, but a damaged value is not seen.
+    pub fn get_meta(&self, key: &Key, wall: Wall) -> Result<Option<Record>, Error> {
+        let inside = self.epochs.enter();
+        let key = key.encoded();
+        let found = self.table.find(self.hash_of(key), |place| self.read_meta(place, key).transpose()).transpose()?;
+        drop(inside);
+        Ok(found.filter(|record| !record.expiry.is_past(wall)))
+    }
+
+    pub(crate) fn read_meta(&self, place: u64, key: &[u8]) -> Result<Option<Record>, Error> {
+        let Some((header, flags)) = self.checked_header(place, key)? else { return Ok(None) };
+        let (version, expiry) = (header.version, Expiry(header.expiry));
+        let value_bytes = u64::from(header.value_bytes);
+        Ok(Some(Record { value: Value::Inline(Bytes::new()), value_bytes, flags, version, expiry }))
+    }
+
     /// The header at `offset`, if its key is as long as this one.
     fn header_like(&self, offset: u64, key: &[u8]) -> Result<Option<Header>, Error> {
         match self.region.header(offset)? {
@@ -119,7 +188,7 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// The record at `place`, if it is of this key.
-    fn read(&self, place: u64, key: &[u8]) -> Result<Option<Record>, Error> {
+    pub(crate) fn read(&self, place: u64, key: &[u8]) -> Result<Option<Record>, Error> {
         let offset = self.region.offset(place);
         let Some(header) = self.header_like(offset, key)? else { return Ok(None) };
         let prefix_bytes = header.prefix_bytes() as usize;
@@ -144,7 +213,12 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// Whether the record at `place` is of this key; its header.
-    fn header_if(&self, place: u64, key: &[u8]) -> Result<Option<Header>, Error> {
+    pub(crate) fn header_if(&self, place: u64, key: &[u8]) -> Result<Option<Header>, Error> {
+        Ok(self.checked_header(place, key)?.map(|(header, _)| header))
+    }
+
+    /// The header of the record at `place` and its flags, if it is of this key.
+    fn checked_header(&self, place: u64, key: &[u8]) -> Result<Option<(Header, u32)>, Error> {
         let offset = self.region.offset(place);
         let Some(header) = self.header_like(offset, key)? else { return Ok(None) };
         let prefix = self.region.prefix(offset, &header)?;
@@ -152,138 +226,8 @@ impl<P: Pmem> Hash<P> {
             let found = "bytes that do not".into();
             return Err(self.note(self.region.damage(offset, "record", "a header and a key that check", found)));
         }
-        Ok(prefix.ends_with(key).then_some(header))
-    }
-
-    /// Makes `value` the value of a key, durably. What the key had before is never touched until then.
-    ///
-    /// # Errors
-    /// Value too long, no room ([`Error::Full`]: reads and deletes go on), damage where the key's record lies, or the memory fails.
-    pub fn put(
-        &self,
-        key: &Key,
-        value: &[u8],
-        (flags, expiry): (u32, Expiry),
-        expect: Expect,
-        wall: Wall,
-    ) -> Result<Written, Error> {
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(Error::ValueTooLarge { len_bytes: value.len() as u64, max_bytes: VALUE_BYTES_MAX as u64 });
-        }
-        let (key, stripe) = (key.encoded(), stripe());
-        let mut prefix: SmallVec<[u8; 64]> = SmallVec::new();
-        if flags != 0 {
-            prefix.extend_from_slice(&flags.to_le_bytes());
-        }
-        prefix.extend_from_slice(key);
-        let bytes = HEADER_BYTES + (prefix.len() + value.len()) as u64;
-        let blocks = self.region.superblock.blocks_of(bytes) as u32;
-        let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, stripe, blocks)? else {
-            return Err(Error::Full("its region is used up"));
-        };
-        let offset = self.region.offset(extent.place);
-        let header = Header {
-            blocks,
-            key_bytes: key.len() as u32,
-            value_bytes: value.len() as u32,
-            version: 0,
-            expiry: expiry.0,
-            has_flags: flags != 0,
-            header_crc: 0,
-            value_crc: value_crc(self.region.uuid(), offset, value),
-        };
-        let mut begun = false;
-        let laid = self.lay_body(extent, blocks, &prefix, value).map_err(Error::from);
-        let written = laid.and_then(|()| self.publish(extent, header, &prefix, key, (expect, wall), &mut begun));
-        match &written {
-            Ok(Written::Done { .. }) => {
-                let rest = Extent { place: extent.place + u64::from(blocks), blocks: extent.blocks - blocks };
-                if rest.blocks > 0 {
-                    self.alloc.free_rest(stripe, rest);
-                }
-                self.table.grow();
-            }
-            // On the medium it is as free as before.
-            _ if !begun => self.alloc.free(extent),
-            // Whether the header is there is not known.
-            _ => {}
-        }
-        self.alloc.let_go();
-        written
-    }
-
-    /// Lays what others cannot see yet: flags, key and value, and the free extent behind the record. Durable at its end.
-    fn lay_body(&self, extent: Extent, blocks: u32, prefix: &[u8], value: &[u8]) -> Result<(), PmemError> {
-        let (pmem, offset) = (&self.region.pmem, self.region.offset(extent.place));
-        let at = offset + HEADER_BYTES;
-        pmem.store(at, prefix)?;
-        pmem.store(at + prefix.len() as u64, value)?;
-        if !canary!("hash_body_not_flushed") {
-            pmem.flush(at, (prefix.len() + value.len()) as u64)?;
-        }
-        if extent.blocks > blocks && !canary!("hash_rest_forgotten") {
-            let rest = self.region.offset(extent.place + u64::from(blocks));
-            self.region.set_first(rest, First::free(extent.blocks - blocks))?;
-        }
-        if canary!("hash_body_not_fenced") { Ok(()) } else { pmem.fence() }
-    }
-
-    /// Makes a laid record the one of its key; `begun` when its header may be there.
-    fn publish(
-        &self,
-        extent: Extent,
-        mut header: Header,
-        prefix: &[u8],
-        key: &[u8],
-        (expect, wall): (Expect, Wall),
-        begun: &mut bool,
-    ) -> Result<Written, Error> {
-        let slot = self.slot(key)?;
-        let current = self.current(&slot, key)?;
-        let visible = current.as_ref().filter(|current| !Expiry(current.header.expiry).is_past(wall));
-        let existed = visible.is_some();
-        if let Some(unmet) = expect.unmet(existed, visible.map(|current| current.header.version)) {
-            return Ok(Written::Unmet(unmet));
-        }
-        header.version = self.next_version()?;
-        let offset = self.region.offset(extent.place);
-        header.header_crc = header.crc(self.region.uuid(), offset, prefix);
-        if canary!("hash_entry_before_record") {
-            self.point(&slot, current.as_ref().map(|current| current.found), extent.place)?;
-        }
-        *begun = true;
-        self.region.set_header(offset, &header)?;
-        if !canary!("hash_header_not_fenced") {
-            self.region.pmem.fence()?;
-        }
-        if let Some(Current { found, header: old }) = current {
-            slot.replace(found, extent.place);
-            self.free_record(found.place, &old)?;
-            drop(slot);
-            self.alloc.retire(&self.epochs, stripe(), Extent { place: found.place, blocks: old.blocks });
-        } else {
-            self.point(&slot, None, extent.place)?;
-        }
-        Ok(Written::Done { version: header.version, existed })
-    }
-
-    fn point(&self, slot: &Slot<'_>, found: Option<Found<'_>>, place: u64) -> Result<(), Error> {
-        match found {
-            Some(found) => slot.replace(found, place),
-            None if slot.insert(place) => {}
-            None => {
-                return Err(Error::Unknown(
-                    "the hash table has reached its end; the write is there after the store was opened again",
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes a record a free extent, durably.
-    fn free_record(&self, place: u64, header: &Header) -> Result<(), PmemError> {
-        self.region.set_first(self.region.offset(place), header.first().freed())?;
-        if canary!("hash_delete_not_fenced") { Ok(()) } else { self.region.pmem.fence() }
+        let flags = prefix[..prefix.len() - key.len()].try_into().map_or(0, u32::from_le_bytes);
+        Ok(prefix.ends_with(key).then_some((header, flags)))
     }
 
     pub(crate) fn slot(&self, key: &[u8]) -> Result<Slot<'_>, Error> {
@@ -295,57 +239,15 @@ impl<P: Pmem> Hash<P> {
         found.map(|(found, header)| Ok(Current { found, header: header? })).transpose()
     }
 
-    /// Deletes a key, durably.
-    ///
-    /// # Errors
-    /// As [`Hash::put`], but for room: a delete needs none.
-    pub fn delete(&self, key: &Key, expect: Expect, wall: Wall) -> Result<Written, Error> {
-        let key = key.encoded();
-        let slot = self.slot(key)?;
-        let current = self.current(&slot, key)?;
-        let visible = current.as_ref().filter(|current| !Expiry(current.header.expiry).is_past(wall));
-        let existed = visible.is_some();
-        if let Some(unmet) = expect.unmet(existed, visible.map(|current| current.header.version)) {
-            return Ok(Written::Unmet(unmet));
-        }
-        let version = self.next_version()?;
-        if let Some(Current { found, header }) = current {
-            self.free_record(found.place, &header)?;
-            slot.remove(found);
-            drop(slot);
-            self.alloc.retire(&self.epochs, stripe(), Extent { place: found.place, blocks: header.blocks });
-        }
-        Ok(Written::Done { version, existed })
-    }
-
-    /// A version above all before it. Durably none at or above the lease is ever handed out.
-    fn next_version(&self) -> Result<u64, PmemError> {
-        let version = self.versions.fetch_add(1, Ordering::AcqRel) + 1;
-        while version >= self.leased.load(Ordering::Acquire) {
-            let _leasing = self.leasing.lock().unwrap_or_else(PoisonError::into_inner);
-            let leased = self.leased.load(Ordering::Acquire);
-            if version >= leased {
-                self.lease(leased / LEASE + 1)?;
-            }
-        }
-        Ok(version)
-    }
-
-    /// Leases the versions below `number` leases.
-    pub(crate) fn lease(&self, number: u64) -> Result<(), PmemError> {
-        let pmem = &self.region.pmem;
-        pmem.store_u64(LEASE_AT, root_word(self.region.uuid(), LEASE_AT, number))?;
-        pmem.persist(LEASE_AT, 8)?;
-        self.leased.store(number * LEASE, Ordering::Release);
-        Ok(())
+    pub(crate) fn scrub_state(&self) -> MutexGuard<'_, Scrub> {
+        self.scrubbed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts damage, and keeps the first findings.
     pub(crate) fn note(&self, corruption: Corruption) -> Error {
-        self.damaged.fetch_add(1, Ordering::Relaxed);
-        let mut all = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() < DAMAGE_MAX && !all.contains(&corruption) {
-            all.push(corruption.clone());
+        let mut damage = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
+        if damage.places.insert(corruption.place.offset_bytes) && damage.told.len() < DAMAGE_MAX {
+            damage.told.push(corruption.clone());
         }
         Error::Corrupt(corruption)
     }
@@ -362,20 +264,33 @@ impl<P: Pmem> Hash<P> {
 
     /// Damage that was found since the store was opened: the first 64 places.
     pub fn damage(&self) -> Vec<Corruption> {
-        self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).told.clone()
     }
 
-    /// Figures. O(arenas + runs of segments that are not in use).
+    /// Figures. O(arenas · lengths of free extents).
     pub fn report(&self) -> Report {
+        let (scrubbed_bytes, scrub_rounds) = {
+            let scrub = self.scrub_state();
+            (scrub.bytes, scrub.rounds)
+        };
         let (usage, block) = (self.alloc.usage(), u64::from(self.region.superblock.block_bytes));
         Report {
             records: self.table.len(),
+            ordered: self.orders.len(),
             table_bytes: self.table.footprint_bytes(),
+            order_bytes: self.orders.footprint_bytes(),
             used_bytes: usage.in_spans * block,
             free_bytes: usage.free * block,
             retired_bytes: usage.retired * block,
             unused_bytes: usage.unused * block,
-            damaged: self.damaged.load(Ordering::Relaxed),
+            lost_bytes: usage.lost * block,
+            space_bytes: usage.footprint_bytes,
+            damaged: self.damage.lock().unwrap_or_else(PoisonError::into_inner).places.len() as u64,
+            reclaimed: self.expiries.reclaimed(),
+            expiry_bytes: self.expiries.footprint_bytes(),
+            scrubbed_bytes,
+            scrub_rounds,
+            snapshots: self.snapshot_report(),
         }
     }
 }

@@ -6,6 +6,8 @@ use stratakv_pmem::LINE_BYTES;
 /// Bytes of a superblock, of the roots; the segment words are rounded up to it.
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const LEASE_AT: u64 = 2 * PAGE;
+/// Words of batches that are committed and not carried out to their end, a line each, behind that of the lease.
+pub(crate) const COMMITS: u64 = PAGE / LINE_BYTES - 1;
 pub(crate) const WORDS_AT: u64 = 3 * PAGE;
 /// Bytes of a record before its flags and key.
 pub(crate) const HEADER_BYTES: u64 = 32;
@@ -15,9 +17,8 @@ pub(crate) const FORMAT: u32 = 1;
 
 const MAGIC: &[u8; 16] = b"StrataKV hash  \0";
 const SUPERBLOCK_BYTES: usize = 60;
-const FREE: u64 = 0x2D;
-const RECORD: u64 = 0x52;
-const BLOCKS_MAX: u64 = (1 << 24) - 1;
+/// Blocks of an extent.
+pub(crate) const BLOCKS_MAX: u64 = (1 << 24) - 1;
 const HAS_FLAGS: u64 = 1 << 31;
 /// An entry of the table has 36 bits for a block.
 const BLOCKS_OF_REGION_MAX: u64 = 1 << 36;
@@ -112,6 +113,16 @@ impl Superblock {
     }
 }
 
+/// Where a commit word lies.
+pub(crate) fn commit_at(number: u64) -> u64 {
+    LEASE_AT + LINE_BYTES * (number + 1)
+}
+
+/// What a commit word says of a batch with this version.
+pub(crate) fn commit_value(version: u64) -> u64 {
+    version & ((1 << 48) - 1)
+}
+
 pub(crate) fn read_superblock(bytes: &[u8]) -> Result<Superblock, NoSuperblock> {
     bytes.first_chunk().map_or(Err(NoSuperblock::Foreign), Superblock::decode)
 }
@@ -166,10 +177,34 @@ impl SegmentState {
     }
 }
 
+/// What an extent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Free,
+    Record,
+    /// A record of a batch: there only if the batch was committed.
+    Member,
+    /// The delete of a key by a batch.
+    Removal,
+}
+
+impl Kind {
+    const ALL: [(Kind, u64); 4] =
+        [(Kind::Free, 0x2D), (Kind::Record, 0x52), (Kind::Member, 0x4B), (Kind::Removal, 0x34)];
+
+    fn bits(self) -> u64 {
+        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, bits)| *bits)
+    }
+
+    fn of(bits: u64) -> Option<Kind> {
+        Self::ALL.iter().find(|(_, known)| *known == bits).map(|(kind, _)| *kind)
+    }
+}
+
 /// The first word of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct First {
-    pub(crate) is_record: bool,
+    pub(crate) kind: Kind,
     pub(crate) blocks: u32,
     /// Of the record that is there, or was until it was freed: 0 if there was none.
     pub(crate) key_bytes: u32,
@@ -177,16 +212,15 @@ pub(crate) struct First {
 
 impl First {
     pub(crate) fn free(blocks: u32) -> First {
-        First { is_record: false, blocks, key_bytes: 0 }
+        First { kind: Kind::Free, blocks, key_bytes: 0 }
     }
 
-    pub(crate) fn freed(self) -> First {
-        First { is_record: false, ..self }
+    pub(crate) fn with(self, kind: Kind) -> First {
+        First { kind, ..self }
     }
 
     fn bits(self) -> u64 {
-        let kind = if self.is_record { RECORD } else { FREE };
-        kind | u64::from(self.blocks) << 7 | u64::from(self.key_bytes) << 31
+        self.kind.bits() | u64::from(self.blocks) << 7 | u64::from(self.key_bytes) << 31
     }
 
     pub(crate) fn encode(self, uuid: &[u8; 16], offset: u64) -> u64 {
@@ -198,13 +232,9 @@ impl First {
     pub(crate) fn decode(uuid: &[u8; 16], offset: u64, word: u64) -> Option<First> {
         let bits = word & ((1 << 48) - 1);
         let (blocks, key_bytes) = ((bits >> 7 & BLOCKS_MAX) as u32, (bits >> 31) as u32);
-        let is_record = match bits & 0x7F {
-            FREE => false,
-            RECORD if key_bytes > 0 => true,
-            _ => return None,
-        };
+        let kind = Kind::of(bits & 0x7F).filter(|kind| *kind == Kind::Free || key_bytes > 0)?;
         let checks = blocks > 0 && (word >> 48) as u16 == checked(uuid, offset, bits);
-        checks.then_some(First { is_record, blocks, key_bytes })
+        checks.then_some(First { kind, blocks, key_bytes })
     }
 }
 
@@ -247,12 +277,17 @@ impl Header {
     }
 
     pub(crate) fn first(&self) -> First {
-        First { is_record: true, blocks: self.blocks, key_bytes: self.key_bytes }
+        First { kind: Kind::Record, blocks: self.blocks, key_bytes: self.key_bytes }
     }
 
     /// Bytes between the header and the value.
     pub(crate) fn prefix_bytes(&self) -> u64 {
         u64::from(self.key_bytes) + if self.has_flags { 4 } else { 0 }
+    }
+
+    /// The key in what lies between the header and the value.
+    pub(crate) fn key_in<'a>(&self, prefix: &'a [u8]) -> &'a [u8] {
+        prefix.get(prefix.len().saturating_sub(self.key_bytes as usize)..).unwrap_or_default()
     }
 
     /// Bytes of the record.
@@ -333,6 +368,10 @@ mod tests {
         assert_eq!(Header::decode(words, header.first()), header);
         assert_eq!(First::free(3).encode(&UUID, 64) & 0xFFFF_FFFF_FFFF, 0x1AD);
         assert_eq!(SegmentState::Large(9).to_value(), 0x902);
+        let member = header.first().with(Kind::Member).encode(&UUID, 4096) & 0xFFFF_FFFF_FFFF;
+        let removal = header.first().with(Kind::Removal).encode(&UUID, 4096) & 0xFFFF_FFFF_FFFF;
+        assert_eq!((member, removal), (0x0000_0004_8000_01CB, 0x0000_0004_8000_01B4));
+        assert_eq!((commit_at(0), commit_at(COMMITS - 1)), (8256, 12224));
     }
 
     #[test]
@@ -376,7 +415,11 @@ mod tests {
 
     #[test]
     fn every_turned_bit_of_a_first_word_is_seen() {
-        for first in [First::free(5), First { is_record: true, blocks: 5, key_bytes: 9 }] {
+        for first in [
+            First::free(5),
+            First { kind: Kind::Member, blocks: 5, key_bytes: 9 },
+            First { kind: Kind::Record, blocks: 5, key_bytes: 9 },
+        ] {
             let word = first.encode(&UUID, 640);
             assert_eq!(First::decode(&UUID, 640, word), Some(first));
             assert_eq!(First::decode(&UUID, 704, word), None, "another place");

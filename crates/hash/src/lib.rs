@@ -6,11 +6,26 @@
 //! Source: Intel and Kuaishou, KVDK (github.com/pmem/kvdk); where this differs, the module says why.
 
 mod alloc;
+mod batch;
 mod epoch;
+mod expiry;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod hash;
+#[cfg(all(test, loom))]
+mod interleavings;
 mod layout;
 mod opening;
+mod order;
+mod pages;
 mod region;
+mod scrub;
+mod shared;
+mod snapshot;
+mod sync;
 mod table;
+mod walk;
+mod write;
 
 pub use hash::{Hash, HashOptions, Report, Written};
+pub use snapshot::SnapshotReport;

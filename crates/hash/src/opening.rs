@@ -6,21 +6,35 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use stratakv_base::Key;
-use stratakv_engine::Error;
+use stratakv_engine::{Error, Progress};
 use stratakv_pmem::Pmem;
 
 use crate::alloc::{Allocator, Extent};
+use crate::batch::Commits;
 use crate::epoch::Epochs;
+use crate::expiry::Expiries;
 use crate::hash::{Current, Hash, HashOptions};
 use crate::layout::{
-    FORMAT, First, Header, LEASE, LEASE_AT, NoSuperblock, PAGE, SUPERBLOCK_LEN, SegmentState, Superblock, VERSION_MAX,
-    WORDS_AT, read_superblock, root_value, value_crc,
+    COMMITS, FORMAT, First, Header, Kind, LEASE, LEASE_AT, NoSuperblock, PAGE, SUPERBLOCK_LEN, SegmentState,
+    Superblock, VERSION_MAX, WORDS_AT, commit_at, commit_value, read_superblock, root_value, value_crc,
 };
-use crate::region::Region;
+use crate::order::Orders;
+use crate::region::{Prefix, Region};
+use crate::snapshot::Snapshots;
 use crate::table::Table;
+use crate::write::TABLE_FULL;
 
 /// Bytes of a value that are read and checked at once.
 const CHECKED_BYTES: usize = 64 << 10;
+
+/// What a thread found.
+#[derive(Default)]
+struct Walked {
+    /// The highest version.
+    highest: u64,
+    /// Members of committed batches: offset, first word.
+    members: Vec<(u64, First)>,
+}
 
 impl<P: Pmem + Sync> Hash<P> {
     /// Makes an empty store in a region. What lay there is gone.
@@ -52,6 +66,9 @@ impl<P: Pmem + Sync> Hash<P> {
         for number in 0..superblock.segments() {
             region.set_segment(number, SegmentState::Unused)?;
         }
+        for number in 0..COMMITS {
+            region.set_commit(number, 0)?;
+        }
         region.pmem.fence()?;
         let hash = Hash::over(region);
         hash.lease(1)?;
@@ -72,13 +89,31 @@ impl<P: Pmem + Sync> Hash<P> {
             table: Table::new(),
             hash_seed: RandomState::new().build_hasher().finish(),
             epochs: Epochs::new(),
+            orders: Orders::new(),
+            commits: Commits::new(),
+            snapshots: Snapshots::new(),
+            backup: Mutex::default(),
+            expiries: Expiries::new(),
+            scrubbed: Mutex::default(),
+            closed: false.into(),
+            calls: Epochs::new(),
+            failure: Mutex::default(),
+            failed: false.into(),
             versions: AtomicU64::new(0),
             leased: AtomicU64::new(0),
             leasing: Mutex::default(),
             damage: Mutex::default(),
-            damaged: AtomicU64::new(0),
             region,
         }
+    }
+
+    /// What the store in a region was made of, without opening it.
+    ///
+    /// # Errors
+    /// No store there, one of a newer format; or the memory fails.
+    pub fn options_of(pmem: &P) -> Result<HashOptions, Error> {
+        let Superblock { block_bytes, segment_bytes, uuid, .. } = superblock_of(pmem)?;
+        Ok(HashOptions { uuid, block_bytes, segment_bytes })
     }
 
     /// Opens the store in a region: walks all segments with `threads` threads, checks every record and builds the table. O(bytes in use).
@@ -86,6 +121,14 @@ impl<P: Pmem + Sync> Hash<P> {
     /// # Errors
     /// No store there, one of a newer format, a region that is shorter than the store; or the memory fails. Damaged records are no error: [`Hash::damage`] tells.
     pub fn open(pmem: P, threads: usize) -> Result<Hash<P>, Error> {
+        Hash::open_watched(pmem, threads, &|_| {})
+    }
+
+    /// As [`Hash::open`]; `watch` is told by several threads how far it is, after each span of segments.
+    ///
+    /// # Errors
+    /// As [`Hash::open`].
+    pub fn open_watched(pmem: P, threads: usize, watch: &(dyn Fn(Progress) + Sync)) -> Result<Hash<P>, Error> {
         let superblock = superblock_of(&pmem)?;
         if superblock.region_bytes > pmem.len_bytes() {
             return Err(Error::WrongVolume(format!(
@@ -97,17 +140,22 @@ impl<P: Pmem + Sync> Hash<P> {
         let hash = Hash::over(Region { pmem, superblock });
         hash.mend_superblocks()?;
         let spans = hash.spans()?;
-        let next = AtomicU32::new(0);
-        let walk = || -> Result<u64, Error> {
-            let mut highest = 0;
+        let batches = hash.batches()?;
+        let (next, done) = (AtomicU32::new(0), AtomicU64::new(0));
+        let bytes_of = |segments: u32| u64::from(segments) * superblock.segment_bytes;
+        let total_bytes = spans.iter().map(|(_, segments)| bytes_of(*segments)).sum();
+        let walk = || -> Result<Walked, Error> {
+            let mut walked = Walked::default();
             while let Some((first, segments)) = spans.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                highest = hash.walk(*first, *segments)?.max(highest);
+                hash.walk(*first, *segments, &batches, &mut walked)?;
+                let before_bytes = done.fetch_add(bytes_of(*segments), Ordering::Relaxed);
+                watch(Progress { done_bytes: before_bytes + bytes_of(*segments), total_bytes });
             }
             // The losers that this thread freed.
             hash.region.pmem.fence()?;
-            Ok(highest)
+            Ok(walked)
         };
-        let walked: Vec<Result<u64, Error>> = thread::scope(|scope| {
+        let walked: Vec<Result<Walked, Error>> = thread::scope(|scope| {
             let others: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(walk)).collect();
             let mine = walk();
             let joined = others
@@ -115,12 +163,79 @@ impl<P: Pmem + Sync> Hash<P> {
                 .map(|thread| thread.join().unwrap_or(Err(Error::Unknown("a thread that read the region panicked"))));
             joined.chain([mine]).collect()
         });
-        let mut highest = 0;
+        let mut all = Walked::default();
         for walked in walked {
-            highest = walked?.max(highest);
+            let walked = walked?;
+            all.highest = all.highest.max(walked.highest);
+            all.members.extend(walked.members);
         }
-        hash.resume_versions(highest)?;
+        hash.finish_batches(&batches, &all.members)?;
+        hash.resume_versions(all.highest)?;
         Ok(hash)
+    }
+
+    /// The batches that were committed and not carried out to their end.
+    fn batches(&self) -> Result<Vec<u64>, Error> {
+        let mut batches = Vec::new();
+        for number in 0..COMMITS {
+            match self.region.commit(number)? {
+                Some(0) => {}
+                Some(batch) => batches.push(batch),
+                None => {
+                    let damage =
+                        self.region.damage(commit_at(number), "commit word", "a word that checks", "another".into());
+                    self.note(damage);
+                    self.region.set_commit(number, 0)?;
+                }
+            }
+        }
+        Ok(batches)
+    }
+
+    /// Carries committed batches out, in the order of stores in which a write does it.
+    fn finish_batches(&self, batches: &[u64], members: &[(u64, First)]) -> Result<(), Error> {
+        let mut removals = Vec::new();
+        for (offset, first) in members {
+            if first.kind == Kind::Member {
+                self.take_in(*offset)?;
+                // A later record of the key may be there, written by somebody whom the batch did not keep away.
+                if self.region.first(*offset)?.is_some_and(|first| first.kind == Kind::Member) {
+                    self.region.set_first(*offset, first.with(Kind::Record))?;
+                }
+            } else {
+                self.remove_for(*offset)?;
+                removals.push((*offset, *first));
+            }
+        }
+        if batches.is_empty() {
+            return Ok(());
+        }
+        self.region.pmem.fence()?;
+        for number in 0..COMMITS {
+            if self.region.commit(number)? != Some(0) {
+                self.region.set_commit(number, 0)?;
+            }
+        }
+        for (offset, first) in removals {
+            self.region.set_first(offset, first.with(Kind::Free))?;
+            self.alloc.free(Extent { place: self.region.place(offset), blocks: first.blocks });
+        }
+        Ok(self.region.pmem.fence()?)
+    }
+
+    /// Frees what a committed batch deletes.
+    fn remove_for(&self, offset: u64) -> Result<(), Error> {
+        let Some(removal) = self.region.header(offset)? else { return Ok(()) };
+        let prefix = self.region.prefix(offset, &removal)?;
+        let slot = self.slot(&prefix)?;
+        let old = self.current(&slot, &prefix)?.filter(|current| current.header.version < removal.version);
+        let Some(Current { found, header }) = old else { return Ok(()) };
+        self.region.set_first(self.region.offset(found.place), header.first().with(Kind::Free))?;
+        slot.remove(found);
+        self.leave_order(&prefix);
+        self.note_expiry(&prefix, header.expiry, None);
+        self.alloc.free(Extent { place: found.place, blocks: header.blocks });
+        Ok(())
     }
 
     /// Goes on where no version was handed out.
@@ -206,11 +321,11 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok((segments, self.region.first(offset)?.is_some()))
     }
 
-    /// Walks a span; the highest version in it.
-    fn walk(&self, first: u32, segments: u32) -> Result<u64, Error> {
+    /// Walks a span.
+    fn walk(&self, first: u32, segments: u32, batches: &[u64], walked: &mut Walked) -> Result<(), Error> {
         let superblock = &self.region.superblock;
         let block_bytes = u64::from(superblock.block_bytes);
-        let (mut offset, mut highest) = (superblock.segment_at(first), 0);
+        let mut offset = superblock.segment_at(first);
         let end = offset + u64::from(segments) * superblock.segment_bytes;
         while offset < end {
             let left = (end - offset) / block_bytes;
@@ -224,46 +339,75 @@ impl<P: Pmem + Sync> Hash<P> {
                 }
                 continue;
             };
-            if found.is_record {
-                highest = self.take_in(offset, found)?.max(highest);
-            } else {
-                self.alloc.free(Extent { place: self.region.place(offset), blocks: found.blocks });
+            match found.kind {
+                Kind::Free => self.alloc.free(Extent { place: self.region.place(offset), blocks: found.blocks }),
+                Kind::Record => walked.highest = self.take_in(offset)?.max(walked.highest),
+                Kind::Member | Kind::Removal => {
+                    if let Some(version) = self.meet_member(offset, found, batches)? {
+                        walked.highest = walked.highest.max(version);
+                        walked.members.push((offset, found));
+                    }
+                }
             }
             offset += u64::from(found.blocks) * block_bytes;
         }
-        Ok(highest)
+        Ok(())
     }
 
-    /// Takes a record into the table, or frees the older one of a key; its version.
-    fn take_in(&self, offset: u64, first: First) -> Result<u64, Error> {
+    /// A member of a batch: its version if the batch was committed; else it is free.
+    fn meet_member(&self, offset: u64, first: First, batches: &[u64]) -> Result<Option<u64>, Error> {
+        let Some((header, _)) = self.checked_at(offset)? else { return Ok(None) };
+        if batches.contains(&commit_value(header.version)) {
+            return Ok(Some(header.version));
+        }
+        self.region.set_first(offset, first.with(Kind::Free))?;
+        self.alloc.free(Extent { place: self.region.place(offset), blocks: first.blocks });
+        Ok(None)
+    }
+
+    /// The header of the record at `offset` and its flags and key, if they check; else the damage is noted.
+    fn checked_at(&self, offset: u64) -> Result<Option<(Header, Prefix)>, Error> {
         let Some(header) = self.region.header(offset)? else {
             self.note(self.region.damage(offset, "record", "a length that fits", "another".into()));
-            return Ok(0);
+            return Ok(None);
         };
         let prefix = self.region.prefix(offset, &header)?;
-        let key = prefix.get(prefix.len() - first.key_bytes as usize..).unwrap_or_default();
+        let key = header.key_in(&prefix);
         if header.crc(self.region.uuid(), offset, &prefix) != header.header_crc
             || header.version >= VERSION_MAX
             || Key::from_encoded(key).is_none()
         {
             self.note(self.region.damage(offset, "record", "a header and a key that check", "others".into()));
-            return Ok(0);
+            return Ok(None);
         }
+        Ok(Some((header, prefix)))
+    }
+
+    /// Takes a record into the table, or frees the older one of a key; its version.
+    fn take_in(&self, offset: u64) -> Result<u64, Error> {
+        let Some((header, prefix)) = self.checked_at(offset)? else { return Ok(0) };
+        let key = header.key_in(&prefix);
         self.check_value(offset, &header)?;
         let slot = self.slot(key)?;
         let place = self.region.place(offset);
         let loser = match self.current(&slot, key)? {
             Some(Current { found, header: other }) if other.version < header.version => {
                 slot.replace(found, place);
+                self.order(key, Some(&other), header.expiry);
+                self.note_expiry(key, other.expiry, Some((header.expiry, place)));
                 Some((found.place, other))
             }
             Some(_) => Some((place, header)),
-            None if slot.insert(place) => None,
-            None => return Err(Error::Unknown("the hash table has reached its end")),
+            None => {
+                slot.replace(slot.reserve().ok_or(TABLE_FULL)?, place);
+                self.order(key, None, header.expiry);
+                self.note_expiry(key, 0, Some((header.expiry, place)));
+                None
+            }
         };
         drop(slot);
         if let Some((place, loser)) = loser {
-            self.region.set_first(self.region.offset(place), loser.first().freed())?;
+            self.region.set_first(self.region.offset(place), loser.first().with(Kind::Free))?;
             self.alloc.free(Extent { place, blocks: loser.blocks });
         }
         self.table.grow();

@@ -4,7 +4,12 @@ use smallvec::SmallVec;
 use stratakv_base::{Corruption, corruption::Place};
 use stratakv_pmem::{Pmem, PmemError};
 
-use crate::layout::{First, HEADER_BYTES, Header, SegmentState, Superblock, WORDS_AT, root_value, root_word};
+use crate::layout::{
+    First, HEADER_BYTES, Header, Kind, SegmentState, Superblock, WORDS_AT, commit_at, root_value, root_word,
+};
+
+/// The flags of a record, if it has any, and its key.
+pub(crate) type Prefix = SmallVec<[u8; 64]>;
 
 #[derive(Debug)]
 pub(crate) struct Region<P> {
@@ -49,12 +54,12 @@ impl<P: Pmem> Region<P> {
     }
 
     /// Stores a header, its first word last: the line is durable up to some word at every moment.
-    pub(crate) fn set_header(&self, offset: u64, header: &Header) -> Result<(), PmemError> {
+    pub(crate) fn set_header(&self, offset: u64, header: &Header, kind: Kind) -> Result<(), PmemError> {
         let words = header.words();
         for (word, at) in words.iter().zip((offset + 8..).step_by(8)) {
             self.pmem.store_u64(at, *word)?;
         }
-        self.pmem.store_u64(offset, header.first().encode(self.uuid(), offset))?;
+        self.pmem.store_u64(offset, header.first().with(kind).encode(self.uuid(), offset))?;
         self.pmem.flush(offset, HEADER_BYTES)
     }
 
@@ -64,10 +69,22 @@ impl<P: Pmem> Region<P> {
     }
 
     /// The flags and the key of a record.
-    pub(crate) fn prefix(&self, offset: u64, header: &Header) -> Result<SmallVec<[u8; 64]>, PmemError> {
+    pub(crate) fn prefix(&self, offset: u64, header: &Header) -> Result<Prefix, PmemError> {
         let mut prefix = SmallVec::from_elem(0, header.prefix_bytes() as usize);
         self.body(offset, 0, &mut prefix)?;
         Ok(prefix)
+    }
+
+    /// The batch that a commit word names, or 0; `None`: it is damaged.
+    pub(crate) fn commit(&self, number: u64) -> Result<Option<u64>, PmemError> {
+        Ok(root_value(self.uuid(), commit_at(number), self.pmem.load_u64(commit_at(number))?))
+    }
+
+    /// Says that a batch is committed, or with 0 that it is carried out. Durable after a fence.
+    pub(crate) fn set_commit(&self, number: u64, value: u64) -> Result<(), PmemError> {
+        let at = commit_at(number);
+        self.pmem.store_u64(at, root_word(self.uuid(), at, value))?;
+        self.pmem.flush(at, 8)
     }
 
     fn word_at(number: u32) -> u64 {

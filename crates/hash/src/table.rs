@@ -1,40 +1,46 @@
 //! The hash table: where the record of a key lies.
 //!
-//! Buckets of one cache line: a word for the lock and the chain, and seven entries of 8 bytes. An entry is 28 bits of the key's hash and 36 bits of where its record
-//! lies, in blocks; so it is read and replaced as one. Readers take no lock. They never miss a key that is there all the
+//! Buckets of one cache line: a word for the lock and the chain, and seven entries of 8 bytes. An entry is 27 bits of the key's hash, a bit that says that it is about to
+//! change, and 36 bits of where its record lies, in blocks; so it is read and replaced as one. Readers take no lock. They never miss a key that is there all the
 //! time: an entry stays in its slot until it is replaced or removed; where a bucket is split its entries are in both buckets before readers
-//! are told of the new one, and taken out of the old one after; and where a chain is drawn together its count goes up first, so that a reader who found nothing looks again.
+//! are told of the new one, and taken out of the old one after; and where a chain is drawn together entries move to its front only, each stored there before it is taken out behind, and
+//! readers look from the chain's end to its front. All orders of these are tried: `interleavings`.
 //!
 //! It grows by linear hashing (Litwin, VLDB 1980): an insertion splits at most [`SPLITS_MAX`] buckets, in order, so nothing ever stops for a rebuild. What decides where an entry goes is in
 //! the entry: no record is read for it.
 //!
 //! KVDK has entries of 16 bytes and buckets of 128.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError};
 
-use zerocopy::FromZeros;
+use smallvec::SmallVec;
+use stratakv_base::canary;
+
+use crate::sync::{AtomicU64, IS_TRIED, Mutex, spin_loop, yield_now};
 
 /// Entries of a bucket.
-const ENTRIES: usize = 7;
+const ENTRIES: usize = if IS_TRIED { 2 } else { 7 };
 /// log2 of the buckets of an empty table.
-const BASE_BITS: u32 = 10;
+const BASE_BITS: u32 = if IS_TRIED { 0 } else { 10 };
 /// Entries for each bucket at which the table grows: with splits under way a bucket has half of this or all of it.
-const FILL: u64 = 4;
+const FILL: u64 = if IS_TRIED { 2 } else { 4 };
 /// Most buckets an insertion splits.
-const SPLITS_MAX: usize = 2;
+const SPLITS_MAX: usize = if IS_TRIED { 1 } else { 2 };
 const PLACE_BITS: u32 = 36;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+/// The entry is about to change, with others of a batch: readers wait. Without a place: a key is about to come, and is not there yet.
+const PENDING: u64 = 1 << PLACE_BITS;
+const TAG_SHIFT: u32 = PLACE_BITS + 1;
+const TAG_MASK: u64 = u64::MAX << TAG_SHIFT;
 const LOCKED: u64 = 1;
-/// In the first word: how often entries of the chain were moved together.
-const MOVES_UNIT: u64 = 1 << 8;
-const MOVES_MASK: u64 = 0xFFFF_FF00;
 const NEXT_SHIFT: u32 = 32;
 /// log2 of the first buckets for chains.
-const OVERFLOW_BITS: u32 = 6;
+const OVERFLOW_BITS: u32 = if IS_TRIED { 0 } else { 6 };
 
-/// One line: bit 0 of the first word is the lock, bits 8 to 31 count moves, bits 32 to 63 are the number of the bucket that goes on, plus one.
-#[derive(Debug, FromZeros)]
+/// One line: bit 0 of the first word is the lock, bits 32 to 63 are the number of the bucket that goes on, plus one.
+#[derive(Debug)]
+#[cfg_attr(not(all(test, loom)), derive(zerocopy::FromZeros))]
 #[repr(C, align(64))]
 struct Bucket {
     head: AtomicU64,
@@ -72,7 +78,7 @@ struct Overflow {
 
 /// The bits of a hash that an entry keeps: those above the base, which also say where it goes when its bucket is split.
 fn tag(hash: u64) -> u64 {
-    hash >> BASE_BITS << PLACE_BITS
+    hash >> BASE_BITS << TAG_SHIFT
 }
 
 fn place_of(entry: u64) -> u64 {
@@ -86,9 +92,17 @@ fn bucket_of(hash: u64, buckets: u64) -> u64 {
     if next < buckets { next } else { hash & ((1 << bits) - 1) }
 }
 
+#[cfg(not(all(test, loom)))]
 fn zeroed(count: usize) -> Box<[Bucket]> {
+    use zerocopy::FromZeros;
     // From the system as zeros: no page is touched before it is used.
     <[Bucket]>::new_box_zeroed_with_elems(count).unwrap_or_default()
+}
+
+#[cfg(all(test, loom))]
+fn zeroed(count: usize) -> Box<[Bucket]> {
+    let entries = || std::array::from_fn(|_| AtomicU64::new(0));
+    (0..count).map(|_| Bucket { head: AtomicU64::new(0), entries: entries() }).collect()
 }
 
 impl Buckets {
@@ -120,11 +134,37 @@ pub(crate) struct Slot<'a> {
     table: &'a Table,
     bucket: &'a Bucket,
     hash: u64,
+    /// It unlocks the bucket: of several slots that were locked together, one of each bucket.
+    unlocks: bool,
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.bucket.head.fetch_and(!LOCKED, Ordering::Release);
+        if self.unlocks {
+            self.bucket.head.fetch_and(!LOCKED, Ordering::Release);
+        }
+    }
+}
+
+/// Pauses, longer as the tries go up: whoever is waited for may have lost its processor.
+struct Patience(u32);
+
+impl Patience {
+    fn wait(&mut self) {
+        self.0 = self.0.saturating_add(1);
+        if self.0 < 64 && !IS_TRIED { spin_loop() } else { yield_now() }
+    }
+}
+
+/// What an entry is when it is not about to change.
+fn settled(entry: &AtomicU64) -> u64 {
+    let mut patience = Patience(0);
+    loop {
+        let bits = entry.load(Ordering::Acquire);
+        if bits & PENDING == 0 || place_of(bits) == 0 {
+            return bits;
+        }
+        patience.wait();
     }
 }
 
@@ -177,26 +217,50 @@ impl Table {
         let mut buckets = self.buckets.load(Ordering::Acquire);
         loop {
             let first = self.bucket(bucket_of(hash, buckets))?;
-            let moves = first.head.load(Ordering::Acquire) & MOVES_MASK;
-            for bucket in self.chain(first) {
-                for entry in &bucket.entries {
-                    let entry = entry.load(Ordering::Acquire);
-                    if entry & !PLACE_MASK == tag(hash)
-                        && entry != 0
-                        && let Some(found) = is_it(place_of(entry))
-                    {
-                        return Some(found);
-                    }
+            // From the end: what moves forward meanwhile is met behind, or else in front.
+            let mut chain: SmallVec<[&Bucket; 4]> = self.chain(first).collect();
+            if canary!("hash_order_looked_from_the_front") {
+                chain.reverse();
+            }
+            for entry in chain.iter().rev().flat_map(|bucket| bucket.entries.iter().rev()) {
+                if entry.load(Ordering::Acquire) & TAG_MASK != tag(hash) {
+                    continue;
+                }
+                let bits = settled(entry);
+                if bits & TAG_MASK == tag(hash)
+                    && place_of(bits) != 0
+                    && let Some(found) = is_it(place_of(bits))
+                {
+                    return Some(found);
                 }
             }
-            // It may have gone to a bucket that there was not yet, or forward in its chain.
+            // It may have gone to a bucket that there was not yet.
             let now = self.buckets.load(Ordering::Acquire);
-            let moved = first.head.load(Ordering::Acquire) & MOVES_MASK != moves;
-            if bucket_of(hash, now) == bucket_of(hash, buckets) && !moved {
+            if bucket_of(hash, now) == bucket_of(hash, buckets) || canary!("hash_order_found_without_looking_again") {
                 return None;
             }
             buckets = now;
         }
+    }
+
+    /// log2 of the buckets, rounded down.
+    pub(crate) fn bits(&self) -> u32 {
+        63 - self.buckets.load(Ordering::Acquire).leading_zeros()
+    }
+
+    /// The places of all entries whose hashes end in these bits, at most [`Table::bits`] of them. Each chain as it is at one moment; what is split off meanwhile comes later, maybe once more.
+    pub(crate) fn places(&self, share: u64, bits: u32) -> Vec<u64> {
+        let (mut places, mut number) = (Vec::new(), share);
+        while number < self.buckets.load(Ordering::Acquire)
+            && let Some(first) = self.bucket(number)
+        {
+            lock(first);
+            let entries = self.chain(first).flat_map(|bucket| &bucket.entries);
+            places.extend(entries.map(|entry| place_of(entry.load(Ordering::Acquire))).filter(|place| *place != 0));
+            first.head.fetch_and(!LOCKED, Ordering::Release);
+            number += 1 << bits;
+        }
+        places
     }
 
     /// Locks the slot of a hash. Spins, then yields.
@@ -205,10 +269,34 @@ impl Table {
             let buckets = self.buckets.load(Ordering::Acquire);
             let bucket = self.bucket(bucket_of(hash, buckets))?;
             lock(bucket);
-            let slot = Slot { table: self, bucket, hash };
+            let slot = Slot { table: self, bucket, hash, unlocks: true };
             let now = self.buckets.load(Ordering::Acquire);
-            if bucket_of(hash, now) == bucket_of(hash, buckets) {
+            if bucket_of(hash, now) == bucket_of(hash, buckets) || canary!("hash_order_locked_without_looking_again") {
                 return Some(slot);
+            }
+        }
+    }
+
+    /// Locks the slots of several hashes, in the order of their buckets, as splits do: so nobody waits in a circle. In the order of the hashes.
+    pub(crate) fn lock_all(&self, hashes: &[u64]) -> Option<Vec<Slot<'_>>> {
+        loop {
+            let buckets = self.buckets.load(Ordering::Acquire);
+            let mut order: Vec<(u64, usize)> =
+                hashes.iter().enumerate().map(|(index, hash)| (bucket_of(*hash, buckets), index)).collect();
+            order.sort_unstable();
+            let mut slots: Vec<Option<Slot<'_>>> = hashes.iter().map(|_| None).collect();
+            let mut last = None;
+            for (number, index) in order {
+                let (bucket, unlocks) = (self.bucket(number)?, last != Some(number));
+                if unlocks {
+                    lock(bucket);
+                }
+                slots[index] = Some(Slot { table: self, bucket, hash: hashes[index], unlocks });
+                last = Some(number);
+            }
+            let now = self.buckets.load(Ordering::Acquire);
+            if hashes.iter().all(|hash| bucket_of(*hash, now) == bucket_of(*hash, buckets)) {
+                return slots.into_iter().collect();
             }
         }
     }
@@ -231,7 +319,7 @@ impl Table {
         let (old, new) = (self.bucket(old_number)?, self.all.get_or_make(buckets)?);
         lock(old);
         lock(new);
-        let goes = |entry: u64| entry != 0 && entry >> PLACE_BITS >> (bits - BASE_BITS) & 1 == 1;
+        let goes = |entry: u64| entry != 0 && entry >> TAG_SHIFT >> (bits - BASE_BITS) & 1 == 1;
         let mut added = true;
         for entry in self.chain(old).flat_map(|bucket| &bucket.entries) {
             let entry = entry.load(Ordering::Relaxed);
@@ -253,12 +341,12 @@ impl Table {
     }
 
     /// Adds an entry to a locked chain.
-    fn add_to(&self, first: &Bucket, entry: u64) -> Option<()> {
+    fn add_to<'a>(&'a self, first: &'a Bucket, entry: u64) -> Option<&'a AtomicU64> {
         let mut last = first;
         for bucket in self.chain(first) {
             if let Some(free) = bucket.entries.iter().find(|entry| entry.load(Ordering::Relaxed) == 0) {
                 free.store(entry, Ordering::Release);
-                return Some(());
+                return Some(free);
             }
             last = bucket;
         }
@@ -268,19 +356,14 @@ impl Table {
         overflow.used = overflow.used.max(number + 1);
         bucket.entries[0].store(entry, Ordering::Release);
         last.head.fetch_or(u64::from(number + 1) << NEXT_SHIFT, Ordering::Release);
-        Some(())
+        Some(&bucket.entries[0])
     }
 
     /// Moves the entries of a locked chain to its front, and gives back the buckets at its end that are empty then.
     fn draw_together(&self, first: &Bucket) {
-        let mut head = first.head.load(Ordering::Relaxed);
-        if head >> NEXT_SHIFT == 0 {
+        if first.head.load(Ordering::Relaxed) >> NEXT_SHIFT == 0 {
             return;
         }
-        // Before anything moves. The count comes round after 16 million moves during one look at a bucket.
-        let moves = head.wrapping_add(MOVES_UNIT) & MOVES_MASK;
-        head = head & !MOVES_MASK | moves;
-        first.head.store(head, Ordering::Release);
         let slots: Vec<&AtomicU64> = self.chain(first).flat_map(|bucket| &bucket.entries).collect();
         let mut front = 0;
         for (at, slot) in slots.iter().enumerate() {
@@ -310,8 +393,8 @@ impl<'a> Slot<'a> {
         let entries = table.chain(self.bucket).flat_map(|bucket| &bucket.entries);
         for entry in entries {
             let bits = entry.load(Ordering::Relaxed);
-            if bits != 0
-                && bits & !PLACE_MASK == tag(self.hash)
+            if bits & TAG_MASK == tag(self.hash)
+                && place_of(bits) != 0
                 && let Some(found) = is_it(place_of(bits))
             {
                 return Some((Found { entry, place: place_of(bits) }, found));
@@ -325,11 +408,16 @@ impl<'a> Slot<'a> {
         found.entry.store(tag(self.hash) | place, Ordering::Release);
     }
 
-    /// Adds an entry; false: the table has reached its end.
-    pub(crate) fn insert(&self, place: u64) -> bool {
-        let added = self.table.add_to(self.bucket, tag(self.hash) | place).is_some();
-        self.table.entries.fetch_add(u64::from(added), Ordering::Relaxed);
-        added
+    /// Says that an entry is about to point to `place`, or to go: who looks for it waits until it does.
+    pub(crate) fn announce(&self, found: Found<'_>, place: u64) {
+        found.entry.store(tag(self.hash) | PENDING | place, Ordering::Release);
+    }
+
+    /// Adds an entry that points nowhere yet; `None`: the table has reached its end.
+    pub(crate) fn reserve(&self) -> Option<Found<'a>> {
+        let entry = self.table.add_to(self.bucket, tag(self.hash) | PENDING)?;
+        self.table.entries.fetch_add(1, Ordering::Relaxed);
+        Some(Found { entry, place: 0 })
     }
 
     pub(crate) fn remove(&self, found: Found<'_>) {
@@ -339,12 +427,10 @@ impl<'a> Slot<'a> {
 }
 
 fn lock(bucket: &Bucket) {
-    let mut tries = 0u32;
+    let mut patience = Patience(0);
     while bucket.head.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
         while bucket.head.load(Ordering::Relaxed) & LOCKED != 0 {
-            tries += 1;
-            // Whoever has the lock may have lost its processor.
-            if tries.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            patience.wait();
         }
     }
 }
@@ -359,6 +445,11 @@ mod tests {
     /// Places are hashes here: an entry is known by its place.
     fn hash_of(place: u64) -> u64 {
         place.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+    }
+
+    fn insert(table: &Table, place: u64) {
+        let slot = table.lock(hash_of(place)).unwrap();
+        slot.replace(slot.reserve().unwrap(), place);
     }
 
     fn holds(table: &Table, place: u64) -> bool {
@@ -382,7 +473,7 @@ mod tests {
                 }
                 Some(_) => {}
                 None => {
-                    assert!(slot.insert(place));
+                    slot.replace(slot.reserve().unwrap(), place);
                     model.insert(place, ());
                 }
             }
@@ -402,12 +493,12 @@ mod tests {
     fn a_key_that_stays_is_always_found() {
         let table = Table::new();
         for place in 1..2_000 {
-            assert!(table.lock(hash_of(place)).unwrap().insert(place));
+            insert(&table, place);
         }
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for place in 2_000..150_000 {
-                    assert!(table.lock(hash_of(place)).unwrap().insert(place));
+                    insert(&table, place);
                     table.grow();
                     if place % 3 == 0 {
                         let slot = table.lock(hash_of(place)).unwrap();

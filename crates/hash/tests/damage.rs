@@ -204,3 +204,22 @@ fn conditions_expiry_and_versions() {
         "versions grow over deletes: {written:?}"
     );
 }
+
+/// Space that cannot be written is given up. It was the next to be taken, again and again: every put failed.
+#[test]
+fn a_line_that_cannot_be_written_fails_one_put_and_is_lost() {
+    let hash = Hash::create(Region::new(REGION_BYTES), OPTIONS).expect("created");
+    let put = |number: u32| hash.put(&key(number), &value(number), (0, Expiry::NEVER), Expect::Any, NOW);
+    put(1).expect("a put");
+    let mut image = vec![0; REGION_BYTES];
+    hash.pmem().load(0, &mut image).expect("in bounds");
+    // Behind the record, where the next one goes.
+    let record = image.windows(5).position(|bytes| bytes == b"key 1").expect("the record");
+    hash.pmem().poison((record as u64 / 64 + 1) * 64);
+    assert!(matches!(put(2), Err(Error::Pmem(_))));
+    assert!(hash.report().lost_bytes > 0);
+    for number in 3..12 {
+        put(number).expect("there is room elsewhere");
+    }
+    assert!(hash.get(&key(1), NOW).expect("it is whole").is_some() && hash.get(&key(2), NOW).expect("none").is_none());
+}

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use stratakv_base::random::Random;
-use stratakv_base::{CollectionId, Expiry, Key, Wall};
-use stratakv_engine::{Error, Expect};
+use stratakv_base::{CollectionId, Expiry, Key, Level, Now, Wall};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Reply, Shared};
 use stratakv_hash::{Hash, HashOptions, Report, Written};
 use stratakv_pmem::{MapOptions, Mapping, Pmem, PmemError};
 use stratakv_sim::pmem::Region;
@@ -203,6 +203,125 @@ fn a_store_with_room_is_not_full_for_good_because_others_wrote() {
     for number in 10..26 {
         thread::scope(|scope| scope.spawn(|| put(number, &[2; 100]).expect("there is room")).join().expect("no panic"));
     }
+}
+
+/// A region whose fences return when they are let.
+struct Held<'a> {
+    region: Region,
+    begun: &'a AtomicU64,
+    let_go: &'a AtomicU64,
+}
+
+impl Pmem for Held<'_> {
+    fn len_bytes(&self) -> u64 {
+        self.region.len_bytes()
+    }
+    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
+        self.region.load(offset, into)
+    }
+    fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
+        self.region.load_u64(offset)
+    }
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        self.region.store(offset, bytes)
+    }
+    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError> {
+        self.region.store_u64(offset, value)
+    }
+    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
+        self.region.store_nt(offset, bytes)
+    }
+    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
+        self.region.flush(offset, len_bytes)
+    }
+    fn fence(&self) -> Result<(), PmemError> {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        while self.let_go.load(Ordering::SeqCst) < number {
+            thread::yield_now();
+        }
+        self.region.fence()
+    }
+    fn sync(&self) -> Result<(), PmemError> {
+        self.region.fence()
+    }
+}
+
+/// What a reader finds during each fence of an update: false for the old value.
+fn seen_during_fences(canary: Option<&'static str>, is_batch: bool) -> Vec<bool> {
+    let (begun, let_go) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    let pmem = Held { region: Region::new(7 * 4096), begun: &begun, let_go: &let_go };
+    let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
+    let put = |number: u64, value: &[u8]| hash.put(&key(number), value, (0, Expiry::NEVER), Expect::Any, NOW);
+    put(1, b"old").expect("there is room");
+    begun.store(0, Ordering::SeqCst);
+    let_go.store(0, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            release(canary);
+            let kind = || ChangeKind::Put { value: "new".into(), flags: 0, expiry: Expiry::NEVER };
+            let change = |number| Change { key: key(number), expect: Expect::Any, kind: kind() };
+            let written = if is_batch { hash.write(&[change(1), change(2)], NOW) } else { put(1, b"new") };
+            written.expect("there is room");
+        });
+        let mut seen = Vec::new();
+        loop {
+            let fence = seen.len() as u64 + 1;
+            while begun.load(Ordering::SeqCst) < fence && !writer.is_finished() {
+                thread::yield_now();
+            }
+            if writer.is_finished() {
+                return seen;
+            }
+            let record = hash.get(&key(1), NOW).expect("a get").expect("it is always there");
+            seen.push(record.value.to_bytes() != "old");
+            let_go.store(fence, Ordering::SeqCst);
+        }
+    })
+}
+
+/// A value that a cut may still take back is shown to nobody.
+#[test]
+fn a_write_is_seen_once_it_is_durable() {
+    // Besides the fences of the write those of a span that its thread begins.
+    assert!(seen_during_fences(None, false).ends_with(&[false, false, true]));
+    assert!(seen_during_fences(None, true).ends_with(&[false, false, false, true, true]));
+}
+
+/// The end of a store did not wait for who was writing: it unlocked the region while that went on.
+#[test]
+fn the_end_waits_for_writes_under_way() {
+    let (begun, let_go) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    let pmem = Held { region: Region::new(7 * 4096), begun: &begun, let_go: &let_go };
+    let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
+    begun.store(0, Ordering::SeqCst);
+    let_go.store(0, Ordering::SeqCst);
+    let put = || {
+        let kind = ChangeKind::Put { value: "new".into(), flags: 0, expiry: Expiry::NEVER };
+        let changes = vec![Change { key: key(1), expect: Expect::Any, kind }];
+        let operation = Operation::Write { changes, level: Level::PowerLoss, txn: None };
+        hash.execute(operation, Now { wall: NOW, ..Now::default() })
+    };
+    thread::scope(|scope| {
+        let writer = scope.spawn(put);
+        while begun.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        let closer = scope.spawn(|| hash.close());
+        let ended_early = (0..2_000).any(|_| {
+            thread::yield_now();
+            closer.is_finished()
+        });
+        let_go.store(u64::MAX, Ordering::SeqCst);
+        assert!(!ended_early, "it ended before the write");
+        assert!(matches!(writer.join(), Ok(Reply::Done { .. })));
+    });
+    assert!(matches!(put(), Reply::Failed(Error::Closed)));
+}
+
+#[cfg(feature = "canaries")]
+#[test]
+fn a_deliberately_early_entry_is_seen() {
+    assert!(!seen_during_fences(Some("hash_entry_before_record"), false).ends_with(&[false, false, true]));
 }
 
 /// Space that is written again while a reader looks at it.

@@ -2,21 +2,27 @@
 
 use stratakv::Options;
 
+/// As long as `serve_options` says.
+const REGION_BYTES: u64 = 256 << 20;
+
 /// An engine of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// After KVell.
     Slab,
+    /// After KVDK.
+    Hash,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: &[Engine] = &[Engine::Slab];
+    pub const ALL: &[Engine] = &[Engine::Slab, Engine::Hash];
 
     /// Its name on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Slab => "slab",
+            Engine::Hash => "hash",
         }
     }
 
@@ -29,13 +35,25 @@ impl Engine {
     pub fn options(self) -> Options {
         match self {
             Engine::Slab => Options::new(),
+            Engine::Hash => Options::new().engine(stratakv::Engine::Hash).region_bytes(REGION_BYTES),
         }
+    }
+
+    /// Whether it spreads keys over shards, in files that grow.
+    pub fn has_shards(self) -> bool {
+        self == Engine::Slab
+    }
+
+    /// Whether the default collection can be scanned.
+    pub fn is_ordered(self) -> bool {
+        self == Engine::Slab
     }
 
     /// Options of `stratakv serve` that do.
     pub fn serve_options(self) -> &'static [&'static str] {
         match self {
             Engine::Slab => &[],
+            Engine::Hash => &["--engine", "hash", "--region", "256M"],
         }
     }
 }

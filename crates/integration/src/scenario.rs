@@ -105,7 +105,10 @@ impl Setting<'_> {
         };
         let mut trial = Trial::new(data, &plan);
         trial.serve.log = self.place.join("server.log");
-        trial.serve = trial.serve.options(&["--memory", "64M", "--shards", "2", "--threads", "2"]);
+        trial.serve = trial.serve.options(&["--memory", "64M", "--threads", "2"]);
+        if self.engine.has_shards() {
+            trial.serve = trial.serve.options(&["--shards", "2"]);
+        }
         trial
     }
 }

@@ -73,6 +73,12 @@ pub enum MapError {
         /// Where.
         path: PathBuf,
     },
+    /// Devices are mapped for all who use them at once.
+    #[error("{} is a device: what is stored to it cannot be kept apart; open it for writing", path.display())]
+    NotPrivate {
+        /// Where.
+        path: PathBuf,
+    },
     /// A domain that promises more than what was found.
     #[error(
         "what lies below is in the domain `{found}` and cannot be treated as `{wanted}`: leave the choice out, or take a weaker one"

@@ -41,6 +41,15 @@ mod instructions {
             }
         }
 
+        /// As the processor's manual calls it.
+        pub(crate) fn name(self) -> &'static str {
+            match self {
+                Flush::Clwb => "clwb",
+                Flush::Clflushopt => "clflushopt",
+                Flush::Clflush => "clflush",
+            }
+        }
+
         /// Starts writing back the lines that hold `len` bytes from `start` on.
         ///
         /// # Safety
@@ -158,6 +167,11 @@ mod instructions {
             Some(Flush { line_bytes: 4 << (cache_type >> 16 & 0xF) })
         }
 
+        /// As the processor's manual calls it.
+        pub(crate) fn name(self) -> &'static str {
+            "dc cvap"
+        }
+
         /// Starts writing back the lines that hold `len` bytes from `start` on.
         ///
         /// # Safety
@@ -205,6 +219,10 @@ mod instructions {
     impl Flush {
         pub(crate) fn detect() -> Option<Flush> {
             None
+        }
+
+        pub(crate) fn name(self) -> &'static str {
+            match self {}
         }
 
         /// # Safety

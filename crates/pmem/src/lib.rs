@@ -10,11 +10,13 @@ mod group;
 mod map;
 mod source;
 mod space;
+mod survey;
 mod words;
 
 pub use domain::Domain;
 pub use error::MapError;
 pub use map::{MapOptions, Mapping};
+pub use survey::{DaxDevice, Prospect, dax_devices, flush_instruction, prospect_of};
 
 /// Length of a cache line.
 pub const LINE_BYTES: u64 = 64;
@@ -70,6 +72,19 @@ pub trait Pmem {
     /// `msync` failed: the region takes no more writes until it is opened again. Never with real persistent memory.
     fn fence(&self) -> Result<(), PmemError>;
 
+    /// Whether a fence puts its caller to sleep, for as long as a disk takes.
+    fn fence_waits(&self) -> bool {
+        false
+    }
+
+    /// Writes everything back that was stored so far, also where the domain does not ask for it: an orderly end. O(length of the region) where pages are written back.
+    ///
+    /// # Errors
+    /// As [`Pmem::fence`].
+    fn sync(&self) -> Result<(), PmemError> {
+        self.fence()
+    }
+
     /// A flush and a fence.
     ///
     /// # Errors
@@ -112,6 +127,14 @@ impl<P: Pmem + ?Sized> Pmem for &P {
 
     fn fence(&self) -> Result<(), PmemError> {
         (**self).fence()
+    }
+
+    fn fence_waits(&self) -> bool {
+        (**self).fence_waits()
+    }
+
+    fn sync(&self) -> Result<(), PmemError> {
+        (**self).sync()
     }
 }
 

@@ -20,6 +20,9 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 pub struct MapOptions {
     /// For loads only: stores fail. Several may read at a time, if nobody writes.
     pub read_only: bool,
+    /// What is stored stays in this process and ends with it; the file is locked and left as for [`MapOptions::read_only`]. For opening a store, which may want to mend
+    /// something, without changing it. Takes memory for each page that is stored to.
+    pub private: bool,
     /// Treat it as if it were in this domain: the one found, or a weaker one (see [`Domain`]). [`Domain::Volatile`] gives durability up: for
     /// measurements. A device cannot be treated as [`Domain::File`].
     pub domain: Option<Domain>,
@@ -34,7 +37,14 @@ pub struct MapOptions {
 
 impl Default for MapOptions {
     fn default() -> MapOptions {
-        MapOptions { read_only: false, domain: None, reserve_bytes: 0, prewrite: true }
+        MapOptions { read_only: false, private: false, domain: None, reserve_bytes: 0, prewrite: true }
+    }
+}
+
+impl MapOptions {
+    /// Whether the file may be made, filled or grown.
+    fn check_may_change(&self) -> Result<(), MapError> {
+        if self.read_only || self.private { Err(MapError::ReadOnly) } else { Ok(()) }
     }
 }
 
@@ -51,6 +61,8 @@ pub struct Mapping {
     space: Space,
     source: Source,
     access: Access,
+    /// What lies below.
+    found: Domain,
     domain: Domain,
     durability: Durability,
     options: MapOptions,
@@ -78,9 +90,7 @@ impl Mapping {
     /// # Errors
     /// See [`MapError`]; [`MapError::Exists`] if something has that name.
     pub fn create(path: &Path, len_bytes: u64, options: MapOptions) -> Result<Mapping, MapError> {
-        if options.read_only {
-            return Err(MapError::ReadOnly);
-        }
+        options.check_may_change()?;
         let source = Source::create(path)?;
         let made = Mapping::fill(source, len_bytes, options).and_then(|mapping| {
             mapping.source.sync_directory()?;
@@ -100,10 +110,11 @@ impl Mapping {
     /// # Errors
     /// See [`MapError`]; [`MapError::Locked`] at once if it is open elsewhere.
     pub fn open(path: &Path, options: MapOptions) -> Result<Mapping, MapError> {
-        let source = Source::open(path, options.read_only)?;
+        let changes = options.check_may_change().is_ok();
+        let source = Source::open(path, !changes)?;
         let len_bytes = source.len_bytes()?;
         source.check_len(len_bytes)?;
-        if !options.read_only && !matches!(source.kind, Kind::Device { .. }) {
+        if changes && !matches!(source.kind, Kind::Device { .. }) {
             source.fill_holes(len_bytes)?;
         }
         Mapping::over(source, len_bytes, options)
@@ -114,9 +125,7 @@ impl Mapping {
     /// # Errors
     /// See [`MapError`].
     pub fn anonymous(len_bytes: u64, options: MapOptions) -> Result<Mapping, MapError> {
-        if options.read_only {
-            return Err(MapError::ReadOnly);
-        }
+        options.check_may_change()?;
         Mapping::fill(Source::anonymous()?, len_bytes, options)
     }
 
@@ -128,20 +137,40 @@ impl Mapping {
     }
 
     fn over(source: Source, len_bytes: u64, options: MapOptions) -> Result<Mapping, MapError> {
-        let unit_bytes = source.unit_bytes;
+        let (unit_bytes, MapOptions { private, .. }) = (source.unit_bytes, options);
+        if private && matches!(source.kind, Kind::Device { .. }) {
+            return Err(MapError::NotPrivate { path: source.path.clone() });
+        }
         let writable = !options.read_only;
-        let synchronous = source.kind != Kind::Memory && Space::is_synchronous(&source.file, unit_bytes, writable);
-        let domain = choose(source.domain(synchronous)?, source.kind, options.domain)?;
+        let may_be_synchronous = source.kind != Kind::Memory && !private;
+        let synchronous = may_be_synchronous && Space::is_synchronous(&source.file, unit_bytes, writable);
+        let found = if private { Domain::Volatile } else { source.domain(synchronous)? };
+        let domain = choose(found, source.kind, options.domain)?;
         let reserve_bytes = options.reserve_bytes.max(len_bytes);
         let too_long = MapError::TooLong { len_bytes: reserve_bytes };
         let reserve_bytes = reserve_bytes.checked_next_multiple_of(unit_bytes).ok_or(too_long)?;
         source.check_len(reserve_bytes)?;
-        let access = Access { writable, synchronous };
+        let access = Access { writable, synchronous, private };
         let space = Space::reserve(reserve_bytes, unit_bytes).map_err(failed("reserve addresses for", &source.path))?;
         space.extend(&source.file, len_bytes, access).map_err(failed("map", &source.path))?;
         check_unchanged(&source.path, len_bytes, source.len_bytes()?)?;
         let durability = Durability::of(domain).ok_or_else(|| MapError::NoFlush { path: source.path.clone() })?;
-        Ok(Mapping { space, source, access, domain, durability, options, growth: Mutex::new(()) })
+        Ok(Mapping { space, source, access, found, domain, durability, options, growth: Mutex::new(()) })
+    }
+
+    /// The region, treated from now on as if it were in `domain`: as by [`MapOptions::domain`], by one who had to look at it first.
+    ///
+    /// # Errors
+    /// [`MapError::Domain`].
+    pub fn treated_as(mut self, domain: Domain) -> Result<Mapping, MapError> {
+        self.domain = choose(self.found, self.source.kind, Some(domain))?;
+        self.durability = Durability::of(domain).ok_or_else(|| MapError::NoFlush { path: self.path().into() })?;
+        Ok(self)
+    }
+
+    /// Lets others have the region, though it is still mapped here: at the end of a store that somebody still holds. Nothing may be stored to it any more.
+    pub fn unlock(&self) {
+        self.source.unlock();
     }
 
     /// Makes the region longer, to `len_bytes`, at most what was reserved at open. It stays where it is, under all who use it; the new bytes
@@ -168,9 +197,7 @@ impl Mapping {
     }
 
     fn check_growth(&self, len_bytes: u64) -> Result<(), MapError> {
-        if self.options.read_only {
-            return Err(MapError::ReadOnly);
-        }
+        self.options.check_may_change()?;
         self.check_writable()?;
         if matches!(self.source.kind, Kind::Device { .. }) {
             return Err(MapError::FixedLength { path: self.source.path.clone() });
@@ -186,6 +213,11 @@ impl Mapping {
     /// The domain of persistence its stores are treated by.
     pub fn domain(&self) -> Domain {
         self.domain
+    }
+
+    /// Whether it is mapped with MAP_SYNC: lines written back are durable without the file system's help.
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.access.synchronous
     }
 
     /// Whether what was flushed and fenced is there after a power cut.
@@ -281,6 +313,19 @@ impl Pmem for Mapping {
                 Ok(())
             }
         }
+    }
+
+    fn fence_waits(&self) -> bool {
+        matches!(self.durability, Durability::Pages(_))
+    }
+
+    fn sync(&self) -> Result<(), PmemError> {
+        self.fence()?;
+        if self.source.kind != Kind::File || !self.access.writable {
+            return Ok(());
+        }
+        let all = 0..self.space.mapped_bytes();
+        self.space.sync(all).map_err(|error| PmemError::SyncFailed { errno: error.raw_os_error() })
     }
 
     fn fence(&self) -> Result<(), PmemError> {

@@ -175,10 +175,16 @@ impl Source {
     }
 }
 
+impl Source {
+    pub(crate) fn unlock(&self) {
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 impl Drop for Source {
     fn drop(&mut self) {
         // To close it is not enough: a child that was forked and has not called exec yet still holds the descriptor, and with it the lock.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        self.unlock();
     }
 }
 
@@ -204,7 +210,7 @@ fn look(file: &File, path: &Path) -> Result<(Kind, u64), MapError> {
 }
 
 /// What the kernel says about a devdax device and its page; `None` of any other device.
-fn devdax(described: &Path) -> Option<(Kind, u64)> {
+pub(crate) fn devdax(described: &Path) -> Option<(Kind, u64)> {
     let subsystem = std::fs::canonicalize(described.join("subsystem")).ok()?;
     if subsystem.file_name()? != "dax" {
         return None;

@@ -23,6 +23,8 @@ pub(crate) struct Access {
     pub(crate) writable: bool,
     /// Lines written back are durable without the file system's help (MAP_SYNC).
     pub(crate) synchronous: bool,
+    /// What is stored does not reach the file.
+    pub(crate) private: bool,
 }
 
 /// A range of addresses. The bytes below [`Space::mapped_bytes`] are there, and are accessed by atomic words only.
@@ -63,7 +65,7 @@ impl Space {
     /// Whether `file` can be mapped with MAP_SYNC: tried apart, as a failure in the reserved addresses could give them away.
     pub(crate) fn is_synchronous(file: &File, unit_bytes: u64, writable: bool) -> bool {
         let len = unit_bytes as usize;
-        let flags = map_flags(Access { writable, synchronous: true });
+        let flags = map_flags(Access { writable, synchronous: true, private: false });
         // SAFETY: a new mapping at an address the kernel chooses, removed at once.
         unsafe {
             match rustix::mm::mmap(std::ptr::null_mut(), len, protection(writable), flags, file, 0) {
@@ -197,5 +199,10 @@ fn protection(writable: bool) -> ProtFlags {
 }
 
 fn map_flags(access: Access) -> MapFlags {
-    if access.synchronous { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED }
+    match access {
+        // Without a reserve: only what is stored to takes memory.
+        Access { private: true, .. } => MapFlags::PRIVATE | MapFlags::NORESERVE,
+        Access { synchronous: true, .. } => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+        _ => MapFlags::SHARED,
+    }
 }

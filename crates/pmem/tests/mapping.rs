@@ -116,6 +116,63 @@ fn who_reads_only_cannot_store() {
 }
 
 #[test]
+fn what_is_stored_apart_is_seen_by_nobody_else() {
+    let directory = directory();
+    let at = directory.path().join("region");
+    let mapping = create(&at, 4 * PAGE);
+    mapping.store(1, b"kept").unwrap();
+    mapping.persist(1, 4).unwrap();
+    drop(mapping);
+    let private = MapOptions { private: true, ..MapOptions::default() };
+    let mapping = Mapping::open(&at, private).unwrap();
+    assert!(matches!(open(&at), Err(MapError::Locked { .. })));
+    let beside = Mapping::open(&at, read_only()).unwrap();
+    mapping.store(1, b"lost").unwrap();
+    mapping.store_u64(2 * PAGE, 7).unwrap();
+    mapping.persist(0, 4 * PAGE).unwrap();
+    mapping.sync().unwrap();
+    assert!(!mapping.survives_power_loss() && !mapping.fence_waits());
+    let load = |mapping: &Mapping| {
+        let mut bytes = [0; 6];
+        mapping.load(0, &mut bytes).unwrap();
+        (bytes, mapping.load_u64(2 * PAGE).unwrap())
+    };
+    assert_eq!((load(&mapping), load(&beside)), ((*b"\0lost\0", 7), (*b"\0kept\0", 0)));
+    assert!(matches!(mapping.grow(8 * PAGE), Err(MapError::ReadOnly)));
+    assert!(matches!(Mapping::create(&directory.path().join("new"), PAGE, private), Err(MapError::ReadOnly)));
+    drop((mapping, beside));
+    assert_eq!(load(&open(&at).unwrap()), (*b"\0kept\0", 0));
+}
+
+#[test]
+fn a_region_that_was_looked_at_may_be_treated_as_weaker() {
+    let directory = directory();
+    let at = directory.path().join("region");
+    let mapping = create(&at, PAGE);
+    let (found, waits) = (mapping.domain(), mapping.fence_waits());
+    let stronger = mapping.treated_as(Domain::Eadr);
+    assert!(matches!(stronger, Err(MapError::Domain { wanted: Domain::Eadr, .. })));
+    let mapping = open(&at).unwrap().treated_as(Domain::Volatile).unwrap();
+    assert!(!mapping.survives_power_loss() && !mapping.fence_waits());
+    mapping.store_u64(0, 9).unwrap();
+    mapping.sync().unwrap();
+    // What it is has not changed.
+    let mapping = mapping.treated_as(found).unwrap();
+    assert_eq!((mapping.domain(), mapping.fence_waits(), mapping.load_u64(0)), (found, waits, Ok(9)));
+}
+
+#[test]
+fn an_unlocked_region_is_anybodys() {
+    let directory = directory();
+    let at = directory.path().join("region");
+    let mapping = create(&at, PAGE);
+    assert!(matches!(open(&at), Err(MapError::Locked { .. })));
+    mapping.unlock();
+    drop(open(&at).unwrap());
+    assert_eq!(mapping.load_u64(0), Ok(0));
+}
+
+#[test]
 fn the_domain_is_that_of_the_file_system() {
     let directory = directory();
     let at = directory.path().join("region");

@@ -7,12 +7,16 @@
 //!
 //! A blocking caller has no ring and executes its own read or write in place ([`Runtime::execute`]), so it makes no hop. What it
 //! should not wait for goes to a *reactor*, a background thread with a ring, which also serves futures and timers.
+//!
+//! An engine whose medium is memory ([`Shared`](stratakv_engine::Shared)) has neither turns nor rings: the same ways in call it in place (`Direct`).
 //! This crate is the only one that waits. It does not know the engines.
 #![forbid(unsafe_code)]
 
 mod cell;
 mod clock;
+mod direct;
 mod driver;
+mod lanes;
 mod open;
 mod reactor;
 mod runtime;

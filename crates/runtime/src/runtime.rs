@@ -9,10 +9,11 @@ use std::time::Duration;
 use stratakv_base::Now;
 use stratakv_device::ring::RingKind;
 use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring, sync};
-use stratakv_engine::{Io, Operation, Reply, Shard, ShardEvent, ShardId, Statistic};
+use stratakv_engine::{Io, Operation, Reply, Shard, ShardEvent, ShardId, Shared, Statistic};
 
 use crate::cell::{Cell, RING_LOST, TurnOutput};
 use crate::clock::{self, Clock};
+use crate::direct::Direct;
 use crate::driver::Driver;
 use crate::reactor;
 use crate::slot::{Pending, Slot, Started, Waiter, lock};
@@ -38,8 +39,10 @@ pub struct RuntimeOptions {
     pub reactors: usize,
 }
 
-/// All shards of one store, and its reactors.
+/// All shards of one store, and its reactors; or the engine that all threads call in place.
 pub struct Runtime<S: Shard + 'static> {
+    /// If it is there, there are no cells and no reactors.
+    pub(crate) direct: Option<Direct>,
     pub(crate) cells: Vec<Cell<S>>,
     reactors: Vec<ReactorDoor>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -73,7 +76,7 @@ impl<S: Shard + 'static> Runtime<S> {
         let count = options.reactors.clamp(1, members.len().max(1));
         let rings =
             (0..count).map(|_| open_ring(options.ring, options.ring_entries)).collect::<io::Result<Vec<_>>>()?;
-        let runtime = Self::over(members, &rings, options, Clock::System);
+        let runtime = Self::over(None, members, &rings, options, Clock::System);
         for (number, ring) in rings.into_iter().enumerate() {
             match reactor::spawn(&runtime, ring, number) {
                 Ok(thread) => lock(&runtime.threads).push(thread),
@@ -86,6 +89,24 @@ impl<S: Shard + 'static> Runtime<S> {
         Ok(runtime)
     }
 
+    /// A runtime over an engine whose medium is memory. `ring` and `ring_entries` are for the sockets of its drivers.
+    ///
+    /// # Errors
+    /// No thread could be made.
+    pub fn shared(engine: Arc<dyn Shared>, options: RuntimeOptions) -> io::Result<Arc<Runtime<S>>> {
+        Self::shared_by(Clock::System, engine, options)
+    }
+
+    /// As [`Runtime::shared`], by another clock: for tests.
+    ///
+    /// # Errors
+    /// As [`Runtime::shared`].
+    #[doc(hidden)]
+    pub fn shared_by(clock: Clock, engine: Arc<dyn Shared>, options: RuntimeOptions) -> io::Result<Arc<Runtime<S>>> {
+        let direct = Direct::start(engine, clock.clone())?;
+        Ok(Self::over(Some(direct), Vec::new(), &[], options, clock))
+    }
+
     /// A runtime without threads, for simulations: its reactors are drivers over `rings`, which the caller turns. Blocking calls would wait
     /// for ever; drivers ([`Runtime::driver_over`]) and futures do not.
     #[doc(hidden)]
@@ -95,13 +116,14 @@ impl<S: Shard + 'static> Runtime<S> {
         clock: Clock,
     ) -> (Arc<Runtime<S>>, Vec<Driver<S>>) {
         let options = RuntimeOptions { ring: RingKind::Auto, ring_entries: 64, reactors: rings.len() };
-        let runtime = Self::over(members, &rings, options, clock);
+        let runtime = Self::over(None, members, &rings, options, clock);
         let rings = rings.into_iter().enumerate();
         let reactors = rings.map(|(number, ring)| Driver::new(Arc::clone(&runtime), ring, Some(number))).collect();
         (runtime, reactors)
     }
 
     fn over(
+        direct: Option<Direct>,
         members: Vec<Member<S>>,
         rings: &[Box<dyn Ring + Send>],
         options: RuntimeOptions,
@@ -110,6 +132,7 @@ impl<S: Shard + 'static> Runtime<S> {
         let doors =
             rings.iter().map(|ring| ReactorDoor { left: Mutex::default(), filled: false.into(), waker: ring.waker() });
         Arc::new(Runtime {
+            direct,
             reactors: doors.collect(),
             cells: members.into_iter().map(|m| Cell::new(m.shard, m.volume, m.pool)).collect(),
             threads: Mutex::default(),
@@ -121,9 +144,14 @@ impl<S: Shard + 'static> Runtime<S> {
         })
     }
 
+    /// Both clocks, as its operations see them.
+    pub fn now(&self) -> Now {
+        self.direct.as_ref().map_or_else(|| self.clock.now(), Direct::now)
+    }
+
     /// Number of shards.
     pub fn shards(&self) -> usize {
-        self.cells.len()
+        if self.direct.is_some() { 1 } else { self.cells.len() }
     }
 
     /// A ring of its own for the calling thread: for servers and sessions.
@@ -144,6 +172,9 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Does one operation, in the calling thread as far as possible: a hit in the cache costs the shard's turn and nothing else; a single
     /// read or write is done in place; only when a turn asks for more than one request at once does a reactor take them.
     pub fn execute(&self, shard: usize, operation: Operation) -> Reply {
+        if let Some(direct) = &self.direct {
+            return direct.execute(operation);
+        }
         let slot = Slot::new(1);
         self.run(shard, vec![(Waiter::Slot(Arc::clone(&slot), 0), operation)], &slot);
         slot.wait().pop().unwrap_or(Reply::Failed(stratakv_engine::Error::Closed))
@@ -157,6 +188,12 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Begins what [`Runtime::execute_many`] does, to be waited for later; the reactors see to it meanwhile.
     pub fn start_many(&self, operations: Vec<(usize, Operation)>) -> Started {
         let slot = Slot::new(operations.len());
+        if self.direct.is_some() {
+            for (index, (shard, operation)) in (0u32..).zip(operations) {
+                self.begin(shard, operation, Waiter::Slot(Arc::clone(&slot), index));
+            }
+            return Started(slot);
+        }
         let mut queues: Vec<Vec<(Waiter, Operation)>> = self.cells.iter().map(|_| Vec::new()).collect();
         for (index, (shard, operation)) in operations.into_iter().enumerate() {
             queues[shard].push((Waiter::Slot(Arc::clone(&slot), index as u32), operation));
@@ -178,6 +215,12 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// Begins an operation; a reactor does its I/O.
     pub(crate) fn begin(&self, shard: usize, operation: Operation, waiter: Waiter) {
+        if let Some(direct) = &self.direct {
+            if let Some(reply) = direct.begin(operation, || waiter.clone()) {
+                waiter.answer(reply);
+            }
+            return;
+        }
         let mut out = TurnOutput::default();
         self.cells[shard].turn(self.clock.now(), None, &mut Vec::new(), &mut vec![(waiter, operation)], &mut out);
         self.leave_requests(shard as u32, &mut out.requests);
@@ -259,8 +302,9 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Counters and gauges of one shard.
     pub fn statistics_of(&self, shard: usize) -> Vec<Statistic> {
         let mut all = Vec::new();
-        if let Some(cell) = self.cells.get(shard) {
-            cell.statistics(&mut all);
+        match &self.direct {
+            Some(direct) if shard == 0 => direct.statistics(&mut all),
+            _ => self.cells.get(shard).into_iter().for_each(|cell| cell.statistics(&mut all)),
         }
         all
     }
@@ -321,8 +365,7 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// Counters and gauges, values of equal names added over the shards.
     pub fn statistics(&self) -> Vec<Statistic> {
-        let mut all = Vec::new();
-        self.cells.iter().for_each(|cell| cell.statistics(&mut all));
+        let all = (0..self.shards()).flat_map(|shard| self.statistics_of(shard));
         let mut sums: Vec<Statistic> = Vec::new();
         for one in all {
             match sums.iter_mut().find(|sum| sum.name == one.name) {
@@ -359,6 +402,9 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Tells every shard to finish; turns must go on until [`Runtime::is_ended`]. Later operations are answered `Closed`.
     #[doc(hidden)]
     pub fn begin_close(&self) {
+        if let Some(direct) = &self.direct {
+            direct.close();
+        }
         let mut out = TurnOutput::default();
         for (shard, cell) in self.cells.iter().enumerate() {
             cell.begin_close(self.clock.now(), &mut out);
@@ -375,7 +421,7 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Whether every shard has closed or is broken.
     #[doc(hidden)]
     pub fn is_ended(&self) -> bool {
-        self.cells.iter().all(Cell::is_ended)
+        self.direct.as_ref().is_none_or(Direct::is_closing) && self.cells.iter().all(Cell::is_ended)
     }
 
     /// Finishes what was accepted, closes every shard, ends the reactors. Later operations are answered `Closed`. Idempotent.

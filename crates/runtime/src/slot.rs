@@ -21,6 +21,23 @@ pub(crate) enum Waiter {
     Slot(Arc<Slot>, u32),
 }
 
+impl Waiter {
+    /// Leaves the reply and wakes who waits.
+    pub(crate) fn answer(self, reply: Reply) {
+        match self {
+            Waiter::Inbox(inbox, tag) => {
+                inbox.leave(tag, reply);
+                inbox.wake();
+            }
+            Waiter::Slot(slot, index) => {
+                if let Some(waker) = slot.leave(index, reply) {
+                    waker.wake();
+                }
+            }
+        }
+    }
+}
+
 /// Replies for a thread with a ring, left by turns that other threads ran.
 pub(crate) struct Inbox {
     replies: Mutex<Vec<(u64, Reply)>>,

@@ -32,6 +32,7 @@ mod statistics;
 mod turned;
 mod worker;
 
+pub use listener::check_free;
 pub use server::{Error, Server, ServerOptions};
 #[doc(hidden)]
 pub use turned::TurnedServer;

@@ -4,17 +4,38 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use stratakv_device::Socket;
 
 use crate::server::Error;
 
+/// How long a port in use is asked for again. The sockets of a killed process live on until the kernel has ended its ring, which takes longer the more memory it had
+/// mapped: a listener could still not be had 10 ms after the end of one with 9 GiB.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A bound listener and the address it got (port 0 asks for any free port).
 pub(crate) fn bind(address: SocketAddr) -> Result<(Socket, SocketAddr), Error> {
     let refused = |error| Error::Listen { address, hint: hint(&error), error };
-    let listener = TcpListener::bind(address).map_err(refused)?;
+    let started = Instant::now();
+    let listener = loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && started.elapsed() < IN_USE_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            bound => break bound.map_err(refused)?,
+        }
+    };
     let bound = listener.local_addr().map_err(refused)?;
     Ok((Arc::new(OwnedFd::from(listener)), bound))
+}
+
+/// Whether an address can be listened on now.
+///
+/// # Errors
+/// It cannot: why, and what to do.
+pub fn check_free(address: SocketAddr) -> Result<(), Error> {
+    bind(address).map(drop)
 }
 
 fn hint(error: &io::Error) -> &'static str {

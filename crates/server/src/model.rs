@@ -102,6 +102,7 @@ impl Model {
                 self.records.insert(key, Held { value: value.to_vec(), flags, version: self.version, expiry });
             }
             ChangeKind::Delete => _ = self.records.remove(&key),
+            ChangeKind::Check => {}
         }
         Reply::Done { version: self.version, existed: found.is_some() }
     }

@@ -35,7 +35,6 @@ mod space;
 mod stale;
 mod superblock;
 mod table;
-mod update;
 mod write;
 
 pub use config::{CheckReport, CheckpointPace, Placement, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig};

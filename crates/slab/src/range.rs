@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 use stratakv_base::{Key, Level, canary};
+use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
 use stratakv_engine::{Capability, Effects, Error, Expect, Reply, Token};
 
-use crate::scan::{before_engine_keys, encoded, is_empty_range};
 use crate::slab::Slab;
 use crate::write::{Kind, Origin, Work};
 

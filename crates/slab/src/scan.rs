@@ -8,7 +8,8 @@ use std::ops::{Bound, ControlFlow};
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{CollectionId, Corruption, Key, canary};
+use stratakv_base::{Corruption, Key, canary};
+use stratakv_engine::range::{before_engine_keys, encoded, is_empty_range};
 use stratakv_engine::{Effects, Error, Item, PageRequest, Record, RecordPart, Reply, Token, Value};
 use stratakv_index::CachedAt;
 
@@ -114,34 +115,6 @@ impl Scan {
 impl Scans {
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
-    }
-}
-
-/// A bound on encoded keys.
-pub(crate) fn encoded(bound: &Bound<Key>) -> Bound<&[u8]> {
-    match bound {
-        Bound::Included(key) => Bound::Included(key.encoded()),
-        Bound::Excluded(key) => Bound::Excluded(key.encoded()),
-        Bound::Unbounded => Bound::Unbounded,
-    }
-}
-
-/// An upper bound that leaves out the engine's own keys, which are the last.
-pub(crate) fn before_engine_keys(to: Bound<Key>) -> Bound<Key> {
-    let end = Key::bound(CollectionId::ENGINE, b"");
-    match to {
-        Bound::Included(key) | Bound::Excluded(key) if key >= end => Bound::Excluded(end),
-        Bound::Unbounded => Bound::Excluded(end),
-        within => within,
-    }
-}
-
-/// Whether nothing can lie between the bounds.
-pub(crate) fn is_empty_range(from: &Bound<Key>, to: &Bound<Key>) -> bool {
-    match (from, to) {
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
-        _ => false,
     }
 }
 

@@ -11,8 +11,8 @@ use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Mono, canary};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
-    Budget, Capabilities, Capability, ChangeKind, Effects, Error, Io, Message, Operation, Outcome, Reply, Room, Shard,
-    ShardEvent, ShardId, Statistic, Token,
+    Budget, Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, Message, Operation, Outcome, Reply, Room,
+    Shard, ShardEvent, ShardId, Statistic, Token,
 };
 use stratakv_index::{PageCache, Tree};
 
@@ -299,22 +299,17 @@ impl Slab {
         }
     }
 
-    fn accept_write(
-        &mut self,
-        token: Token,
-        mut changes: Vec<stratakv_engine::Change>,
-        level: Level,
-        effects: &mut Effects,
-    ) {
+    fn accept_write(&mut self, token: Token, mut changes: Vec<Change>, level: Level, effects: &mut Effects) {
         if changes.len() != 1 {
             return self.accept_batch(token, changes, level, effects);
         }
-        let Some(change) = changes.pop() else { return };
-        let kind = match change.kind {
+        let Some(Change { key, expect, kind }) = changes.pop() else { return };
+        let kind = match kind {
             ChangeKind::Put { value, flags, expiry } => Kind::Put { value, flags, expiry },
             ChangeKind::Delete => Kind::Delete,
+            ChangeKind::Check => return self.accept_batch(token, vec![Change { key, expect, kind }], level, effects),
         };
-        let work = Work::new(Origin::Client(token), change.key, change.expect, kind, level);
+        let work = Work::new(Origin::Client(token), key, expect, kind, level);
         self.accept_work(token, work, effects);
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Level, canary};
 use stratakv_device::{Block, Class};
+use stratakv_engine::update;
 use stratakv_engine::{Effects, Error, Expect, Record, Reply, Token, Unmet, Update, Value};
 
 use crate::batch::{BatchId, Step};
@@ -18,7 +19,6 @@ use crate::page::{self, Meta, Slot};
 use crate::place::Place;
 use crate::slab::{Slab, is_expired};
 use crate::space::Extent;
-use crate::update;
 
 /// Who asked for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_base::{CollectionId, Expiry, Key, Level};
-use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply};
+use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply, SnapshotOp};
 
 use crate::directory::{io_error, make, write_durably};
 use crate::error::Error;
@@ -81,6 +81,20 @@ impl Store {
             Reply::Failed(error) => return Err(error.into()),
             _ => return Err(odd()),
         };
+        let done = self.write_backup(cursor, directory, watch);
+        if done.is_err() {
+            self.end_backup(cursor);
+        }
+        done
+    }
+
+    /// Lets go of what an engine keeps for a backup that comes to no end.
+    pub(crate) fn end_backup(&self, cursor: u64) {
+        // With `hash` it is a snapshot; with `slab` nothing is kept, and this is refused.
+        let _ = self.execute(Operation::Snapshot(SnapshotOp::Close(cursor)));
+    }
+
+    fn write_backup(&self, cursor: u64, directory: &Path, watch: &BackupWatch<'_>) -> Result<BackupSummary, Error> {
         let written: Vec<Result<BackupSummary, Error>> = thread::scope(|scope| {
             let write = |shard| scope.spawn(move || self.backup_shard(shard, cursor, directory, watch));
             let threads: Vec<_> = (0..self.shards() as u32).map(write).collect();

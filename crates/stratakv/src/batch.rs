@@ -1,11 +1,16 @@
 //! [`WriteBatch`]: changes of any keys and collections, all or none.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operation};
 
 use crate::collection::{Collection, PutOptions, PutOutcome, put_kind, written};
 use crate::error::Error;
+use crate::list::{End, List, place};
 use crate::store::Store;
 
 /// Changes that are made as one: readers see all of them or none, and so do later openings, whatever happens in between. Up to 64 MiB of keys and
@@ -15,6 +20,8 @@ use crate::store::Store;
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
     changes: Vec<Change>,
+    /// What goes to ends of lists: where that is, is known when the batch is written.
+    pushes: Vec<(List, End, Bytes)>,
     /// What was wrong first.
     error: Option<EngineError>,
 }
@@ -45,7 +52,8 @@ impl WriteBatch {
         self.add(collection.id(), key, Expect::Any, Ok(ChangeKind::Delete))
     }
 
-    /// Sets a key of a collection, with flags, expiry and condition. (The level is that of the batch: power loss.)
+    /// Sets a key of a collection, with flags, expiry and condition. (The level is that of the batch: power loss; with
+    /// [`Engine::Hash`](crate::Engine::Hash) that of the store.)
     pub fn put_with(
         &mut self,
         collection: &Collection,
@@ -62,14 +70,52 @@ impl WriteBatch {
         self.add(collection.id(), key, expect, Ok(ChangeKind::Delete))
     }
 
+    /// Puts an element at an end of a list; of several, one after the other. For the blocking [`Store::write`] only. (To take elements away, or to decide by them,
+    /// there are transactions: [`Store::transact`].)
+    pub fn push(&mut self, list: &List, end: End, value: &[u8]) -> &mut WriteBatch {
+        match put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER) {
+            Ok(ChangeKind::Put { value, .. }) => self.pushes.push((list.clone(), end, value)),
+            Ok(_) => {}
+            Err(error) => self.error = self.error.take().or(Some(error)),
+        }
+        self
+    }
+
     /// Number of changes.
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.changes.len() + self.pushes.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.len() == 0
+    }
+
+    /// Finds the places of what goes to lists. Their locks are held until the batch is written.
+    fn place_pushes(&mut self, store: &Store) -> Result<(), Error> {
+        let mut ends: HashMap<CollectionId, (Option<Key>, Option<Key>)> = HashMap::new();
+        for (list, end, value) in std::mem::take(&mut self.pushes) {
+            let id = list.records().id();
+            if !Arc::ptr_eq(list.records().inner(), store.inner()) {
+                return Err(Error::OtherStore("the list"));
+            }
+            let (front, back) = match ends.entry(id) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert((list.end_key(End::Front)?, list.end_key(End::Back)?)),
+            };
+            let at = if end == End::Front { &*front } else { &*back };
+            let key = Key::new(id, &place(at.as_ref(), end)?)?;
+            // The first element of a list is at both ends.
+            if end == End::Front || front.is_none() {
+                *front = Some(key.clone());
+            }
+            if end == End::Back || back.is_none() {
+                *back = Some(key.clone());
+            }
+            let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
+            self.changes.push(Change { key, expect: Expect::Absent, kind });
+        }
+        Ok(())
     }
 
     fn add(
@@ -87,7 +133,7 @@ impl WriteBatch {
         self
     }
 
-    fn operation(mut self) -> Result<Option<Operation>, Error> {
+    fn operation(mut self, level: Level) -> Result<Option<Operation>, Error> {
         if let Some(error) = self.error {
             return Err(error.into());
         }
@@ -98,19 +144,22 @@ impl WriteBatch {
         if self.changes.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Operation::Write { changes: self.changes, level: Level::PowerLoss, txn: None }))
+        Ok(Some(Operation::Write { changes: self.changes, level, txn: None }))
     }
 }
 
 impl Store {
-    /// Makes all changes of a batch, durable at power loss, or none: none if a condition of one does not hold. An empty batch is done at once, with
+    /// Makes all changes of a batch, durable at power loss (in a region at the store's own level), or none: none if a condition of one does not hold. An empty batch is done at once, with
     /// version 0.
     ///
     /// # Errors
     /// A bad key or value, over 64 MiB in all, a full store, an I/O error. Nothing was changed, unless the error's kind is
     /// [`Unknown`](crate::ErrorKind::Unknown): then all of it was, or nothing.
-    pub fn write(&self, batch: WriteBatch) -> Result<PutOutcome, Error> {
-        match batch.operation()? {
+    pub fn write(&self, mut batch: WriteBatch) -> Result<PutOutcome, Error> {
+        let lists = batch.pushes.iter().map(|(list, ..)| list.records().id());
+        let _held = self.inner().list_locks.lock(lists);
+        batch.place_pushes(self)?;
+        match batch.operation(self.inner().batch_level())? {
             Some(operation) => written(self.execute(operation)),
             None => Ok(PutOutcome::Written { version: 0 }),
         }
@@ -119,9 +168,14 @@ impl Store {
     /// [`Store::write`] as a future. Dropped once polled, the batch is still made, whole.
     ///
     /// # Errors
-    /// As [`Store::write`].
+    /// As [`Store::write`]; a batch that pushes to lists, which waits for their locks.
     pub async fn write_async(&self, batch: WriteBatch) -> Result<PutOutcome, Error> {
-        match batch.operation()? {
+        if !batch.pushes.is_empty() {
+            return Err(Error::Option(
+                "a batch that pushes to lists waits for their locks: give it to Store::write".into(),
+            ));
+        }
+        match batch.operation(self.inner().batch_level())? {
             Some(operation) => written(self.execute_async(operation).await),
             None => Ok(PutOutcome::Written { version: 0 }),
         }
@@ -136,7 +190,9 @@ mod tests {
     fn the_last_change_of_a_key_holds() {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").put(b"b", b"1").delete(b"a").put(b"b", b"2").put(b"a", b"3").delete(b"b");
-        let Ok(Some(Operation::Write { changes, .. })) = batch.operation() else { panic!("it is a write") };
+        let Ok(Some(Operation::Write { changes, .. })) = batch.operation(Level::PowerLoss) else {
+            panic!("it is a write")
+        };
         let of = |name: &[u8]| changes.iter().filter(|change| change.key.user() == name).collect::<Vec<_>>();
         assert!(matches!(&of(b"a")[..], [Change { kind: ChangeKind::Put { value, .. }, .. }] if value == "3"));
         assert!(matches!(&of(b"b")[..], [Change { kind: ChangeKind::Delete, .. }]));
@@ -146,6 +202,6 @@ mod tests {
     fn a_bad_key_is_told_with_the_batch() {
         let mut batch = WriteBatch::new();
         batch.put(b"", b"1").put(b"b", b"1");
-        assert!(batch.operation().is_err_and(|error| error.to_string().contains("empty")));
+        assert!(batch.operation(Level::PowerLoss).is_err_and(|error| error.to_string().contains("empty")));
     }
 }

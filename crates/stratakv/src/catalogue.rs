@@ -3,29 +3,30 @@
 //! | key | value |
 //! |---|---|
 //! | `next` | the last number given out, in decimal digits |
-//! | `name/` and the name | its number, in decimal digits |
+//! | `name/` and the name | its number, in decimal digits; then, unless it is `keyvalue` and does not expire, a space and its kind (`keyvalue`, `list`); then, if it expires, a space and when, in seconds since 1970 |
+//! | `expiring/` and a number, 8 hexadecimal digits | the name of a collection that expires, or did since the last opening |
 //! | `dropped/` and a number, 8 hexadecimal digits | the name it had |
 //!
 //! A number is drawn from `next` by an increment, so no two names get one; one drawn for nothing (a crash, a race lost) is never used. Numbers
 //! are not used again: a handle of a dropped collection never meets a later one. Dropping writes `dropped/` first, then removes the name and
-//! the keys; what a crash leaves of that, and what old handles wrote meanwhile, goes at the next opening.
+//! the keys; what a crash leaves of that, and what old handles wrote meanwhile, goes at the next opening. `expiring/` does the same for a collection
+//! that expires (`expiring.rs`).
 
 use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stratakv_base::CollectionId;
+use stratakv_base::{CollectionId, Expiry};
 use stratakv_engine::{Expect, Reply, Unmet, Update};
 
 use crate::collection::{Collection, PutOutcome};
 use crate::error::Error;
+use crate::kind::{Kind, NUMBERS_END, Named};
 use crate::scan::ScanOptions;
 use crate::store::{Store, odd};
 
 /// Where names are kept. The one above is for engines.
 const CATALOGUE: CollectionId = CollectionId(0xFFFF_FFFE);
-/// Numbers from here on are not given out.
-const NUMBERS_END: u64 = 0xFFFF_FF00;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -35,18 +36,38 @@ const DROPPED: &[u8] = b"dropped/";
 
 /// Names already looked up.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<HashMap<String, CollectionId>>);
+pub(crate) struct Names(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    all: HashMap<String, (CollectionId, Kind)>,
+    /// How many names were forgotten: what was read of the catalogue before that may not hold any more.
+    forgotten: u64,
+}
 
 impl Names {
-    fn get(&self, name: &str) -> Option<CollectionId> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn set(&self, name: &str, id: Option<CollectionId>) {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match id {
-            Some(id) => names.insert(name.to_owned(), id),
-            None => names.remove(name),
-        };
+
+    /// What is known of a name, and since when.
+    fn get(&self, name: &str) -> (Option<(CollectionId, Kind)>, u64) {
+        let known = self.lock();
+        (known.all.get(name).copied(), known.forgotten)
+    }
+
+    /// Learns what a name stands for, unless one was forgotten meanwhile.
+    fn set(&self, name: &str, is: (CollectionId, Kind), since: u64) {
+        let mut known = self.lock();
+        if known.forgotten == since {
+            known.all.insert(name.to_owned(), is);
+        }
+    }
+
+    pub(crate) fn forget(&self, name: &str) {
+        let mut known = self.lock();
+        known.all.remove(name);
+        known.forgotten += 1;
     }
 }
 
@@ -54,35 +75,81 @@ impl Store {
     /// The key space of that name, made if there is none. A name has 1 to 255 bytes.
     ///
     /// # Errors
-    /// A bad name; as [`Collection::put`].
+    /// A bad name; [`Error::OtherKind`] if it is a list; as [`Collection::put`].
     pub fn collection(&self, name: &str) -> Result<Collection, Error> {
-        if let Some(found) = self.existing_collection(name)? {
-            return Ok(found);
-        }
-        let id = self.draw_number()?;
-        match self.catalogue().put_if(&key(NAME, name.as_bytes()), id.0.to_string().as_bytes(), Expect::Absent)? {
-            PutOutcome::Written { .. } => Ok(self.opened(name, id)),
-            // Somebody else was faster.
-            PutOutcome::Unmet(_) => self.existing_collection(name)?.ok_or_else(odd),
-        }
+        self.made(name, Kind::KeyValue)
     }
 
     /// The key space of that name, if there is one.
     ///
     /// # Errors
-    /// A bad name; as [`Collection::get`].
+    /// A bad name; [`Error::OtherKind`] if it is a list; as [`Collection::get`].
     pub fn existing_collection(&self, name: &str) -> Result<Option<Collection>, Error> {
+        self.existing(name, Kind::KeyValue)
+    }
+
+    /// What the collection of that name holds; `None` if there is none.
+    ///
+    /// # Errors
+    /// A bad name; as [`Collection::get`].
+    pub fn kind_of(&self, name: &str) -> Result<Option<Kind>, Error> {
+        Ok(self.look_up(name)?.map(|(_, kind)| kind))
+    }
+
+    /// The records of a collection of that kind, made if there is none.
+    pub(crate) fn made(&self, name: &str, kind: Kind) -> Result<Collection, Error> {
+        if let Some(found) = self.existing(name, kind)? {
+            return Ok(found);
+        }
+        let (_, since) = self.inner().names.get(name);
+        let named = Named { id: self.draw_number()?, kind, expiry: Expiry::NEVER };
+        match self.catalogue().put_if(&name_key(name), named.encode().as_bytes(), Expect::Absent)? {
+            PutOutcome::Written { .. } => {
+                self.inner().names.set(name, (named.id, kind), since);
+                Ok(self.records_of(named.id))
+            }
+            // Somebody else was faster.
+            PutOutcome::Unmet(_) => self.existing(name, kind)?.ok_or_else(odd),
+        }
+    }
+
+    /// The records of the collection of that name, which must be of that kind; `None` if there is none.
+    pub(crate) fn existing(&self, name: &str, kind: Kind) -> Result<Option<Collection>, Error> {
+        match self.look_up(name)? {
+            Some((_, is)) if is != kind => Err(Error::OtherKind { name: name.to_owned(), is, asked: kind }),
+            found => Ok(found.map(|(id, _)| self.records_of(id))),
+        }
+    }
+
+    /// Which number and kind a name stands for.
+    fn look_up(&self, name: &str) -> Result<Option<(CollectionId, Kind)>, Error> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             let len = name.len();
             return Err(Error::Option(format!(
                 "a collection's name of {len} bytes: it has 1 to {NAME_BYTES_MAX} (the default collection has no name)"
             )));
         }
-        if let Some(id) = self.inner().names.get(name) {
-            return Ok(Some(self.opened(name, id)));
+        self.drop_expired()?;
+        let (known, since) = self.inner().names.get(name);
+        if let Some(known) = known {
+            return Ok((!self.inner().is_expired(known.0)).then_some(known));
         }
-        let Some(record) = self.catalogue().get(&key(NAME, name.as_bytes()))? else { return Ok(None) };
-        Ok(Some(self.opened(name, number(&record.to_bytes(), name)?)))
+        let Some((named, _)) = self.named(name)? else { return Ok(None) };
+        if named.expiry != Expiry::NEVER {
+            self.inner().expiring.set(named.id, named.expiry, name);
+            self.drop_expired()?;
+        }
+        if self.inner().is_expired(named.id) {
+            return Ok(None);
+        }
+        self.inner().names.set(name, (named.id, named.kind), since);
+        Ok(Some((named.id, named.kind)))
+    }
+
+    /// What the catalogue says of a name, and the version of that.
+    pub(crate) fn named(&self, name: &str) -> Result<Option<(Named, u64)>, Error> {
+        let Some(record) = self.catalogue().get(&name_key(name))? else { return Ok(None) };
+        Ok(Some((Named::decode(&record.to_bytes(), name)?, record.version)))
     }
 
     /// The names of all collections but the default one, which has none, in order.
@@ -90,8 +157,13 @@ impl Store {
     /// # Errors
     /// As [`Collection::get`].
     pub fn collections(&self) -> Result<Vec<String>, Error> {
+        self.drop_expired()?;
         let names = self.catalogue().scan(ScanOptions::prefix(NAME).keys_only());
-        names.map(|item| Ok(String::from_utf8_lossy(&item?.0[NAME.len()..]).into_owned())).collect()
+        let name = |key: &[u8]| String::from_utf8_lossy(key.get(NAME.len()..).unwrap_or_default()).into_owned();
+        let all = names.map(|item| Ok(name(&item?.0))).collect::<Result<Vec<_>, Error>>()?;
+        // Of a store opened for reading they are still there.
+        let expired = self.inner().expiring.past(self.inner().wall());
+        Ok(all.into_iter().filter(|name| !expired.iter().any(|(_, gone)| gone == name)).collect())
     }
 
     /// Removes a collection and every key in it; whether there was one. Durable when it returns. Handles of it that are still around lead to a
@@ -100,39 +172,37 @@ impl Store {
     /// # Errors
     /// A bad name; as [`Collection::delete_range`]. What was not removed is removed at the next opening.
     pub fn drop_collection(&self, name: &str) -> Result<bool, Error> {
-        let Some(dropped) = self.existing_collection(name)? else { return Ok(false) };
-        self.catalogue().put(&dropped_key(dropped.id()), name.as_bytes())?;
-        self.unname(name, dropped.id())?;
-        dropped.delete_range(Bound::Unbounded, Bound::Unbounded)?;
+        let Some((id, _)) = self.look_up(name)? else { return Ok(false) };
+        self.catalogue().put(&dropped_key(id), name.as_bytes())?;
+        self.unname(name, |named| named.id == id)?;
+        self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
         Ok(true)
     }
 
     /// Finishes what drops before the last end left.
     pub(crate) fn finish_drops(&self) -> Result<(), Error> {
-        let left: Vec<_> = self.catalogue().scan(ScanOptions::prefix(DROPPED)).collect::<Result<_, _>>()?;
-        for (key, record) in left {
-            let digits = std::str::from_utf8(&key[DROPPED.len()..]).ok();
-            let Some(id) = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) else { continue };
-            let id = CollectionId(id);
-            self.unname(&String::from_utf8_lossy(&record.to_bytes()), id)?;
-            Collection::new(Arc::clone(self.inner()), id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
+        for (key, record) in self.catalogue().prefix(DROPPED).collect::<Result<Vec<_>, _>>()? {
+            let Some(id) = numbered(DROPPED, &key) else { continue };
+            self.unname(&String::from_utf8_lossy(&record.to_bytes()), |named| named.id == id)?;
+            self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
             self.catalogue().delete(&key)?;
         }
         Ok(())
     }
 
-    /// Removes a name, if it still stands for that number.
-    fn unname(&self, name: &str, id: CollectionId) -> Result<(), Error> {
-        self.inner().names.set(name, None);
-        let key = key(NAME, name.as_bytes());
+    /// Removes a name, if what it stands for is that; whether it did.
+    pub(crate) fn unname(&self, name: &str, is_that: impl Fn(&Named) -> bool) -> Result<bool, Error> {
+        self.inner().names.forget(name);
         let still = |record: Option<&crate::Record>| {
-            record.is_some_and(|record| number(&record.to_bytes(), name).is_ok_and(|found| found == id))
+            record.is_some_and(|record| Named::decode(&record.to_bytes(), name).is_ok_and(|named| is_that(&named)))
         };
-        self.catalogue().fetch_update(&key, |record| match still(record) {
+        let updated = self.catalogue().fetch_update(&name_key(name), |record| match still(record) {
             true => crate::Next::Delete,
             false => crate::Next::Keep,
         })?;
-        Ok(())
+        // Somebody may have looked it up just before.
+        self.inner().names.forget(name);
+        Ok(updated.version.is_some())
     }
 
     fn draw_number(&self) -> Result<CollectionId, Error> {
@@ -154,13 +224,12 @@ impl Store {
         }
     }
 
-    fn opened(&self, name: &str, id: CollectionId) -> Collection {
-        self.inner().names.set(name, Some(id));
+    pub(crate) fn records_of(&self, id: CollectionId) -> Collection {
         Collection::new(Arc::clone(self.inner()), id)
     }
 
-    fn catalogue(&self) -> Collection {
-        Collection::new(Arc::clone(self.inner()), CATALOGUE)
+    pub(crate) fn catalogue(&self) -> Collection {
+        self.records_of(CATALOGUE)
     }
 }
 
@@ -168,17 +237,21 @@ fn key(front: &[u8], back: &[u8]) -> Vec<u8> {
     [front, back].concat()
 }
 
-fn dropped_key(id: CollectionId) -> Vec<u8> {
-    key(DROPPED, format!("{:08x}", id.0).as_bytes())
+pub(crate) fn name_key(name: &str) -> Vec<u8> {
+    key(NAME, name.as_bytes())
 }
 
-fn number(value: &[u8], name: &str) -> Result<CollectionId, Error> {
-    let digits = std::str::from_utf8(value).ok();
-    let number = digits.and_then(|digits| digits.parse::<u32>().ok());
-    number.filter(|number| (1..NUMBERS_END).contains(&u64::from(*number))).map(CollectionId).ok_or_else(|| {
-        Error::Option(format!(
-            "the catalogue of collections is damaged: `{name}` stands for `{}`; dump what is left and load it",
-            value.escape_ascii()
-        ))
-    })
+fn dropped_key(id: CollectionId) -> Vec<u8> {
+    numbered_key(DROPPED, id)
+}
+
+/// The key of a number's record in a part of the catalogue.
+pub(crate) fn numbered_key(front: &[u8], id: CollectionId) -> Vec<u8> {
+    key(front, format!("{:08x}", id.0).as_bytes())
+}
+
+/// Whose record in that part of the catalogue it is.
+pub(crate) fn numbered(front: &[u8], key: &[u8]) -> Option<CollectionId> {
+    let digits = std::str::from_utf8(key.strip_prefix(front)?).ok()?;
+    u32::from_str_radix(digits, 16).ok().map(CollectionId)
 }

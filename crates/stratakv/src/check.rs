@@ -8,10 +8,11 @@ use stratakv_base::Key;
 
 use crate::devices::{self, Device};
 use crate::directory::Directory;
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::open::open_shards;
+use crate::open::{check_engine, open_shards};
 use crate::options::{OpenProgress, Options};
-use crate::parts;
+use crate::{parts, region};
 
 /// What [`check`] found, added over the shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct CheckReport {
     pub shards: u32,
     /// Records whose checksum, place and index entry are right.
     pub records: u64,
-    /// 4 KiB pages in the volumes.
+    /// 4 KiB pages in the volumes, or the region.
     pub pages: u64,
     /// Of these, free.
     pub pages_free: u64,
@@ -53,21 +54,23 @@ pub fn check(
     path: impl AsRef<Path>,
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
-    check_spread(path, &[], &[], progress)
+    check_spread(path, &[], &[], None, progress)
 }
 
-/// As [`check`], of a store whose further directories, or devices, are not where they were at its creation.
+/// As [`check`], of a store whose further directories, or devices, or region, are not where they were at its creation.
 ///
 /// # Errors
-/// As [`check`]; also if both are named: a store has one or the other.
+/// As [`check`]; also if several are named: a store has one or the other.
 pub fn check_spread(
     path: impl AsRef<Path>,
     further: &[PathBuf],
     devices: &[PathBuf],
+    region: Option<&Path>,
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
     let mut options = Options::new().create(false).read_only(true).memory_bytes(u64::MAX >> 8);
     options = options.further_directories(further).devices(devices);
+    options.region_path = region.map(Path::to_path_buf);
     options.progress = progress;
     options.check()?;
     let (path, further) = parts::home(path.as_ref(), further)?;
@@ -78,6 +81,10 @@ pub fn check_spread(
     };
     directory.parts = parts::find(&directory, &manifest, &further)?;
     directory.devices = devices::find(&directory.path, &manifest, devices, true)?;
+    check_engine(&manifest, &directory, &options)?;
+    if manifest.engine() == Engine::Hash {
+        return region::check(&directory, &manifest, &options);
+    }
     let mut sum = CheckReport { shards: manifest.shards, ..CheckReport::default() };
     sum.damage.extend(directory.devices.iter().filter_map(Device::damage));
     for (number, shard) in open_shards(&directory, &manifest, &options, false, true)?.iter().enumerate() {

@@ -363,7 +363,7 @@ pub(crate) fn put_kind(value: Bytes, flags: u32, expiry: Expiry) -> Result<Chang
     Ok(ChangeKind::Put { value, flags, expiry })
 }
 
-fn record(reply: Reply) -> Result<Option<Record>, Error> {
+pub(crate) fn record(reply: Reply) -> Result<Option<Record>, Error> {
     match reply {
         Reply::Record(record) => Ok(record.map(Record::from)),
         Reply::Failed(error) => Err(error.into()),

@@ -1,5 +1,5 @@
 //! The files of one store: `store.toml` (what it is), `LOCK`, `shard-NNN.vol`; and of its further directories: [`parts`](crate::parts), of its
-//! devices: [`devices`](crate::devices).
+//! devices: [`devices`](crate::devices), of its region: [`region`](crate::region).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,16 +11,20 @@ use serde::{Deserialize, Serialize};
 use stratakv_base::limits::SHARDS_MAX;
 
 use crate::devices::Device;
+use crate::engine::Engine;
 use crate::error::Error;
+use crate::region;
 
 /// Version of the layout of a store's directory and of `store.toml`.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// The format of stores in one directory: older programs may open them.
 pub(crate) const FORMAT_OF_ONE: u32 = 1;
 /// The format of stores in several directories, and of `part.toml`.
 pub(crate) const FORMAT_OF_SEVERAL: u32 = 2;
 /// The format of stores on raw devices.
 pub(crate) const FORMAT_OF_DEVICES: u32 = 3;
+/// The format of stores of engine `hash`.
+pub(crate) const FORMAT_OF_REGION: u32 = 4;
 
 /// What a store is: everything that is fixed at its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,9 +45,17 @@ pub(crate) struct Manifest {
     /// Raw devices that hold the volumes, as they were named at creation; shard *n* lies on device *n* modulo their number. Format 3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) devices: Vec<PathBuf>,
+    /// Where the region of engine `hash` lies, as it was named at creation, if not in the store's directory. Format 4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) region: Option<PathBuf>,
 }
 
 impl Manifest {
+    /// The engine; one that is unknown was refused when the manifest was read.
+    pub(crate) fn engine(&self) -> Engine {
+        Engine::named(&self.engine).unwrap_or_default()
+    }
+
     pub(crate) fn uuid_bytes(&self) -> Option<[u8; 16]> {
         let digits = self.uuid.as_bytes();
         // `from_str_radix` alone would take a sign for a digit.
@@ -127,6 +139,11 @@ impl Directory {
                 "{path} is a part of another store, or not the first directory of this one: name the one with store.toml (part.toml says where it was)"
             )));
         }
+        if region::is_in(&self.path) {
+            let why = "it is missing, though a region lies beside it. Restore it from a backup: it holds `format = 4`, `engine = \"hash\"`, \
+                       `shards = 1`, `uuid` (32 hexadecimal digits, bytes 40 to 55 of the region) and `complete = true`";
+            return Err(Error::Damaged { path: self.manifest_path(), why: why.into() });
+        }
         if holds_volumes(&self.path) {
             let why = "it is missing, though volumes lie beside it. Restore it from a backup: it holds `format`, `engine`, `shards`, \
                        `uuid` (32 hexadecimal digits, bytes 16 to 31 of each volume) and `complete = true`";
@@ -206,9 +223,16 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
     if !(1..=SHARDS_MAX as u32).contains(&manifest.shards) {
         return Err(Refusal::Damaged(format!("{} shards; a store has 1 to {SHARDS_MAX}", manifest.shards)));
     }
-    if manifest.engine != "slab" {
-        let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
-        return Err(Refusal::Damaged(format!("engine `{}` {why}", manifest.engine)));
+    match Engine::named(&manifest.engine) {
+        Some(Engine::Slab) if manifest.region.is_some() => {
+            return Err(Refusal::Damaged("engine `slab` has no region".into()));
+        }
+        Some(Engine::Slab) => {}
+        Some(Engine::Hash) => check_of_hash(&manifest)?,
+        None => {
+            let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
+            return Err(Refusal::Damaged(format!("engine `{}` {why}", manifest.engine)));
+        }
     }
     if manifest.directories.len() >= SHARDS_MAX {
         return Err(Refusal::Damaged(format!(
@@ -230,6 +254,16 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
         return Err(Refusal::Damaged("`uuid` is not 32 hexadecimal digits".into()));
     }
     Ok(manifest)
+}
+
+/// A store of engine `hash` has one shard, in one region.
+fn check_of_hash(manifest: &Manifest) -> Result<(), Refusal> {
+    let others = [!manifest.directories.is_empty(), !manifest.devices.is_empty(), manifest.placement.is_some()];
+    if manifest.shards != 1 || others.contains(&true) {
+        let why = "engine `hash` has one shard, and no directories, devices or placement";
+        return Err(Refusal::Damaged(format!("{why}; restore it from a backup")));
+    }
+    Ok(())
 }
 
 fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Error> {
@@ -290,6 +324,7 @@ mod tests {
             complete: true,
             directories: Vec::new(),
             devices: Vec::new(),
+            region: None,
         }
     }
 
@@ -304,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        assert!(matches!(parse(b"format = 4\nnovel = true"), Err(Refusal::Newer(4))));
+        assert!(matches!(parse(b"format = 5\nnovel = true"), Err(Refusal::Newer(5))));
         assert!(matches!(parse(b"format = \"1\""), Err(Refusal::Damaged(_))));
         assert!(matches!(parse(b""), Err(Refusal::Damaged(_))));
         let text = toml::to_string(&Manifest { shards: 0, ..manifest() }).unwrap();

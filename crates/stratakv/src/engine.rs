@@ -5,7 +5,33 @@ use stratakv_engine::{
 };
 use stratakv_slab::Slab;
 
-/// A shard of any engine.
+/// How a store keeps its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Engine {
+    /// KVell's design, for disks: volumes of pages or a log, an ordered index in memory.
+    #[default]
+    Slab,
+    /// KVDK's design, for persistent memory, which it needs not wait for: records in one mapped region, a hash table in memory. The keys of the
+    /// default collection are in no order, those of every other are.
+    Hash,
+}
+
+impl Engine {
+    /// Its name in `store.toml` and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Slab => "slab",
+            Engine::Hash => "hash",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Engine> {
+        [Engine::Slab, Engine::Hash].into_iter().find(|engine| engine.name() == name)
+    }
+}
+
+/// A shard of any engine that has shards; the others are called in place.
 pub enum AnyShard {
     /// KVell's design.
     Slab(Box<Slab>),

@@ -7,6 +7,8 @@ use stratakv_base::key::KeyError;
 use stratakv_engine::Error as EngineError;
 use stratakv_runtime::OpenFailure;
 
+use crate::kind::Kind;
+
 /// Why a call failed. A key that does not exist is not an error. Unless [`Error::kind`] is [`ErrorKind::Unknown`], nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -70,6 +72,14 @@ pub enum Error {
         /// What sort of failure that is.
         kind: ErrorKind,
     },
+    /// The region of a store of engine `hash` cannot be made or used. It was not written to.
+    #[error("{why}")]
+    Region {
+        /// Which, what is wrong, and the way out.
+        why: String,
+        /// What sort of failure that is.
+        kind: ErrorKind,
+    },
     /// There is a store there, and a new one was asked for.
     #[error("{path} already holds a store", path = path.display())]
     Exists {
@@ -99,6 +109,35 @@ pub enum Error {
     NotANumber {
         /// The key, escaped.
         key: String,
+    },
+    /// A collection was opened as what it is not. Nothing was changed.
+    #[error("`{name}` is {is}, not {asked}: open it as what it is, take another name, or drop it first")]
+    OtherKind {
+        /// Its name.
+        name: String,
+        /// What it is.
+        is: Kind,
+        /// What was asked for.
+        asked: Kind,
+    },
+    /// Another key space or list belongs to another store.
+    #[error("{0} belongs to another store: what is done as one lies in one store")]
+    OtherStore(&'static str),
+    /// A list has no room for a key between two of its elements.
+    #[error("the list has no position there ({why}): copy its elements into a new list")]
+    NoPosition {
+        /// Why.
+        why: &'static str,
+    },
+    /// A transaction was tried again and again, and somebody else was always faster. Nothing was changed.
+    #[error(
+        "the transaction met a conflict {attempts} times, last at {at}; nothing was changed: try again, or change fewer keys at once"
+    )]
+    Conflict {
+        /// How often.
+        attempts: u32,
+        /// Which key, for people.
+        at: String,
     },
     /// An option that cannot be had here.
     #[error("{0}")]
@@ -140,10 +179,16 @@ impl Error {
             Error::Io { .. } => ErrorKind::Io,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::NotFound { .. } | Error::MissingDirectory { .. } => ErrorKind::NotFound,
-            Error::Exists { .. } | Error::NotANumber { .. } | Error::Option(_) => ErrorKind::Usage,
+            Error::Exists { .. }
+            | Error::NotANumber { .. }
+            | Error::OtherKind { .. }
+            | Error::OtherStore(_)
+            | Error::Option(_) => ErrorKind::Usage,
+            Error::NoPosition { .. } => ErrorKind::Full,
+            Error::Conflict { .. } => ErrorKind::Busy,
             Error::NewerFormat { .. } => ErrorKind::Unsupported,
             Error::Damaged { .. } => ErrorKind::Corrupt,
-            Error::Device { kind, .. } => *kind,
+            Error::Device { kind, .. } | Error::Region { kind, .. } => *kind,
         }
     }
 
@@ -165,8 +210,9 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Corrupt(_) | EngineError::WrongVolume(_) => ErrorKind::Corrupt,
         EngineError::Unknown(_) => ErrorKind::Unknown,
         EngineError::Unsupported(_) | EngineError::NewerFormat { .. } => ErrorKind::Unsupported,
+        EngineError::Expired { .. } => ErrorKind::NotFound,
         EngineError::Closed => ErrorKind::Closed,
-        EngineError::Busy => ErrorKind::Busy,
+        EngineError::Busy | EngineError::NoSnapshot { .. } => ErrorKind::Busy,
         _ => ErrorKind::Io,
     }
 }

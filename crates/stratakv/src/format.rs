@@ -6,12 +6,15 @@ use std::path::Path;
 use stratakv_slab::Placement;
 
 use crate::directory::parse;
+use crate::engine::Engine;
 use crate::error::Error;
 
 /// What is fixed when a store is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Format {
+    /// How it keeps its records.
+    pub engine: Engine,
     /// Number of shards.
     pub shards: usize,
     /// Where small records go.
@@ -35,5 +38,5 @@ pub fn format_of(path: impl AsRef<Path>) -> Result<Option<Format>, Error> {
     let manifest = parse(&text).map_err(|refusal| refusal.at(path))?;
     let placement = if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace };
     let (shards, devices) = (manifest.shards as usize, manifest.devices.len());
-    Ok(manifest.complete.then_some(Format { shards, placement, devices }))
+    Ok(manifest.complete.then_some(Format { engine: manifest.engine(), shards, placement, devices }))
 }

@@ -31,23 +31,32 @@ mod batch;
 mod catalogue;
 mod check;
 mod collection;
+mod counting;
 mod devices;
 mod directory;
 mod engine;
 mod error;
 mod events;
+mod expiring;
 mod format;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod in_region;
+mod kind;
+mod list;
 mod merge;
 mod open;
 mod options;
 mod parts;
 mod record;
+mod region;
 mod routing;
 mod scan;
 mod session;
+mod snapshot;
 mod store;
+mod transaction;
+mod walk;
 
 pub use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Now, Place, Wall, limits};
 pub use stratakv_engine::{
@@ -60,15 +69,20 @@ pub use backup::{BackupSummary, BackupWatch, restore};
 pub use batch::WriteBatch;
 pub use check::{CheckReport, check, check_spread};
 pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};
-pub use engine::AnyShard;
+pub use counting::Ttl;
+pub use engine::{AnyShard, Engine};
 pub use error::{Error, ErrorKind};
 pub use events::StoreEvent;
 pub use format::{Format, format_of};
+pub use kind::Kind;
+pub use list::{Element, Elements, End, List, Position};
 pub use options::{IoBackend, OpenProgress, Options, Placement};
 pub use record::Record;
 pub use scan::{Scan, ScanOptions};
 pub use session::Session;
-pub use store::{RecoverySummary, Store};
+pub use snapshot::Snapshot;
+pub use store::{RecoverySummary, Region, Store};
+pub use transaction::{Commit, Transaction};
 
 /// One thread's ring and its way to every shard: what a server is built on.
 pub type Driver = stratakv_runtime::Driver<AnyShard>;

@@ -15,21 +15,26 @@ use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, Slab, Slab
 
 use crate::devices;
 use crate::directory::{
-    Directory, FORMAT_OF_DEVICES, FORMAT_OF_ONE, FORMAT_OF_SEVERAL, Manifest, io_error, volume_name,
+    Directory, FORMAT_OF_DEVICES, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, Manifest, io_error, volume_name,
 };
-use crate::engine::AnyShard;
+use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
 use crate::events::{StoreEvent, listener};
 use crate::options::{OpenProgress, Options};
 use crate::parts;
-use crate::store::RecoverySummary;
+use crate::region;
+use crate::store::{RecoverySummary, Region};
 
 pub(crate) struct Opened {
     pub(crate) runtime: Arc<Runtime<AnyShard>>,
     pub(crate) recovery: RecoverySummary,
     pub(crate) directory: Directory,
     pub(crate) uuid: String,
+    pub(crate) region: Option<Region>,
 }
+
+/// What runs, what opening found, and the region if there is one.
+type Running = (Arc<Runtime<AnyShard>>, RecoverySummary, Option<Region>);
 
 /// A recovered shard, before it is put to work.
 pub(crate) struct OpenedShard {
@@ -41,7 +46,7 @@ pub(crate) struct OpenedShard {
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let (path, further) = parts::home(path, &options.further)?;
     let creates = options.create || options.create_new;
-    if creates && !path.join("store.toml").exists() {
+    if creates && !path.join("store.toml").exists() && options.engine.unwrap_or_default() == Engine::Slab {
         // Before anything is made.
         options.check_memory(new_shards(options))?;
     }
@@ -56,30 +61,72 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         _ if !(options.create || options.create_new) || options.read_only => {
             return Err(Error::NotFound { path: directory.path.clone() });
         }
-        unfinished => {
-            let mut manifest = new_manifest(options, &further)?;
-            parts::may_create(&directory, unfinished.as_ref(), &further)?;
-            if let Some(unfinished) = unfinished {
-                // The same store again: what the interrupted creation has marked is still its own, however often it is interrupted.
-                manifest.uuid = unfinished.uuid;
-            }
-            directory.devices = devices::claim(&manifest)?;
-            (manifest, true)
-        }
+        unfinished => (claim(&mut directory, options, &further, unfinished)?, true),
     };
-    options.check_memory(manifest.shards)?;
+    check_engine(&manifest, &directory, options)?;
     if created {
         directory.parts.extend(further);
-        begin_creation(&directory, &manifest)?;
+        begin_creation(&directory, &manifest, options)?;
     } else {
         directory.parts = parts::find(&directory, &manifest, &further)?;
         directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     }
-    let shards = open_shards(&directory, &manifest, options, created, false)?;
+    let (runtime, recovery, region) = match manifest.engine() {
+        Engine::Slab => run_shards(&directory, &manifest, options, created)?,
+        Engine::Hash => run_in_region(&directory, &manifest, options, created)?,
+    };
+    if let Some(watcher) = &options.watcher {
+        watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: recovery.clone() });
+        runtime.listen(listener(Arc::clone(watcher)));
+    }
+    Ok(Opened { runtime, recovery, directory, uuid: manifest.uuid, region })
+}
+
+/// What a new store will be, where nothing of another one is in its way.
+fn claim(
+    directory: &mut Directory,
+    options: &Options,
+    further: &[PathBuf],
+    unfinished: Option<Manifest>,
+) -> Result<Manifest, Error> {
+    let mut manifest = new_manifest(options, further)?;
+    parts::may_create(directory, unfinished.as_ref(), further)?;
+    if let Some(unfinished) = &unfinished {
+        // The same store again: what the interrupted creation has marked is still its own, however often it is interrupted.
+        manifest.uuid.clone_from(&unfinished.uuid);
+    }
+    match manifest.engine() {
+        Engine::Slab => directory.devices = devices::claim(&manifest)?,
+        Engine::Hash => region::may_create(directory, &manifest, unfinished.as_ref(), options)?,
+    }
+    Ok(manifest)
+}
+
+/// Whether the options are for this store's engine.
+pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: &Options) -> Result<(), Error> {
+    let (has, home) = (manifest.engine(), directory.path.display());
+    if let Some(asked) = options.engine.filter(|asked| *asked != has) {
+        return Err(Error::Option(format!(
+            "engine `{}` was asked for, and the store in {home} has `{}`: that is fixed when a store is created. Leave the option out, or `dump` this \
+             store and `load` it into a new one",
+            asked.name(),
+            has.name()
+        )));
+    }
+    match has {
+        Engine::Slab if options.region_bytes.is_some() || options.region_path.is_some() => Err(Error::Option(format!(
+            "a region was named, and the store in {home} has the engine `slab`, which has none: leave the option out"
+        ))),
+        Engine::Slab => options.check_memory(manifest.shards),
+        Engine::Hash => region::check_options(options),
+    }
+}
+
+fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, created: bool) -> Result<Running, Error> {
+    let shards = open_shards(directory, manifest, options, created, false)?;
     if created {
         directory.write_manifest(&Manifest { complete: true, ..manifest.clone() })?;
     }
-    let uuid = manifest.uuid.clone();
     let recovery = summarise(&shards, created);
     let members = shards.into_iter().map(|shard| Member {
         shard: AnyShard::Slab(Box::new(shard.slab)),
@@ -87,23 +134,36 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         pool: shard.pool,
     });
     let members: Vec<_> = members.collect();
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let runtime_options = RuntimeOptions {
-        ring: options.io,
-        ring_entries: 256,
-        reactors: options.reactors.unwrap_or(cores).clamp(1, members.len().max(1)),
-    };
-    let runtime =
-        Runtime::start(members, runtime_options).map_err(io_error("start the reactors of", &directory.path))?;
-    if let Some(watcher) = &options.watcher {
-        watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: recovery.clone() });
-        runtime.listen(listener(Arc::clone(watcher)));
+    let runtime = Runtime::start(members, runtime_options(options, manifest.shards));
+    Ok((runtime.map_err(io_error("start the reactors of", &directory.path))?, recovery, None))
+}
+
+fn run_in_region(
+    directory: &Directory,
+    manifest: &Manifest,
+    options: &Options,
+    created: bool,
+) -> Result<Running, Error> {
+    let (engine, recovery) = region::open(directory, manifest, options, created)?;
+    if created {
+        directory.write_manifest(&Manifest { complete: true, ..manifest.clone() })?;
     }
-    Ok(Opened { runtime, recovery, directory, uuid })
+    let region = Some(engine.summary());
+    let runtime = Runtime::shared_by(options.clock.clone(), engine, runtime_options(options, 1));
+    Ok((runtime.map_err(io_error("start the maintenance of", &directory.path))?, recovery, region))
+}
+
+fn runtime_options(options: &Options, shards: u32) -> RuntimeOptions {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let reactors = options.reactors.unwrap_or(cores).clamp(1, shards.max(1) as usize);
+    RuntimeOptions { ring: options.io, ring_entries: 256, reactors }
 }
 
 /// How many shards a new store gets.
 fn new_shards(options: &Options) -> u32 {
+    if options.engine == Some(Engine::Hash) {
+        return options.shards.unwrap_or(1) as u32;
+    }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     options.shards.unwrap_or(cores.min(64)) as u32
 }
@@ -129,18 +189,26 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     let absolute = |paths: &[PathBuf]| paths.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
     let directories = absolute(further).map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
     let devices = absolute(&options.devices).map_err(|error| Error::Option(format!("a device's name: {error}")))?;
-    let format = match (directories.is_empty(), devices.is_empty()) {
-        (true, true) => FORMAT_OF_ONE,
-        (false, true) => FORMAT_OF_SEVERAL,
-        (_, false) => FORMAT_OF_DEVICES,
+    let region = options.region_path.as_ref().map(std::path::absolute).transpose();
+    let region = region.map_err(|error| Error::Option(format!("the region's path: {error}")))?;
+    let engine = options.engine.unwrap_or_default();
+    let format = match (engine, directories.is_empty(), devices.is_empty()) {
+        (Engine::Hash, ..) => FORMAT_OF_REGION,
+        (_, true, true) => FORMAT_OF_ONE,
+        (_, false, true) => FORMAT_OF_SEVERAL,
+        (_, _, false) => FORMAT_OF_DEVICES,
     };
+    let engine = engine.name().to_owned();
     let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
-    Ok(Manifest { format, engine: "slab".into(), shards, uuid, placement, complete: false, directories, devices })
+    Ok(Manifest { format, engine, shards, uuid, placement, complete: false, directories, devices, region })
 }
 
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
-fn begin_creation(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
+fn begin_creation(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<(), Error> {
     directory.write_manifest(manifest)?;
+    if manifest.engine() == Engine::Hash {
+        region::clear(directory, manifest, options)?;
+    }
     parts::create(directory, manifest)?;
     devices::label(&directory.devices)?;
     // Volumes are made in parallel, so there may be gaps.

@@ -7,10 +7,13 @@ use stratakv_base::Level;
 use stratakv_base::limits::SHARDS_MAX;
 use stratakv_base::quantity::format_bytes;
 pub use stratakv_device::ring::RingKind as IoBackend;
+use stratakv_runtime::Clock;
 pub use stratakv_slab::Placement;
 
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::events::{StoreEvent, Watcher};
+use crate::region;
 use crate::store::Store;
 
 /// How far opening is, summed over the shards.
@@ -45,6 +48,10 @@ pub struct Options {
     pub(crate) further: Vec<PathBuf>,
     pub(crate) devices: Vec<PathBuf>,
     pub(crate) watcher: Option<Watcher>,
+    pub(crate) engine: Option<Engine>,
+    pub(crate) region_bytes: Option<u64>,
+    pub(crate) region_path: Option<PathBuf>,
+    pub(crate) clock: Clock,
     /// A restore opens what nobody else may.
     pub(crate) restoring: bool,
 }
@@ -67,6 +74,10 @@ impl Default for Options {
             further: Vec::new(),
             devices: Vec::new(),
             watcher: None,
+            engine: None,
+            region_bytes: None,
+            region_path: None,
+            clock: Clock::System,
             restoring: false,
         }
     }
@@ -106,7 +117,38 @@ impl Options {
         self
     }
 
-    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores. Ignored when the store exists.
+    /// The engine; fixed at creation. Default: [`Engine::Slab`] for a new store, and whatever a store that exists has; to ask for another one of that is an error.
+    #[must_use]
+    pub fn engine(mut self, engine: Engine) -> Options {
+        self.engine = Some(engine);
+        self
+    }
+
+    /// Length of the region of a new store of [`Engine::Hash`], in bytes: a multiple of 4096, at least 1 MiB. It holds all its records and does not grow. Default: half of
+    /// what is free where it lies, at most 1 GiB; of a device all of it. Of a store that exists, another length is an error.
+    #[must_use]
+    pub fn region_bytes(mut self, bytes: u64) -> Options {
+        self.region_bytes = Some(bytes);
+        self
+    }
+
+    /// Where the region of a store of [`Engine::Hash`] lies if not in its directory: a file that is made, on a file system mounted with DAX, say, or a devdax device
+    /// (`/dev/dax0.0`), whose first and last MiB are zero. Remembered at creation; later it says where the region is now.
+    #[must_use]
+    pub fn region_path(mut self, path: impl Into<PathBuf>) -> Options {
+        self.region_path = Some(path.into());
+        self
+    }
+
+    /// Another clock: for tests of what expires.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Options {
+        self.clock = clock;
+        self
+    }
+
+    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores; [`Engine::Hash`] has one. Ignored when the store exists.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Options {
         self.shards = Some(shards);
@@ -127,7 +169,8 @@ impl Options {
         self
     }
 
-    /// Cap on index, cache and I/O buffers together, at least 1 MiB for each shard. Default: 1 GiB.
+    /// Cap on index, cache and I/O buffers together, at least 1 MiB for each shard. Default: 1 GiB. Of [`Engine::Hash`] on the index: beyond it new keys are refused, up to
+    /// 100 ms late, and the region is not counted.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: u64) -> Options {
         self.memory_bytes = bytes;
@@ -220,15 +263,19 @@ impl Options {
             return refuse(format!("{shards} shards: a store has 1 to {SHARDS_MAX}"));
         }
         if self.level == Level::Memory {
-            return refuse(
-                "durability `memory` is not offered by the slab engine: use power_loss or process_crash".into(),
-            );
+            return refuse("durability `memory` is not offered by any engine: use power_loss or process_crash".into());
         }
         if !self.devices.is_empty() && !self.further.is_empty() {
             return refuse(
                 "a store's volumes lie in directories or on devices, not on both: name one directory, or no device"
                     .into(),
             );
+        }
+        if self.engine == Some(Engine::Hash) {
+            region::check_options(self)?;
+        }
+        if self.engine == Some(Engine::Slab) && (self.region_bytes.is_some() || self.region_path.is_some()) {
+            return refuse("a region is of the engine `hash`, and `slab` was asked for: leave one of them out".into());
         }
         if !(1..=4096).contains(&self.depth) {
             return refuse(format!("depth {}: 1 to 4096 requests may be in flight", self.depth));

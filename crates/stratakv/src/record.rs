@@ -21,6 +21,15 @@ impl Record {
         Record { value: Value::Inline(Bytes::new()), flags: 0, version: 0, expiry: Expiry::NEVER }
     }
 
+    pub(crate) fn new(value: Value, flags: u32, version: u64, expiry: Expiry) -> Record {
+        Record { value, flags, version, expiry }
+    }
+
+    /// The same, without a hold on blocks of the cache.
+    pub(crate) fn detached(self) -> Record {
+        Record { value: Value::Inline(self.value.to_bytes()), ..self }
+    }
+
     /// Length of the value, in bytes.
     pub fn len(&self) -> usize {
         self.value.len() as usize

@@ -18,8 +18,11 @@ use crate::catalogue::Names;
 use crate::directory::Directory;
 use crate::engine::AnyShard;
 use crate::events::{StoreEvent, Watcher};
+use crate::expiring::Expiring;
+use crate::list::ListLocks;
 use crate::merge::{Page, merge_pages, shares};
 use crate::store::RecoverySummary;
+use crate::store::Region;
 
 /// What the clones of a store, its collections, scans and sessions share.
 pub(crate) struct Inner {
@@ -28,10 +31,14 @@ pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) uuid: String,
     pub(crate) recovery: RecoverySummary,
+    pub(crate) read_only: bool,
     pub(crate) names: Names,
+    pub(crate) expiring: Expiring,
+    pub(crate) list_locks: ListLocks,
     pub(crate) closed: AtomicBool,
     pub(crate) watcher: Option<Watcher>,
     pub(crate) directory: std::sync::Mutex<Option<Directory>>,
+    pub(crate) region: Option<Region>,
 }
 
 /// The shard that coordinates batches across shards.
@@ -42,9 +49,16 @@ pub(crate) enum Route {
     Shard(usize),
     All,
     Refused(EngineError),
+    /// It needs no shard.
+    Answered(Reply),
 }
 
 impl Inner {
+    /// The level of several changes as one: power loss on disks, where batches are made of flushed shares; in a region that of its writes.
+    pub(crate) fn batch_level(&self) -> Level {
+        if self.region.is_some() { self.level } else { Level::PowerLoss }
+    }
+
     pub(crate) fn shards(&self) -> usize {
         self.runtime.shards()
     }
@@ -55,10 +69,17 @@ impl Inner {
 
     /// Where an operation goes; what is out of limits goes nowhere.
     pub(crate) fn route(&self, operation: &Operation) -> Route {
+        if let Some(reply) = self.expired_reply(operation) {
+            return Route::Answered(reply);
+        }
         match operation {
             Operation::Get { key, .. } | Operation::Update { key, .. } => Route::Shard(self.shard_of(key)),
             Operation::Write { changes, .. } => self.route_write(changes),
-            Operation::Page(_) if self.shards() == 1 => Route::Shard(0),
+            Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Snapshot(_) | Operation::Sync
+                if self.shards() == 1 =>
+            {
+                Route::Shard(0)
+            }
             Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Sync => Route::All,
             Operation::Snapshot(_) => Route::Refused(EngineError::Unsupported(Capability::Snapshot)),
             Operation::Backup { shard, .. } if (*shard as usize) < self.shards() => Route::Shard(*shard as usize),
@@ -86,6 +107,7 @@ impl Inner {
         match self.route(&operation) {
             Route::Shard(shard) => self.runtime.execute(shard, operation),
             Route::Refused(error) => Reply::Failed(error),
+            Route::Answered(reply) => reply,
             Route::All => match operation {
                 Operation::Page(request) => self.execute_page(&request),
                 other => sum(self.runtime.execute_many(self.for_all(&other))),
@@ -107,6 +129,7 @@ impl Inner {
         match self.route(&operation) {
             Route::Shard(shard) => self.runtime.execute_async(shard, operation).await,
             Route::Refused(error) => Reply::Failed(error),
+            Route::Answered(reply) => reply,
             Route::All => match operation {
                 Operation::Page(request) => self.execute_page_async(request).await,
                 other => sum(self.join(self.for_all(&other)).await),
@@ -137,6 +160,9 @@ impl Inner {
 
     /// One page of keys, merged over the shards: no I/O.
     pub(crate) fn page_of_keys(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
+        if self.is_page_expired(request) {
+            return Ok((Vec::new(), None));
+        }
         let replies = self.runtime.execute_many(self.for_all(&Operation::Page(request.clone())));
         merged_keys(replies, request)
     }

@@ -31,6 +31,8 @@ pub struct ScanOptions {
     to: Bound<Bytes>,
     reverse: bool,
     keys_only: bool,
+    /// Of a snapshot.
+    at: Option<u64>,
 }
 
 impl ScanOptions {
@@ -43,13 +45,13 @@ impl ScanOptions {
     pub fn prefix(prefix: &[u8]) -> ScanOptions {
         let to = successor(prefix).map_or(Bound::Unbounded, |end| Bound::Excluded(end.into()));
         let from = Bound::Included(Bytes::copy_from_slice(prefix));
-        ScanOptions { from, to, reverse: false, keys_only: false }
+        ScanOptions { from, to, reverse: false, keys_only: false, at: None }
     }
 
     /// Keys between two bounds.
     pub fn range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> ScanOptions {
         let (from, to) = (from.map(Bytes::copy_from_slice), to.map(Bytes::copy_from_slice));
-        ScanOptions { from, to, reverse: false, keys_only: false }
+        ScanOptions { from, to, reverse: false, keys_only: false, at: None }
     }
 
     /// From the upper bound downwards.
@@ -63,6 +65,12 @@ impl ScanOptions {
     #[must_use]
     pub fn keys_only(mut self) -> ScanOptions {
         self.keys_only = true;
+        self
+    }
+
+    /// Of a snapshot.
+    pub(crate) fn at(mut self, snapshot: u64) -> ScanOptions {
+        self.at = Some(snapshot);
         self
     }
 
@@ -113,9 +121,9 @@ pub struct Scan {
 impl Scan {
     pub(crate) fn new(collection: Collection, options: ScanOptions) -> Scan {
         let (from, to) = options.bounds(collection.id());
-        let ScanOptions { reverse, keys_only, .. } = options;
+        let ScanOptions { reverse, keys_only, at, .. } = options;
         let (items_max, bytes_max) = (ITEMS_MIN, ROUND_BYTES);
-        let request = PageRequest { from, to, reverse, keys_only: true, items_max, bytes_max, at: None };
+        let request = PageRequest { from, to, reverse, keys_only: true, items_max, bytes_max, at };
         let keys = VecDeque::new();
         Scan { collection, request, keys_only, keys, round: None, ahead: None, rounds: 0, ended: false }
     }
@@ -306,10 +314,17 @@ impl Part {
         let bounds = (request.from.clone(), request.to.clone());
         let keys = self.share.keys.iter().filter(|key| std::ops::RangeBounds::contains(&bounds, *key));
         for key in keys.cloned().collect::<Vec<_>>() {
-            match inner.execute(Operation::Get { key: key.clone(), part: RecordPart::Whole }) {
+            let operation = match self.share.request.at {
+                None => Operation::Get { key: key.clone(), part: RecordPart::Whole },
+                Some(id) => crate::snapshot::get_at(&key, id),
+            };
+            match inner.execute(operation) {
                 Reply::Record(Some(record)) => self.items.push_back((key, Ok(record))),
                 // Deleted since the index was read: as if the scan had come later.
                 Reply::Record(None) => {}
+                Reply::Page { items, .. } => {
+                    self.items.extend(items.into_iter().filter_map(|item| Some((item.key, Ok(item.record?)))));
+                }
                 Reply::Failed(error) => self.items.push_back((key, Err(error))),
                 _ => {
                     let error = EngineError::Unknown("the engine gave an answer of another kind");

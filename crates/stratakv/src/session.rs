@@ -113,6 +113,7 @@ impl Session {
                 self.driver.submit(shard, u64::from(tag), operation);
             }
             Route::Refused(error) => self.done.push((ticket, Reply::Failed(error))),
+            Route::Answered(reply) => self.done.push((ticket, reply)),
             Route::All => self.submit_to_all(ticket, operation),
         }
         ticket

@@ -1,7 +1,7 @@
 //! [`Store`]: opening, closing, and what concerns the store as a whole.
 
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stratakv_base::{CollectionId, Key, Level};
@@ -12,6 +12,8 @@ use crate::catalogue::Names;
 use crate::collection::Collection;
 use crate::engine::AnyShard;
 use crate::error::Error;
+use crate::expiring::Expiring;
+use crate::list::ListLocks;
 use crate::open;
 use crate::options::Options;
 use crate::routing::Inner;
@@ -48,6 +50,20 @@ pub struct RecoverySummary {
     pub corrupt: Vec<String>,
 }
 
+/// The region of a store of [`Engine::Hash`](crate::Engine::Hash).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Region {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its length.
+    pub len_bytes: u64,
+    /// What makes what is stored there durable, in words.
+    pub domain: String,
+    /// Whether what was acknowledged survives a power cut, at the level the store is open at.
+    pub survives_power_loss: bool,
+}
+
 impl Store {
     /// Opens the store in directory `path`, creating it if there is none, with the default [`Options`].
     ///
@@ -65,14 +81,19 @@ impl Store {
             path: opened.directory.path.clone(),
             uuid: opened.uuid,
             recovery: opened.recovery,
+            read_only: options.read_only,
             names: Names::default(),
+            expiring: Expiring::default(),
+            list_locks: ListLocks::default(),
             closed: false.into(),
             watcher: options.watcher.clone(),
             directory: Some(opened.directory).into(),
+            region: opened.region,
         });
         if !options.read_only {
             store.finish_drops()?;
         }
+        store.load_expiring()?;
         Ok(store)
     }
 
@@ -82,13 +103,17 @@ impl Store {
         Store::new(Inner {
             runtime,
             level,
-            path: std::path::PathBuf::new(),
+            path: PathBuf::new(),
             uuid: String::new(),
             recovery: RecoverySummary::default(),
+            read_only: false,
             names: Names::default(),
+            expiring: Expiring::default(),
+            list_locks: ListLocks::default(),
             closed: false.into(),
             watcher: None,
             directory: None.into(),
+            region: None,
         })
     }
 
@@ -108,6 +133,11 @@ impl Store {
     /// What opening found.
     pub fn recovery(&self) -> &RecoverySummary {
         &self.inner().recovery
+    }
+
+    /// Its region, if its engine has one.
+    pub fn region(&self) -> Option<&Region> {
+        self.inner().region.as_ref()
     }
 
     /// The durability level of writes that name none.

@@ -2,6 +2,7 @@
 
 mod advice;
 mod measure;
+mod persistence;
 mod system;
 
 use std::io::{self, Write};
@@ -18,11 +19,13 @@ use crate::Output;
 use crate::failure::Failure;
 use crate::opening::Io;
 use measure::{Figures, Measured, Run};
+use persistence::{Choice, Persistence};
 use system::System;
 
-/// Tell what this kernel and the disk under a directory can do, and what to change
+/// Tell what this kernel and the disk or memory under a directory can do, which engine and durability suit, and what to change
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
+  stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain
 
 Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, and takes about twenty seconds (with --long, a minute
 more). Run it while nothing else uses the disk.")]
@@ -72,8 +75,18 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     };
     let system = System::read();
     let measured = measure::measure(&run)?;
-    let advice = advice::advice(&system, &measured);
-    let report = Report { arguments, system: &system, measured: &measured, advice: &advice };
+    let persistence = Persistence::look(&arguments.directory);
+    let choice = persistence.choose(measured.geometry.survives_power_loss);
+    let mut advice = vec![choice.why.clone()];
+    advice.extend(advice::advice(&system, &measured));
+    let report = Report {
+        arguments,
+        system: &system,
+        measured: &measured,
+        persistence: &persistence,
+        choice: &choice,
+        advice: &advice,
+    };
     let written = if arguments.json { report.write_json(output) } else { report.write_text(output) };
     written.map_err(Failure::output)
 }
@@ -99,6 +112,8 @@ struct Report<'a> {
     arguments: &'a Arguments,
     system: &'a System,
     measured: &'a Measured,
+    persistence: &'a Persistence,
+    choice: &'a Choice,
     advice: &'a [String],
 }
 
@@ -110,7 +125,7 @@ impl Report<'_> {
     fn write_json(&self, output: &mut Output) -> io::Result<()> {
         let (system, measured) = (self.system, self.measured);
         let geometry = &measured.geometry;
-        let object = json!({
+        let mut object = json!({
             "directory": self.arguments.directory.to_string_lossy(),
             "kernel": system.kernel, "cores": system.cores,
             "io_uring": system.io_uring.is_ok(), "io_uring_refusal": system.io_uring.as_ref().err(),
@@ -129,8 +144,11 @@ impl Report<'_> {
             })).collect::<Vec<_>>(),
             "write_iops_each_second": measured.write_iops_each_second,
             "placement": advice::placement(&measured.rates(), system.cores).0.name(),
-            "advice": self.advice,
+            "engine": self.choice.engine.name(), "durability": self.choice.level.name(), "advice": self.advice,
         });
+        for (name, value) in self.persistence.json() {
+            object[name] = value;
+        }
         writeln!(output, "{object}")
     }
 
@@ -184,7 +202,7 @@ impl Report<'_> {
             ("I/O scheduler", geometry.scheduler.clone().unwrap_or_else(unknown)),
             ("rotating", yes(geometry.rotational).to_owned()),
         ];
-        for (name, value) in rows {
+        for (name, value) in rows.into_iter().chain(self.persistence.rows()) {
             writeln!(output, "{name:<24} {value}")?;
         }
         writeln!(output, "\nMeasured on a file of {}, I/O by {}:", format_bytes(measured.file_bytes), measured.ring)?;

@@ -1,11 +1,11 @@
 //! Writes under a condition: checked and applied as one step; unmet, they change nothing.
 
-use stratakv_base::{Expiry, Key};
+use stratakv_base::{Expiry, Key, Level};
 
 use super::Subject;
 use super::ask::{delete, done, expect_absent, expect_value, key, put, put_with, unmet, write_of};
-use crate::error::Unmet;
-use crate::operation::{ChangeKind, Expect, Operation};
+use crate::error::{Capability, Error, Unmet};
+use crate::operation::{Change, ChangeKind, Expect, Operation, Reply};
 
 fn put_if(key: &Key, value: &'static str, expect: Expect) -> Operation {
     put_with(key, value, 0, Expiry::NEVER, expect)
@@ -65,4 +65,64 @@ pub fn on_deletes(subject: &mut dyn Subject) {
     expect_value(subject, &k, b"v");
     assert!(done(subject.execute(delete_if(Expect::Version(version)))).1);
     expect_absent(subject, &k);
+}
+
+fn checks(changes: &[(&Key, Expect)]) -> Operation {
+    let check =
+        |(key, expect): &(&Key, Expect)| Change { key: (*key).clone(), expect: *expect, kind: ChangeKind::Check };
+    Operation::Write { changes: changes.iter().map(check).collect(), level: Level::PowerLoss, txn: None }
+}
+
+/// Whether an engine without batches says so.
+fn is_unsupported(reply: &Reply) -> bool {
+    matches!(reply, Reply::Failed(Error::Unsupported(Capability::Batch)))
+}
+
+/// Checks alone: the answer tells whether all hold, and nothing is changed.
+pub fn checks_change_nothing(subject: &mut dyn Subject) {
+    let (there, gone) = (key("there"), key("gone"));
+    let version = put(subject, &there, "value");
+    let reply = subject.execute(checks(&[(&there, Expect::Version(version))]));
+    if is_unsupported(&reply) {
+        return;
+    }
+    assert_eq!(done(reply), (0, false), "nothing was changed");
+    let both = [(&there, Expect::Present), (&gone, Expect::Absent)];
+    assert_eq!(done(subject.execute(checks(&both))), (0, false));
+    assert_eq!(unmet(subject.execute(checks(&[(&there, Expect::Absent)]))), Unmet::Present { version });
+    let one_fails = [(&there, Expect::Version(version)), (&gone, Expect::Present)];
+    assert_eq!(unmet(subject.execute(checks(&one_fails))), Unmet::Absent);
+    assert_eq!(expect_value(subject, &there, b"value").version, version, "a check makes no version");
+    subject.reopen();
+    assert_eq!(expect_value(subject, &there, b"value").version, version);
+    expect_absent(subject, &gone);
+    // What was checked is held no longer.
+    assert!(put(subject, &there, "next") > version);
+}
+
+/// Checks among changes: all of it, or nothing. The answer speaks of the last change.
+pub fn checks_of_a_batch_hold_or_nothing_is_done(subject: &mut dyn Subject) {
+    let (checked, changed) = (key("checked"), key("changed"));
+    let batch = |expect: Expect, value: &'static str| {
+        let kind = ChangeKind::Put { value: value.into(), flags: 0, expiry: Expiry::NEVER };
+        let put = Change { key: changed.clone(), expect: Expect::Any, kind };
+        let check = Change { key: checked.clone(), expect, kind: ChangeKind::Check };
+        Operation::Write { changes: vec![put, check], level: Level::PowerLoss, txn: None }
+    };
+    let reply = subject.execute(batch(Expect::Absent, "first"));
+    if is_unsupported(&reply) {
+        return expect_absent(subject, &changed);
+    }
+    let (first, existed) = done(reply);
+    assert!(first > 0 && !existed, "the answer speaks of the put");
+    assert_eq!(expect_value(subject, &changed, b"first").version, first);
+    assert_eq!(unmet(subject.execute(batch(Expect::Present, "second"))), Unmet::Absent);
+    expect_value(subject, &changed, b"first");
+    let version = put(subject, &checked, "value");
+    assert!(done(subject.execute(batch(Expect::Version(version), "third"))).1);
+    let stale = subject.execute(batch(Expect::Version(version + 1), "fourth"));
+    assert_eq!(unmet(stale), Unmet::Version { found: version });
+    subject.reopen();
+    expect_value(subject, &changed, b"third");
+    assert_eq!(expect_value(subject, &checked, b"value").version, version);
 }

@@ -104,6 +104,9 @@ impl Oracle {
         }
         let mut reply = Reply::Done { version: 0, existed: false };
         for change in changes {
+            if matches!(change.kind, ChangeKind::Check) {
+                continue;
+            }
             let existed = self.live(&change.key).is_some();
             let version =
                 if existed || matches!(change.kind, ChangeKind::Put { .. }) { self.next_version() } else { 0 };
@@ -114,6 +117,7 @@ impl Oracle {
                 ChangeKind::Delete => {
                     self.records.remove(&change.key);
                 }
+                ChangeKind::Check => {}
             }
             reply = Reply::Done { version, existed };
         }
@@ -204,7 +208,7 @@ fn check_limits(change: &Change) -> Result<(), Reply> {
     }
     match &change.kind {
         ChangeKind::Put { value, .. } => check_value(value),
-        ChangeKind::Delete => Ok(()),
+        ChangeKind::Delete | ChangeKind::Check => Ok(()),
     }
 }
 

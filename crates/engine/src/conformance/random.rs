@@ -194,6 +194,7 @@ fn described(operation: &Operation) -> String {
                 format!("put {} bytes under {}, {:?}", value.len(), shown(&changes[0].key), changes[0].expect)
             }
             ChangeKind::Delete => format!("delete {}, {:?}", shown(&changes[0].key), changes[0].expect),
+            ChangeKind::Check => format!("check {:?} of {}", changes[0].expect, shown(&changes[0].key)),
         },
         other => format!("{other:?}"),
     }

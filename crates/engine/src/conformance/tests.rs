@@ -238,6 +238,26 @@ fn every_mutant_is_caught() {
             ..Mutant::healthy()
         }),
         ("time stands still", "survives_reopening", || Mutant { on_advance: |_| 0, ..Mutant::healthy() }),
+        ("checks make versions", "checks_change_nothing", || Mutant {
+            on_reply: |operation, reply| {
+                if let Operation::Write { changes, .. } = operation
+                    && changes.iter().all(|change| matches!(change.kind, ChangeKind::Check))
+                    && let Reply::Done { version, .. } = reply
+                {
+                    *version += 1;
+                }
+            },
+            ..Mutant::healthy()
+        }),
+        ("checks always hold", "checks_of_a_batch_hold_or_nothing_is_done", || Mutant {
+            on_operation: |operation| {
+                if let Operation::Write { changes, .. } = operation {
+                    let checks = changes.iter_mut().filter(|change| matches!(change.kind, ChangeKind::Check));
+                    checks.for_each(|check| check.expect = Expect::Any);
+                }
+            },
+            ..Mutant::healthy()
+        }),
         ("unmet conditions say absent", "one_absent_put_wins", || Mutant {
             on_reply: |_, reply| {
                 if let Reply::Unmet(unmet) = reply {

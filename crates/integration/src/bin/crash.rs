@@ -168,6 +168,12 @@ fn serve_embedded(words: &[String]) -> Result<(), String> {
             ("--io", "blocking") => options.io(IoBackend::Blocking),
             ("--durability", "power_loss") => options.level(Level::PowerLoss),
             ("--durability", "process_crash") => options.level(Level::ProcessCrash),
+            ("--engine", _) => match Engine::named(value) {
+                Some(Engine::Hash) => options.engine(stratakv::Engine::Hash),
+                Some(Engine::Slab) => options.engine(stratakv::Engine::Slab),
+                None => return Err(format!("{word}: there is no engine `{value}`")),
+            },
+            ("--region", _) => options.region_bytes(bytes()?),
             ("--memory", _) => options.memory_bytes(bytes()?),
             ("--capacity", _) => options.capacity_bytes(bytes()?),
             ("--shards", _) => options.shards(number()? as usize),

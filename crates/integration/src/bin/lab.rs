@@ -7,15 +7,17 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use stratakv_integration::lab::host::{Plan, run};
-use stratakv_integration::lab::{guest, machine::Machine};
+use stratakv_integration::lab::{guest, machine::Machine, pmem};
 
 const USAGE: &str = "\
 usage: lab [--boots 2] [--prefixes 200] [--seed 1] [--steps 60] [--short] [--break no-flush|no-fua]
+       lab --pmem [--kills 2] [--seed 1]
 
 Boots QEMU with an NVMe whose writes and flushes are logged, writes to a store there from 20 lanes, cuts the power at so many places of the
 log, lets file system and store recover, and compares with what was acknowledged. Boots take turns with io_uring and blocking I/O; a last
 one has I/O errors. --short: one boot, and that last one. --break: the two flushes before a cut, or FUA, count as if they had not been;
-the oracle must find out. Skips, with one line, where QEMU and a kernel cannot be installed.
+the oracle must find out. --pmem: regions of engine hash on emulated persistent memory (a DAX file, a devdax
+device); the machine is killed while it writes, so many times, and boots again. Skips, with one line, where QEMU and a kernel cannot be installed.
 ";
 
 fn main() -> ExitCode {
@@ -23,7 +25,7 @@ fn main() -> ExitCode {
     if guest::is_guest(&words) {
         guest::main(&words);
     }
-    match arguments(&words).and_then(|plan| lab(&plan)) {
+    match arguments(&words).and_then(|(plan, kills)| lab(&plan, kills)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("lab: {message}");
@@ -32,8 +34,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn arguments(words: &[String]) -> Result<Plan, String> {
-    let mut plan = Plan::default();
+/// What to do with power cuts, or how often to kill a machine with persistent memory.
+fn arguments(words: &[String]) -> Result<(Plan, Option<u32>), String> {
+    let (mut plan, mut kills) = (Plan::default(), None);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -42,6 +45,7 @@ fn arguments(words: &[String]) -> Result<Plan, String> {
                 std::process::exit(0);
             }
             "--short" => plan.boots = 1,
+            "--pmem" => _ = kills.get_or_insert(2),
             option => {
                 let value = words.next().ok_or_else(|| format!("{option} needs a value\n\n{USAGE}"))?;
                 let number = || value.parse::<u32>().map_err(|_| format!("{option} needs a number, not `{value}`"));
@@ -49,6 +53,7 @@ fn arguments(words: &[String]) -> Result<Plan, String> {
                     "--boots" => plan.boots = number()?.max(1),
                     "--prefixes" => plan.prefixes = number()?,
                     "--steps" => plan.steps = number()?.max(1),
+                    "--kills" => kills = Some(number()?.max(1)),
                     "--seed" => plan.seed = u64::from(number()?),
                     "--break" if value == "no-flush" => plan.lies.flushes_ignored = 2,
                     "--break" if value == "no-fua" => plan.lies.ignores_fua = true,
@@ -57,10 +62,10 @@ fn arguments(words: &[String]) -> Result<Plan, String> {
             }
         }
     }
-    Ok(plan)
+    Ok((plan, kills))
 }
 
-fn lab(plan: &Plan) -> Result<(), String> {
+fn lab(plan: &Plan, kills: Option<u32>) -> Result<(), String> {
     let started = Instant::now();
     let cache = cache()?;
     let lock = File::create(cache.join("LOCK")).and_then(|file| file.lock().map(|()| file));
@@ -72,7 +77,14 @@ fn lab(plan: &Plan) -> Result<(), String> {
             return Ok(());
         }
     };
-    let tally = run(&machine, &cache, plan, &mut |line| println!("{:>4} s  {line}", started.elapsed().as_secs()))?;
+    let report = &mut |line| println!("{:>4} s  {line}", started.elapsed().as_secs());
+    if let Some(kills) = kills {
+        let tally = pmem::run(&machine, &cache, (kills, plan.seed), report)?;
+        let (seconds, steps) = (started.elapsed().as_secs(), tally.acknowledged);
+        println!("lab: {} kills, {steps} acknowledged steps compared, in {seconds} s; {}", tally.kills, tally.said);
+        return Ok(());
+    }
+    let tally = run(&machine, &cache, plan, report)?;
     println!(
         "lab: {} boots, {} writes ({} FUA), {} flushes, {} prefixes replayed, {} acknowledged writes checked, {} keys compared, \
          lost {}, in {} s",

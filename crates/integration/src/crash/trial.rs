@@ -11,6 +11,7 @@ use stratakv_base::random::Random;
 
 use super::writer::{Failure, Shared, Writer};
 use super::{Plan, Tally};
+use crate::engine::Engine;
 use crate::program::{self, Serve, Served};
 use crate::protocol::Client;
 
@@ -24,6 +25,7 @@ const POLL: Duration = Duration::from_millis(2);
 pub struct Trial {
     /// How the next process is started.
     pub serve: Serve,
+    engine: Engine,
     writers: Vec<Writer>,
     shared: Arc<Shared>,
     tally: Tally,
@@ -47,7 +49,7 @@ impl Trial {
         let shared = Arc::<Shared>::default();
         let writer = |number| Writer::new(number, plan.mix.clone(), plan.seed, Arc::clone(&shared));
         let writers = (0..plan.clients).map(writer).collect();
-        let mut trial = Trial { serve: Serve::on(data), writers, shared, tally: Tally::default() };
+        let mut trial = Trial { serve: Serve::on(data), engine: plan.engine, writers, shared, tally: Tally::default() };
         trial.options(plan, 0, 0, 0);
         trial
     }
@@ -238,6 +240,22 @@ impl Trial {
         Ok(self.tally())
     }
 
+    /// The keys that the command line shows.
+    fn shown(&self, data: &str) -> Result<Vec<String>, String> {
+        let scan = self.engine.is_ordered();
+        let arguments = if scan { &["scan", "--keys-only", "--data", data][..] } else { &["dump", "--data", data] };
+        let output = program::run(arguments);
+        if !output.status.success() {
+            return Err(format!("{}: {}", arguments[0], program::said(&output)));
+        }
+        let said = String::from_utf8_lossy(&output.stdout);
+        let key = |line: &str| match scan {
+            true => Some(line.to_owned()),
+            false => Some(serde_json::from_str::<serde_json::Value>(line).ok()?.get("key")?.as_str()?.to_owned()),
+        };
+        said.lines().map(|line| key(line).ok_or_else(|| format!("a line without a key: {line}"))).collect()
+    }
+
     fn check_offline(&self) -> Result<(), String> {
         let data = self.serve.data.to_str().ok_or("the data directory's name is no text")?;
         let output = program::run(&["check", "--data", data]);
@@ -245,11 +263,7 @@ impl Trial {
             return Err(format!("check: {}", program::said(&output)));
         }
         let expected: Vec<_> = self.writers.iter().map(Writer::expected).collect();
-        let output = program::run(&["scan", "--data", data, "--keys-only"]);
-        if !output.status.success() {
-            return Err(format!("scan: {}", program::said(&output)));
-        }
-        let found: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+        let found = self.shown(data)?;
         let counters = self.shared.counters();
         let after: Vec<_> = self.writers.iter().map(Writer::expected).collect();
         // What must be there after the scan, and what may have been there before it.

@@ -13,6 +13,7 @@ use stratakv::{Change, ChangeKind, Expect, Expiry, IoBackend, Key, Level, Operat
 use stratakv_device::{Block, Class, Pool};
 
 use super::errors;
+use super::pmem::{self, PmemTask};
 use super::workload::{self, BLOCKING, SESSIONS, Step};
 
 /// The device under test, and the one that carries the trace to the host.
@@ -26,7 +27,7 @@ const STORE: &str = "/data/store";
 const TASK_LONG: Duration = Duration::from_secs(200);
 
 /// Tells process 1 of a lab's machine from process 1 of, say, a container.
-const GUEST: &str = "lab-guest";
+pub(super) const GUEST: &str = "lab-guest";
 
 /// What the kernel's command line asks for.
 #[derive(Clone, Copy, Debug)]
@@ -48,10 +49,10 @@ impl Task {
         format!("{GUEST} {} {io} {} {}", if self.errors { "errors" } else { "workload" }, self.seed, self.steps)
     }
 
-    fn from_words(words: &[String]) -> Option<Task> {
+    pub(super) fn from_words(words: &[String]) -> Option<Task> {
         // A kernel hands on words of its own that it does not know, before ours.
         let [.., guest, what, io, seed, steps] = words else { return None };
-        if guest != GUEST {
+        if guest != GUEST || what == "pmem" {
             return None;
         }
         let io = if io == "blocking" { IoBackend::Blocking } else { IoBackend::IoUring };
@@ -61,7 +62,7 @@ impl Task {
 
 /// Whether this process, started with `words`, is process 1 of a lab's machine.
 pub fn is_guest(words: &[String]) -> bool {
-    std::process::id() == 1 && Task::from_words(words).is_some()
+    std::process::id() == 1 && (Task::from_words(words).is_some() || PmemTask::from_words(words).is_some())
 }
 
 /// Runs as process 1; never returns.
@@ -72,7 +73,11 @@ pub fn main(words: &[String]) -> ! {
         thread::sleep(TASK_LONG);
         println!("{} for {TASK_LONG:?}; where each thread is:\n{}", super::machine::STUCK, threads());
     });
-    let outcome = Task::from_words(words).ok_or_else(|| format!("bad task {words:?}")).and_then(run);
+    let outcome = match (PmemTask::from_words(words), Task::from_words(words)) {
+        (Some(task), _) => pmem::guest(task),
+        (None, Some(task)) => run(task),
+        (None, None) => Err(format!("bad task {words:?}")),
+    };
     match outcome {
         Ok(said) => println!("lab: done: {said}"),
         Err(message) => println!("lab: failed: {message}"),

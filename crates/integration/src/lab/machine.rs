@@ -1,5 +1,6 @@
 //! The emulated machine: its kernel from Debian's archive, this program as its only process, QEMU with a time limit.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use super::pmem;
 
 /// A task that takes longer is ended.
 const TASK_MAX: Duration = Duration::from_secs(300);
@@ -42,7 +45,8 @@ impl Machine {
         }
         let kernel = fetch_kernel(cache)?;
         let initramfs = cache.join("initramfs.cpio");
-        fs::write(&initramfs, pack()?).map_err(|error| format!("cannot write {}: {error}", initramfs.display()))?;
+        fs::write(&initramfs, pack(&cache.join("kernel"))?)
+            .map_err(|error| format!("cannot write {}: {error}", initramfs.display()))?;
         Ok(Machine { kernel, initramfs })
     }
 
@@ -51,34 +55,54 @@ impl Machine {
     /// # Errors
     /// It did not come up in three attempts, or did not end in order within five minutes: the console's last lines.
     pub fn boot(&self, drives: &[String], words: &str) -> Result<String, String> {
-        let mut command = Command::new("qemu-system-x86_64");
-        command.args([
-            "-M",
-            "q35,accel=tcg",
-            "-smp",
-            "1",
-            "-m",
-            "512M",
-            "-cpu",
-            "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt",
-        ]);
-        command.args(["-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"]);
-        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
-        let kernel_words = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on nowatchdog \
-                            rcupdate.rcu_cpu_stall_suppress=1 no_timer_check";
-        command.args(["-append", &format!("{kernel_words} -- {words}")]).args(drives);
-        let said = boot_until_up(&mut command, BOOT_MAX, TASK_MAX)?;
+        self.boot_on(&["-M", "q35,accel=tcg", "-m", "512M"], drives, words)
+    }
+
+    /// As [`Machine::boot`], on another board.
+    pub(super) fn boot_on(&self, board: &[&str], drives: &[String], words: &str) -> Result<String, String> {
+        let said = boot_until_up(&mut self.command(board, drives, words), &|_| false, BOOT_MAX, TASK_MAX)?;
         match said.lines().find_map(|line| line.split_once("lab: done: ")) {
             Some((_, message)) => Ok(message.trim().to_owned()),
             None => Err(format!("the guest did not finish its task; the console's end:\n{}", tail(&said))),
         }
     }
+
+    /// Boots, and kills the machine as soon as `is_enough` of what its console said; that.
+    pub(super) fn boot_until(
+        &self,
+        board: &[&str],
+        drives: &[String],
+        words: &str,
+        is_enough: &dyn Fn(&str) -> bool,
+    ) -> Result<String, String> {
+        let said = boot_until_up(&mut self.command(board, drives, words), is_enough, BOOT_MAX, TASK_MAX)?;
+        match is_enough(&said) {
+            true => Ok(said),
+            false => Err(format!("the guest ended before it was killed; the console's end:\n{}", tail(&said))),
+        }
+    }
+
+    fn command(&self, board: &[&str], drives: &[String], words: &str) -> Command {
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(board).args(["-smp", "1", "-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+clflushopt,+clwb"]);
+        command.args(["-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"]);
+        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
+        let kernel_words = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on nowatchdog \
+                            rcupdate.rcu_cpu_stall_suppress=1 no_timer_check";
+        command.args(["-append", &format!("{kernel_words} -- {words}")]).args(drives);
+        command
+    }
 }
 
-/// Runs a machine to its end, up to [`BOOTS_MAX`] times until it says [`UP`].
-fn boot_until_up(command: &mut Command, boot_max: Duration, task_max: Duration) -> Result<String, String> {
+/// Runs a machine to its end, or until it said enough, up to [`BOOTS_MAX`] times until it says [`UP`].
+fn boot_until_up(
+    command: &mut Command,
+    is_enough: &dyn Fn(&str) -> bool,
+    boot_max: Duration,
+    task_max: Duration,
+) -> Result<String, String> {
     for left in (0..BOOTS_MAX).rev() {
-        match run_for(command, boot_max, task_max)? {
+        match run_for(command, is_enough, boot_max, task_max)? {
             Outcome::Ended(said) => return Ok(said),
             Outcome::Silent(_) if left > 0 => {}
             Outcome::Late(said) if left > 0 && (!said.contains(STUCK) || said.contains(OWES)) => {}
@@ -104,8 +128,13 @@ enum Outcome {
     Late(String),
 }
 
-/// Runs a command to its end, or ends it: after `boot_max` if it did not say [`UP`], after `task_max` in any case.
-fn run_for(command: &mut Command, boot_max: Duration, task_max: Duration) -> Result<Outcome, String> {
+/// Runs a command to its end, or ends it: when it said enough, after `boot_max` if it did not say [`UP`], after `task_max` in any case.
+fn run_for(
+    command: &mut Command,
+    is_enough: &dyn Fn(&str) -> bool,
+    boot_max: Duration,
+    task_max: Duration,
+) -> Result<Outcome, String> {
     let started = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))?;
@@ -115,9 +144,11 @@ fn run_for(command: &mut Command, boot_max: Duration, task_max: Duration) -> Res
         child.stderr.take().map(|pipe| collect(Box::new(pipe), &said)),
     ];
     let up = || said.lock().is_ok_and(|said| said.windows(UP.len()).any(|bytes| bytes == UP.as_bytes()));
+    let enough = || said.lock().is_ok_and(|said| is_enough(&String::from_utf8_lossy(&said)));
     let make: fn(String) -> Outcome = loop {
         match child.try_wait() {
             Ok(Some(_)) => break Outcome::Ended,
+            Ok(None) if enough() => break Outcome::Ended,
             Ok(None) if started.elapsed() > task_max => break Outcome::Late,
             Ok(None) if started.elapsed() > boot_max && !up() => break Outcome::Silent,
             Ok(None) => thread::sleep(Duration::from_millis(20)),
@@ -216,13 +247,16 @@ fn fetch_kernel(cache: &Path) -> Result<PathBuf, String> {
     installed().ok_or_else(|| format!("{package} holds no kernel"))
 }
 
-/// This program, the libraries it needs, and a console, as a `newc` archive.
-fn pack() -> Result<Vec<u8>, String> {
+/// This program and one that makes file systems, the libraries they need, modules of the kernel, and a console, as a `newc` archive.
+fn pack(kernel: &Path) -> Result<Vec<u8>, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let needs = succeed("ldd", &[&program.to_string_lossy()], Path::new("/"))?;
-    let libraries = needs.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let maker = find("mkfs.ext4").ok_or("mkfs.ext4 is not installed")?;
+    let needs = succeed("ldd", &[&program.to_string_lossy(), &maker.to_string_lossy()], Path::new("/"))?;
+    let words = needs.lines().filter(|line| !line.ends_with(':'));
+    let libraries: BTreeSet<&str> =
+        words.filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/'))).collect();
     let mut archive = Archive::default();
-    for folder in ["dev", "proc", "sys", "data"] {
+    for folder in ["dev", "proc", "sys", "data", pmem::MODULES] {
         archive.add(folder, 0o040_755, (0, 0), &[]);
     }
     archive.add("dev/console", 0o020_600, (5, 1), &[]);
@@ -236,10 +270,23 @@ fn pack() -> Result<Vec<u8>, String> {
         let bytes = fs::read(library).map_err(|error| format!("cannot read {library}: {error}"))?;
         archive.add(&path.to_string_lossy(), 0o100_755, (0, 0), &bytes);
     }
-    let bytes = fs::read(&program).map_err(|error| format!("cannot read {}: {error}", program.display()))?;
-    archive.add("init", 0o100_755, (0, 0), &bytes);
+    let modules = modules_of(kernel)?;
+    let modules = pmem::MODULE_FILES.iter().map(|name| {
+        (modules.join("kernel/drivers").join(name), format!("{}/{}", pmem::MODULES, name.replace('/', "_")))
+    });
+    for (path, name) in modules.chain([(program, "init".into()), (maker, "mkfs.ext4".into())]) {
+        let bytes = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        archive.add(&name, 0o100_755, (0, 0), &bytes);
+    }
     archive.add("TRAILER!!!", 0, (0, 0), &[]);
     Ok(archive.bytes)
+}
+
+/// The folder of the kernel's modules, in that of its package.
+fn modules_of(kernel: &Path) -> Result<PathBuf, String> {
+    let folder = kernel.join("lib/modules");
+    let mut entries = fs::read_dir(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
+    entries.find_map(|entry| Some(entry.ok()?.path())).ok_or_else(|| "the kernel has no modules".into())
 }
 
 #[derive(Default)]
@@ -280,7 +327,7 @@ mod tests {
     #[test]
     fn a_machine_that_hangs_in_its_task_is_ended() {
         let hangs = "echo 'lab: up'; echo 'lab: stuck in a futex'; exec sleep 600";
-        let outcome = boot_until_up(&mut shell(hangs), SOON, 2 * SOON);
+        let outcome = boot_until_up(&mut shell(hangs), &|_| false, SOON, 2 * SOON);
         assert!(outcome.is_err_and(|message| message.starts_with("up, but not done after 600ms")));
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("tried");
@@ -288,11 +335,11 @@ mod tests {
             "[ -e {0} ] && {{ echo 'lab: up'; exit; }}; touch {0}; echo 'lab: up'; echo 'lab: stuck'; echo submit_bio_wait; exec sleep 600",
             mark.display()
         );
-        assert_eq!(boot_until_up(&mut shell(&owes), SOON, 2 * SOON), Ok("lab: up\n".to_owned()));
+        assert_eq!(boot_until_up(&mut shell(&owes), &|_| false, SOON, 2 * SOON), Ok("lab: up\n".to_owned()));
         // Of a machine that stands still, the third is told.
-        let outcome = boot_until_up(&mut shell("echo 'lab: up'; exec sleep 600"), SOON, 2 * SOON);
+        let outcome = boot_until_up(&mut shell("echo 'lab: up'; exec sleep 600"), &|_| false, SOON, 2 * SOON);
         assert!(outcome.is_err_and(|message| message.starts_with("up, but not done after 600ms")));
-        assert_eq!(boot_until_up(&mut shell("echo lab"), TASK_MAX, TASK_MAX), Ok("lab\n".to_owned()));
+        assert_eq!(boot_until_up(&mut shell("echo lab"), &|_| false, TASK_MAX, TASK_MAX), Ok("lab\n".to_owned()));
     }
 
     #[test]
@@ -300,8 +347,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("tried");
         let script = format!("[ -e {0} ] && {{ echo 'lab: up'; exit; }}; touch {0}; exec sleep 600", mark.display());
-        assert_eq!(boot_until_up(&mut shell(&script), SOON, TASK_MAX), Ok("lab: up\n".to_owned()));
-        let outcome = boot_until_up(&mut shell("echo SeaBIOS; exec sleep 600"), SOON, TASK_MAX);
+        assert_eq!(boot_until_up(&mut shell(&script), &|_| false, SOON, TASK_MAX), Ok("lab: up\n".to_owned()));
+        let outcome = boot_until_up(&mut shell("echo SeaBIOS; exec sleep 600"), &|_| false, SOON, TASK_MAX);
         assert_eq!(outcome, Err("not up within 300ms, 3 times; the console's end:\nSeaBIOS".to_owned()));
     }
 

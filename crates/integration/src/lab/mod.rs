@@ -9,6 +9,7 @@ pub mod guest;
 pub mod host;
 pub mod log;
 pub mod machine;
+pub mod pmem;
 pub mod replay;
 pub mod trace;
 pub mod verify;

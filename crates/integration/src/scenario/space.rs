@@ -21,6 +21,10 @@ type Ballast = BTreeMap<u64, usize>;
 const BALLAST_ID: u64 = 1 << 50;
 
 pub(super) fn full_disk(setting: &Setting<'_>) -> Result<Outcome, String> {
+    if !setting.engine.has_shards() {
+        // Its region is as long as it will ever be: that fills up instead.
+        return fill_again_and_again(setting, &setting.place.join("data"), None);
+    }
     let disk = match SmallDisk::mount(setting.place, setting.either(48 << 20, 100 << 20)) {
         Ok(disk) => disk,
         Err(outcome) => return Ok(outcome),
@@ -29,6 +33,9 @@ pub(super) fn full_disk(setting: &Setting<'_>) -> Result<Outcome, String> {
 }
 
 pub(super) fn file_size_limit(setting: &Setting<'_>) -> Result<Outcome, String> {
+    if !setting.engine.has_shards() {
+        return Ok(Outcome::Held("a region does not grow".into()));
+    }
     // In blocks of 512 bytes (dash) or 1 KiB (bash).
     let blocks = setting.either(24_000, 60_000);
     fill_again_and_again(setting, &setting.place.join("data"), Some(format!("ulimit -f {blocks}")))
@@ -38,6 +45,9 @@ fn fill_again_and_again(setting: &Setting<'_>, data: &Path, before: Option<Strin
     let mix = Mix { keys_per_client: 100, value_bytes_max: 40_000, may_fail: true };
     let mut trial = setting.trial(data, 4, mix);
     trial.serve.before = before;
+    if let Some(region) = trial.serve.options.iter().position(|option| option == "--region") {
+        trial.serve.options[region + 1] = setting.either("24M", "100M").into();
+    }
     let mut ballast = Ballast::new();
     let rounds = setting.either(2, 5);
     for _ in 0..rounds {

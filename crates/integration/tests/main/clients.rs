@@ -5,33 +5,40 @@ use std::process::Command;
 use stratakv_integration::program::Serve;
 use stratakv_integration::{place, requirement};
 
+/// Of the server.
+const OPTIONS: [&[&str]; 3] = [
+    &["--io", "auto"],
+    &["--io", "blocking"],
+    &["--engine", "hash", "--region", "256M", "--durability", "process_crash"],
+];
+
 #[test]
 fn memccapable_passes_whole() {
     let Some(memccapable) = requirement::tool("memccapable") else { return };
-    for io in ["auto", "blocking"] {
+    for options in OPTIONS {
         let place = place::directory();
-        let served = Serve::on(&place.path().join("data")).options(&["--io", io]).start();
+        let served = Serve::on(&place.path().join("data")).options(options).start();
         let mut command = Command::new(&memccapable);
         command.args(["-h", "127.0.0.1", "-a", "-p"]).arg(served.address().port().to_string());
         let output = command.output().expect("memccapable can be started");
         let said = String::from_utf8_lossy(&output.stdout);
         let wrong: Vec<&str> =
             said.lines().filter(|line| line.contains("[FAIL]") || line.contains("[not supported]")).collect();
-        assert!(output.status.success() && wrong.is_empty(), "--io {io}: {}\n{said}", output.status);
-        assert!(said.contains("All tests passed"), "--io {io}:\n{said}");
+        assert!(output.status.success() && wrong.is_empty(), "{options:?}: {}\n{said}", output.status);
+        assert!(said.contains("All tests passed"), "{options:?}:\n{said}");
     }
 }
 
 #[test]
 fn pymemcache_works_unchanged() {
     let Some(python) = requirement::python_with("pymemcache") else { return };
-    for io in ["auto", "blocking"] {
+    for options in OPTIONS {
         let place = place::directory();
-        let served = Serve::on(&place.path().join("data")).options(&["--io", io]).start();
+        let served = Serve::on(&place.path().join("data")).options(options).start();
         let mut command = Command::new(&python);
         command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/main/pymemcache_session.py"));
         let output = command.arg(served.address().port().to_string()).output().expect("python can be started");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "--io {io}: {}\n{said}\nserver: {}", output.status, served.said());
+        assert!(output.status.success(), "{options:?}: {}\n{said}\nserver: {}", output.status, served.said());
     }
 }

@@ -63,8 +63,16 @@ fn variations() -> Vec<Variation> {
         Variation { io: IoBackend::Blocking, face: Face::Memcache, shards: 7, ..BASE },
         Variation { level: Level::PowerLoss, face: Face::Session, shards: 2, reopening: Closed, ..BASE },
     ];
-    let others = Engine::ALL.iter().filter(|engine| **engine != BASE.engine);
-    all.extend(others.map(|engine| Variation { engine: *engine, reopening: Closed, shards: 2, ..BASE }));
+    for engine in Engine::ALL.iter().filter(|engine| **engine != BASE.engine) {
+        let other = Variation { engine: *engine, shards: if engine.has_shards() { 2 } else { 1 }, ..BASE };
+        all.extend([
+            Variation { reopening: Closed, ..other.clone() },
+            Variation { face: Face::Session, level: Level::PowerLoss, reopening: Dropped, ..other.clone() },
+            Variation { face: Face::Futures, io: IoBackend::Blocking, ..other.clone() },
+            Variation { face: Face::Memcache, level: Level::PowerLoss, ..other.clone() },
+            Variation { face: Face::Memcache, ..other },
+        ]);
+    }
     all
 }
 
@@ -230,7 +238,8 @@ fn answers(variation: &Variation, data: &Path, steps: &[Step]) -> Vec<Vec<Answer
         };
         all.push(match step {
             Step::Requests(requests) => ask(requests),
-            Step::Scan(scan) => vec![subject.scan(scan)],
+            Step::Scan(scan) if variation.engine.is_ordered() => vec![subject.scan(scan)],
+            Step::Scan(_) => Vec::new(),
             Step::Swap { key, value, known } => {
                 let mut seen = ask(&[Request::Get { key: key.clone() }]);
                 let version = match known {
@@ -271,6 +280,9 @@ fn answers_do_not_depend_on_how_a_store_is_set_up_or_reached() {
         let found = answers(&variation, &place.path().join("data"), &steps);
         let expected = expected.get_or_insert_with(|| found.clone());
         for (number, step) in steps.iter().enumerate() {
+            if matches!(step, Step::Scan(_)) && !variation.engine.is_ordered() {
+                continue;
+            }
             assert!(
                 found[number] == expected[number],
                 "step {number} of {variation:?}: {step:?}\nwas answered {:?}\nand by {BASE:?}\n{:?}",

@@ -5,9 +5,9 @@ use stratakv_integration::scenario::{Outcome, Scenario, Setting};
 use stratakv_integration::{place, requirement};
 
 fn run(name: &str) {
-    let place = place::directory();
     let scenario = Scenario::named(name).expect("it is in the table");
     for engine in Engine::ALL {
+        let place = place::directory();
         let setting = Setting { place: place.path(), engine: *engine, long: false, seed: 1 };
         match (scenario.run)(&setting) {
             Ok(Outcome::Held(_)) => {}

@@ -1,5 +1,6 @@
 //! The runtime's tests: one binary.
 
+mod direct;
 mod failures;
 mod toy;
 mod turns;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use stratakv_base::{Key, Level};
 use stratakv_engine::{ChangeKind, Error, Operation, Record, RecordPart, Reply, Update};
 
-use super::register::{ABSENT, Action, Answer, Values};
+use super::register::{ABSENT, Action, Answer, KEPT, Values};
 use super::{Entry, Failure, History};
 
 /// All components of a history.
@@ -193,7 +193,8 @@ impl<'h> Component<'h, '_> {
             let key = match &call.action {
                 // A delete of nothing is no write, whatever version it was answered with.
                 Action::Write(changes) => {
-                    changes.last().filter(|(.., value)| existed || *value != ABSENT).map(|last| last.0)
+                    let last = changes.iter().rfind(|(.., value)| *value != KEPT);
+                    last.filter(|(.., value)| existed || *value != ABSENT).map(|last| last.0)
                 }
                 Action::Update(key, _) => Some(*key),
                 Action::Get(_) => None,
@@ -227,6 +228,7 @@ fn action<'h>(
                 let value = match &change.kind {
                     ChangeKind::Put { value, .. } => values.number(value.clone()),
                     ChangeKind::Delete => ABSENT,
+                    ChangeKind::Check => KEPT,
                 };
                 Some((*numbers.get(&change.key)?, change.expect, value))
             });

@@ -93,6 +93,7 @@ fn change(change: &Change) -> String {
     match &change.kind {
         ChangeKind::Put { value, .. } => format!("put \"{}\"{condition}", short(value)),
         ChangeKind::Delete => format!("delete{condition}"),
+        ChangeKind::Check => format!("check{condition}"),
     }
 }
 

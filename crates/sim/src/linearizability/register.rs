@@ -12,6 +12,9 @@ pub(super) type ValueId = u32;
 /// No record.
 pub(super) const ABSENT: ValueId = 0;
 
+/// As the value of a change: none, only the condition counts.
+pub(super) const KEPT: ValueId = ValueId::MAX;
+
 /// What a key holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Register {
@@ -170,10 +173,14 @@ fn write(
             return None;
         }
     }
-    for (at, (key, _, value)) in changes.iter().enumerate() {
+    let last = changes.iter().rposition(|(.., value)| *value != KEPT);
+    if last.is_none() && done.is_some_and(|done| done != (0, false)) {
+        return None;
+    }
+    for (at, (key, _, value)) in changes.iter().enumerate().filter(|(_, (.., value))| *value != KEPT) {
         let register = registers.get_mut(*key)?;
         // The answer speaks of the last change.
-        let (version, existed) = done.filter(|_| at + 1 == changes.len()).unwrap_or((0, register.exists()));
+        let (version, existed) = done.filter(|_| Some(at) == last).unwrap_or((0, register.exists()));
         if existed != register.exists() {
             return None;
         }

@@ -8,7 +8,7 @@ use foldhash::{HashSet, HashSetExt};
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::{SHARDS_MAX, VALUE_BYTES_MAX};
 use stratakv_base::{Key, Level, canary};
-use stratakv_engine::{Capability, Change, ChangeKind, Effects, Error, Reply, Token};
+use stratakv_engine::{Capability, Change, ChangeKind, Effects, Error, Expect, Reply, Token};
 
 use super::record::CHANGE_BYTES;
 use super::{BatchId, Prepare, Say};
@@ -32,6 +32,10 @@ pub(crate) struct Coordinator {
 struct Coordinated {
     token: Option<Token>,
     participants: Arc<[u32]>,
+    /// Shards that only check.
+    witnesses: Arc<[u32]>,
+    /// Nothing is logged yet: not all keys are held.
+    holding: bool,
     /// To be let go when it is decided.
     keys: Vec<Key>,
     shown: Arc<AtomicBool>,
@@ -43,6 +47,15 @@ struct Coordinated {
     existed: bool,
     /// Every participant so far has resolved.
     resolved: bool,
+}
+
+/// What a shard has to do in a batch.
+#[derive(Debug, Default)]
+struct Part {
+    changes: Vec<Change>,
+    checks: Vec<(Key, Expect)>,
+    /// The batch's last change is this one.
+    last: Option<u32>,
 }
 
 impl Coordinator {
@@ -93,7 +106,7 @@ impl Slab {
         if level == Level::Memory {
             return Some(Error::Unsupported(Capability::Level));
         }
-        if self.config.read_only {
+        if self.config.read_only && !changes.iter().all(|change| matches!(change.kind, ChangeKind::Check)) {
             return Some(Error::WrongVolume(
                 "the store is open for reading only: open it for writing to change it".into(),
             ));
@@ -147,35 +160,60 @@ impl Slab {
 
     fn begin_batch(&mut self, token: Token, changes: Vec<Change>, keys: Vec<Key>, effects: &mut Effects) {
         let id = BatchId { number: self.next_number(), coordinator: self.config.shard };
-        let mut shares: BTreeMap<u32, (Vec<Change>, Option<u32>)> = BTreeMap::new();
-        let count = changes.len();
+        let mut shares: BTreeMap<u32, Part> = BTreeMap::new();
+        let last = changes.iter().rposition(|change| !matches!(change.kind, ChangeKind::Check));
         for (at, change) in changes.into_iter().enumerate() {
-            let (share, last) = shares.entry(self.owner(&change.key)).or_default();
-            if at + 1 == count {
-                *last = Some(share.len() as u32);
+            let part = shares.entry(self.owner(&change.key)).or_default();
+            if matches!(change.kind, ChangeKind::Check) {
+                part.checks.push((change.key, change.expect));
+                continue;
             }
-            share.push(change);
+            if Some(at) == last {
+                part.last = Some(part.changes.len() as u32);
+            }
+            part.changes.push(change);
         }
-        let participants: Arc<[u32]> = shares.keys().copied().collect();
+        let that = |logs: bool| shares.iter().filter(move |(_, part)| part.changes.is_empty() != logs);
+        let participants: Arc<[u32]> = that(true).map(|(shard, _)| *shard).collect();
+        let witnesses: Arc<[u32]> = that(false).map(|(shard, _)| *shard).collect();
         let shown = Arc::<AtomicBool>::default();
+        let waits = !witnesses.is_empty();
         let coordinated = Coordinated {
             token: Some(token),
             participants: Arc::clone(&participants),
+            witnesses,
+            holding: waits,
             keys,
             shown: Arc::clone(&shown),
             committed: false,
-            missing: participants.to_vec(),
+            missing: shares.keys().copied().collect(),
             version: 0,
             existed: false,
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
-        for (shard, (changes, last)) in shares {
+        for (shard, Part { changes, checks, last }) in shares {
             let own = canary!("batch_shown_shard_by_shard");
             let shown = if own { Arc::default() } else { Arc::clone(&shown) };
-            let prepare = Prepare { id, participants: Arc::clone(&participants), changes, last, shown };
+            let prepare = Prepare { id, participants: Arc::clone(&participants), changes, checks, last, waits, shown };
             self.say(shard, Say::Prepare(prepare), effects);
         }
+    }
+
+    /// A participant or witness holds its keys.
+    pub(super) fn participant_held(&mut self, from: u32, id: BatchId, effects: &mut Effects) {
+        let Some(batch) = self.batches.coordinator.active.get_mut(&id).filter(|batch| batch.holding) else { return };
+        batch.missing.retain(|shard| *shard != from);
+        if !batch.missing.is_empty() {
+            return;
+        }
+        batch.holding = false;
+        batch.missing = batch.participants.to_vec();
+        let participants = Arc::clone(&batch.participants);
+        if participants.is_empty() {
+            return self.decide_commit(id, effects);
+        }
+        participants.iter().for_each(|shard| self.say(*shard, Say::Log(id), effects));
     }
 
     /// A participant's share is durable.
@@ -205,6 +243,7 @@ impl Slab {
         batch.shown.store(true, Ordering::Release);
         batch.missing = batch.participants.to_vec();
         let (keys, mut participants) = (std::mem::take(&mut batch.keys), Arc::clone(&batch.participants));
+        let witnesses = Arc::clone(&batch.witnesses);
         if let Some(token) = batch.token.take() {
             effects.reply(token, Reply::Done { version: batch.version, existed: batch.existed });
         }
@@ -213,7 +252,10 @@ impl Slab {
             participants = participants.iter().filter(|shard| !late.contains(shard)).copied().collect();
             late.iter().for_each(|shard| self.say(*shard, Say::Abort(id), effects));
         }
-        participants.iter().for_each(|shard| self.say(*shard, Say::Commit(id), effects));
+        if participants.is_empty() {
+            self.batches.coordinator.active.remove(&id);
+        }
+        participants.iter().chain(&*witnesses).for_each(|shard| self.say(*shard, Say::Commit(id), effects));
         self.batches.coordinator.let_go(&keys);
         self.admit(effects);
     }
@@ -227,7 +269,7 @@ impl Slab {
         if let Some(token) = batch.token {
             effects.reply(token, reply);
         }
-        for shard in batch.participants.iter().filter(|shard| **shard != from) {
+        for shard in batch.participants.iter().chain(&*batch.witnesses).filter(|shard| **shard != from) {
             self.say(*shard, Say::Abort(id), effects);
         }
         self.batches.coordinator.let_go(&batch.keys);
@@ -254,6 +296,8 @@ impl Slab {
         let coordinated = Coordinated {
             token: None,
             participants: present.into(),
+            witnesses: Arc::default(),
+            holding: false,
             keys: Vec::new(),
             shown: Arc::default(),
             committed: true,

@@ -1,5 +1,7 @@
 //! Batches: several changes, of one shard or many, as one. docs/batches.md draws the records and argues every crash.
 //!
+//! A change that is a check makes its shard a *witness* if it has nothing else to do in the batch: it holds the keys and logs nothing.
+//!
 //! A shard is *coordinator* ([`coordinator`]) of batches given to it, *participant* ([`share`]) in those that change its keys; what a crash left is
 //! settled by [`opening`]. Everything happens in [`Slab::step_batches`], at the end of a turn: answers to the shard's own writes and what other shards say
 //! are queued until then.
@@ -18,7 +20,7 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::Key;
 use stratakv_engine::{
-    Change, ChangeKind, Effects, Error, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
+    Change, ChangeKind, Effects, Error, Expect, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
 };
 
 use crate::slab::{Slab, is_expired};
@@ -69,6 +71,10 @@ enum Event {
 #[derive(Debug)]
 enum Say {
     Prepare(Prepare),
+    /// All keys are held, all conditions hold: of a batch with witnesses.
+    Held(BatchId),
+    /// All participants and witnesses hold their keys.
+    Log(BatchId),
     Prepared {
         id: BatchId,
         version: u64,
@@ -102,8 +108,12 @@ struct Prepare {
     id: BatchId,
     participants: Arc<[u32]>,
     changes: Vec<Change>,
+    /// Keys that are only held, and under which condition.
+    checks: Vec<(Key, Expect)>,
     /// The batch's last change is this one: its answer counts.
     last: Option<u32>,
+    /// There are witnesses: nothing is logged before they hold their keys.
+    waits: bool,
     shown: Arc<AtomicBool>,
 }
 
@@ -239,6 +249,8 @@ impl Slab {
     fn hear(&mut self, from: u32, say: Say, effects: &mut Effects) {
         match say {
             Say::Prepare(prepare) => self.prepare(prepare, effects),
+            Say::Held(id) => self.participant_held(from, id, effects),
+            Say::Log(id) => self.log_when_held(id, effects),
             Say::Prepared { id, version, existed } => self.participant_prepared(from, id, version, existed, effects),
             Say::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
             Say::Commit(id) => self.commit(id, effects),

@@ -52,8 +52,9 @@ pub(crate) fn encode(kept: &Kept) -> Bytes {
     participants.iter().for_each(|shard| out.extend_from_slice(&shard.to_le_bytes()));
     if let Kept::Share { version, changes, .. } = kept {
         out.extend_from_slice(&version.to_le_bytes());
-        out.extend_from_slice(&(changes.len() as u32).to_le_bytes());
-        changes.iter().for_each(|change| encode_change(change, &mut out));
+        let changes = changes.iter().filter(|change| !matches!(change.kind, ChangeKind::Check));
+        out.extend_from_slice(&(changes.clone().count() as u32).to_le_bytes());
+        changes.for_each(|change| encode_change(change, &mut out));
     }
     out.into()
 }
@@ -62,6 +63,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
     let (kind, value, flags, expiry) = match &change.kind {
         ChangeKind::Put { value, flags, expiry } => (PUT, &value[..], *flags, expiry.0),
         ChangeKind::Delete => (DELETE, &[][..], 0, 0),
+        ChangeKind::Check => return,
     };
     let key = change.key.encoded();
     out.push(kind);

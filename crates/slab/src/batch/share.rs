@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Level, canary};
+use stratakv_base::{Key, Level, canary};
 use stratakv_engine::{Change, ChangeKind, Effects, Error, Expect, Reply};
 
 use super::record::{self, Kept};
@@ -23,6 +23,8 @@ use crate::write::{Kind, Origin, Stop, Wait, Work};
 pub(crate) struct Share {
     participants: Arc<[u32]>,
     pub(super) changes: Vec<Change>,
+    /// Keys that are held until the batch is decided, and nothing else.
+    checks: Vec<(Key, Expect)>,
     last: Option<u32>,
     /// Of all its changes; 0 until it is logged.
     pub(super) version: u64,
@@ -34,6 +36,8 @@ pub(crate) struct Share {
     existed: bool,
     /// Found at opening: it is durable already.
     recovered: bool,
+    /// Logs when told to.
+    waits: bool,
     aborted: bool,
     /// Set aside.
     pages: u32,
@@ -46,6 +50,8 @@ enum State {
     Holding,
     /// All keys are held; space is not there yet.
     Reserving,
+    /// Waits until every other shard of the batch holds its keys.
+    Held,
     Logging,
     Prepared,
     Carrying,
@@ -90,7 +96,7 @@ impl Share {
 impl Slab {
     /// Begins a share: its keys are queued for, all in this turn, so that shares meet in one order everywhere.
     pub(super) fn prepare(&mut self, prepare: Prepare, effects: &mut Effects) {
-        let Prepare { id, participants, changes, last, shown } = prepare;
+        let Prepare { id, participants, changes, checks, last, waits, shown } = prepare;
         let error = match self.poisoned {
             Some(fault) => Some(Error::Poisoned(fault)),
             None => (self.closing != Closing::Open).then_some(Error::Closed),
@@ -98,7 +104,9 @@ impl Slab {
         if let Some(error) = error {
             return self.say(id.coordinator, Say::Refused { id, reply: Reply::Failed(error) }, effects);
         }
-        self.begin_share(id, Share::new(participants, changes, last, shown), effects);
+        let left = changes.len() + checks.len();
+        let share = Share::new(participants, changes, last, shown);
+        self.begin_share(id, Share { checks, left, waits, ..share }, effects);
     }
 
     /// A share that was durable before the store was opened.
@@ -115,7 +123,8 @@ impl Slab {
     }
 
     fn begin_share(&mut self, id: BatchId, share: Share, effects: &mut Effects) {
-        let keys: Vec<_> = share.changes.iter().map(|change| (change.key.clone(), change.expect)).collect();
+        let changes = share.changes.iter().map(|change| (change.key.clone(), change.expect));
+        let keys: Vec<_> = changes.chain(share.checks.iter().cloned()).collect();
         self.batches.shares.insert(id, share);
         for (at, (key, expect)) in (0..).zip(keys) {
             let origin = Origin::Batch(id, Step::Hold(at));
@@ -192,7 +201,7 @@ impl Slab {
 
     fn try_reserve(&mut self, id: BatchId, effects: &mut Effects) {
         match self.reserve(id, effects) {
-            Ok(()) => self.log(id, effects),
+            Ok(()) => self.reserved(id, effects),
             Err(Stop::Wait(_)) if self.poisoned.is_none() => {}
             Err(Stop::Answer(reply) | Stop::Unchanged(reply)) => self.refuse(id, reply, effects),
             Err(Stop::Wait(_)) => {
@@ -202,9 +211,33 @@ impl Slab {
         }
     }
 
+    fn reserved(&mut self, id: BatchId, effects: &mut Effects) {
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
+        if !share.waits {
+            return self.log(id, effects);
+        }
+        if canary!("batch_logged_before_all_hold") && !share.changes.is_empty() {
+            self.say(id.coordinator, Say::Held(id), effects);
+            return self.log(id, effects);
+        }
+        share.state = State::Held;
+        if canary!("batch_checks_let_go_early") {
+            let checks = std::mem::take(&mut share.checks);
+            checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
+        }
+        self.say(id.coordinator, Say::Held(id), effects);
+    }
+
+    /// Every shard of the batch holds its keys.
+    pub(super) fn log_when_held(&mut self, id: BatchId, effects: &mut Effects) {
+        if self.batches.shares.get(&id).is_some_and(|share| share.state == State::Held) {
+            self.log(id, effects);
+        }
+    }
+
     /// Sets aside what carrying the share out may take: room for the records, the runs, and the mark.
     fn reserve(&mut self, id: BatchId, effects: &Effects) -> Result<(), Stop> {
-        let Some(share) = self.batches.shares.get(&id) else { return Ok(()) };
+        let Some(share) = self.batches.shares.get(&id).filter(|share| !share.changes.is_empty()) else { return Ok(()) };
         if share.changes.iter().any(|change| matches!(change.kind, ChangeKind::Put { .. })) {
             self.check_memory()?;
         }
@@ -309,6 +342,14 @@ impl Slab {
     pub(super) fn commit(&mut self, id: BatchId, effects: &mut Effects) {
         let Some(share) = self.batches.shares.get_mut(&id) else { return };
         share.shown.store(true, Ordering::Release);
+        let checks = std::mem::take(&mut share.checks);
+        let is_witness = share.changes.is_empty();
+        checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
+        if is_witness {
+            self.batches.shares.remove(&id);
+            return;
+        }
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
         if self.config.read_only {
             return;
         }
@@ -328,6 +369,7 @@ impl Slab {
             let kind = match change.kind {
                 ChangeKind::Put { value, flags, expiry } => Kind::Put { value, flags, expiry },
                 ChangeKind::Delete => Kind::Delete,
+                ChangeKind::Check => continue,
             };
             let key = change.key;
             let mut carry = Work::new(Origin::Batch(id, Step::Carry), key.clone(), Expect::Any, kind, Level::PowerLoss);
@@ -372,7 +414,7 @@ impl Slab {
         let Some(share) = self.batches.shares.get_mut(&id) else { return };
         share.aborted = true;
         match share.state {
-            State::Holding | State::Reserving => {
+            State::Holding | State::Reserving | State::Held => {
                 self.let_go_keys(id, effects);
                 self.batches.shares.remove(&id);
             }
@@ -408,32 +450,43 @@ impl Slab {
     fn let_go_keys(&mut self, id: BatchId, effects: &mut Effects) {
         self.unreserve(id);
         let Some(share) = self.batches.shares.get_mut(&id) else { return };
-        let changes = std::mem::take(&mut share.changes);
-        for key in changes.into_iter().map(|change| change.key) {
-            let Some(pending) = self.pending.get_mut(&key) else { continue };
-            let own = |work: &Work| matches!(work.origin, Origin::Batch(own, _) if own == id);
-            match pending.queue.iter().position(own) {
-                // Something is being read for it: it ends when that is there.
-                Some(0)
-                    if matches!(pending.wait, Some(Wait::Page(_) | Wait::Run { .. } | Wait::Head | Wait::Block)) =>
-                {
-                    if let Some(work) = pending.queue.front_mut() {
-                        work.is_over = true;
-                    }
+        let (changes, checks) = (std::mem::take(&mut share.changes), std::mem::take(&mut share.checks));
+        for key in changes.into_iter().map(|change| change.key).chain(checks.into_iter().map(|(key, _)| key)) {
+            self.let_go_key(id, &key, effects);
+        }
+    }
+
+    fn let_go_key(&mut self, id: BatchId, key: &Key, effects: &mut Effects) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        let own = |work: &Work| matches!(work.origin, Origin::Batch(own, _) if own == id);
+        match pending.queue.iter().position(own) {
+            // Something is being read for it: it ends when that is there.
+            Some(0) if matches!(pending.wait, Some(Wait::Page(_) | Wait::Run { .. } | Wait::Head | Wait::Block)) => {
+                if let Some(work) = pending.queue.front_mut() {
+                    work.is_over = true;
                 }
-                Some(0) => {
-                    pending.queue.pop_front();
-                    self.wake(&key, effects);
-                }
-                Some(at) => drop(pending.queue.remove(at)),
-                None => {}
             }
+            Some(0) => {
+                pending.queue.pop_front();
+                self.wake(key, effects);
+            }
+            Some(at) => drop(pending.queue.remove(at)),
+            None => {}
         }
     }
 
     /// The share stays as it is until the store is opened again: reads go on (from memory, if it is committed), writes of its keys are refused.
     pub(super) fn get_stuck(&mut self, id: BatchId, error: Error, effects: &mut Effects) {
         let Some(share) = self.batches.shares.get_mut(&id).filter(|share| share.state != State::Stuck) else { return };
+        if share.changes.is_empty() {
+            // Nothing of it is in doubt here.
+            self.let_go_keys(id, effects);
+            self.batches.shares.remove(&id);
+            return;
+        }
+        let checks = std::mem::take(&mut share.checks);
+        checks.iter().for_each(|(key, _)| self.let_go_key(id, key, effects));
+        let Some(share) = self.batches.shares.get_mut(&id) else { return };
         tracing::error!(%error, shard = self.config.shard, "a batch cannot be carried out before the store is opened again");
         let (committed, decider) = (share.is_shown() && !share.aborted, share.decider(id));
         share.state = State::Stuck;
@@ -464,11 +517,11 @@ impl Slab {
     }
 
     /// Keys of the engine's own collection in the index.
-    pub(crate) fn batch_records(index: &stratakv_index::Tree) -> Vec<stratakv_base::Key> {
-        let from = stratakv_base::Key::bound(stratakv_base::CollectionId::ENGINE, b"");
+    pub(crate) fn batch_records(index: &stratakv_index::Tree) -> Vec<Key> {
+        let from = Key::bound(stratakv_base::CollectionId::ENGINE, b"");
         let mut found = Vec::new();
         index.scan(std::ops::Bound::Included(from.encoded()), std::ops::Bound::Unbounded, false, &mut |key, _| {
-            found.extend(stratakv_base::Key::from_encoded(key));
+            found.extend(Key::from_encoded(key));
             ControlFlow::Continue(())
         });
         found
@@ -501,6 +554,7 @@ impl Share {
         Share {
             participants,
             changes,
+            checks: Vec::new(),
             last,
             version: 0,
             shown,
@@ -508,6 +562,7 @@ impl Share {
             left,
             existed: false,
             recovered: false,
+            waits: false,
             aborted: false,
             pages: 0,
             bytes: 0,

@@ -83,6 +83,7 @@ fn found_at_opening(placement: Placement, id: BatchId, value: Bytes, kept: Optio
                 ChangeKind::Put { value, expiry, .. } if *expiry == Expiry::NEVER => allowed.push(Some(value.to_vec())),
                 ChangeKind::Put { value, .. } => allowed.extend([Some(value.to_vec()), None]),
                 ChangeKind::Delete => allowed.push(None),
+                ChangeKind::Check => {}
             }
         }
     }

@@ -21,10 +21,12 @@ pub(super) struct Requests {
     value_bytes_max: u64,
     /// Percentage of batches. They tie their keys together, which makes an order hard to find: then there are few keys.
     batches: u64,
+    /// Batches have checks too.
+    checks: bool,
 }
 
 impl Requests {
-    pub(super) fn new(random: &mut Random) -> Requests {
+    pub(super) fn new(random: &mut Random, checks: bool) -> Requests {
         let batches = [0, 15, 40, 60][random.below(4) as usize];
         let counts = if batches == 0 { [2, 4, 8, 16] } else { [2, 3, 4, 5] };
         let count = counts[random.below(4) as usize];
@@ -36,6 +38,7 @@ impl Requests {
             casual: [0, 0, 30, 80][random.below(4) as usize],
             value_bytes_max: [40, 300, 2_000, 9_000][random.below(4) as usize],
             batches,
+            checks,
         }
     }
 
@@ -85,7 +88,11 @@ impl Requests {
             let key = keys.swap_remove(random.below(keys.len() as u64) as usize);
             // Conditions rarely, or most batches would be refused.
             let expect = if random.below(6) == 0 { self.expect(&key, random) } else { Expect::Any };
-            let kind = if random.below(4) == 0 { ChangeKind::Delete } else { self.put(random) };
+            let kind = match random.below(4) {
+                0 => ChangeKind::Delete,
+                _ if self.checks && random.below(4) == 0 => ChangeKind::Check,
+                _ => self.put(random),
+            };
             changes.push(Change { key, expect, kind });
         }
         Operation::Write { changes, level: Level::PowerLoss, txn: None }
@@ -118,7 +125,13 @@ impl Requests {
         let key = match operation {
             Operation::Get { key, .. } | Operation::Update { key, .. } => key,
             Operation::Write { changes, .. } => match (&changes[..], reply) {
-                ([change], _) | ([.., change], Reply::Done { .. }) => &change.key,
+                ([change], _) => &change.key,
+                (_, Reply::Done { .. }) => {
+                    match changes.iter().rfind(|change| !matches!(change.kind, ChangeKind::Check)) {
+                        Some(change) => &change.key,
+                        None => return,
+                    }
+                }
                 // It is not said which condition did not hold.
                 _ => return,
             },

@@ -93,6 +93,7 @@ impl Draw {
                     _ => {}
                 }
                 match &changes[0].kind {
+                    ChangeKind::Check => return Reply::Done { version: 0, existed: false },
                     ChangeKind::Delete if now.is_none() => return Reply::Done { version: 0, existed: false },
                     ChangeKind::Delete => (None, Reply::Done { version: shown(version), existed: true }),
                     ChangeKind::Put { value, .. } => {

@@ -1,27 +1,34 @@
 //! Read-modify-write: the new value of a record from its old one. Pure functions.
 
+use crate::{Error, Update};
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_engine::{Error, Update};
 
 /// What an update makes of a record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) value: Bytes,
-    pub(crate) expiry: u32,
+pub struct Outcome {
+    /// The new value.
+    pub value: Bytes,
+    /// When it expires, in seconds; 0 never.
+    pub expiry: u32,
     /// The new number, for increment and decrement.
-    pub(crate) number: Option<u64>,
+    pub number: Option<u64>,
 }
 
 /// Why an update cannot be applied.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
+    /// The value is no decimal number of 64 bits.
     NotANumber,
+    /// The new value would be longer than the limit.
     TooLarge(Error),
 }
 
 /// Applies `update` to a record.
-pub(crate) fn apply(update: &Update, old: &Bytes, expiry: u32) -> Result<Outcome, Refusal> {
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn apply(update: &Update, old: &Bytes, expiry: u32) -> Result<Outcome, Refusal> {
     let joined = |front: &[u8], back: &[u8]| {
         let len = front.len() + back.len();
         if len > VALUE_BYTES_MAX {

@@ -1,0 +1,91 @@
+//! What a suite measures, and where its stores lie while it does.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use stratakv::{Engine, Level, Options, Store};
+
+use crate::target::BenchError;
+
+/// A column of a suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Engine `hash`.
+    Hash,
+    /// Engine `slab`.
+    Slab,
+    /// No store: a hash table in memory. Only the graph is measured in it.
+    Memory,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Subject::Hash => "hash",
+            Subject::Slab => "slab",
+            Subject::Memory => "memory",
+        })
+    }
+}
+
+/// What a store is given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Means {
+    /// Length of the region of `hash`.
+    pub(super) region_bytes: u64,
+    /// Cap on memory of either.
+    pub(super) memory_bytes: u64,
+    /// Shards of `slab`.
+    pub(super) shards: usize,
+}
+
+/// A new store in a directory of its own, which is removed with it.
+pub(super) struct Stand {
+    store: Option<Store>,
+    path: PathBuf,
+}
+
+impl Stand {
+    /// In a directory below `directory`, named after the subject, that must not be there yet. `None`: memory is no store.
+    pub(super) fn open(subject: Subject, directory: &Path, means: Means) -> Result<Option<Stand>, BenchError> {
+        let options = Options::new().create_new(true).memory_bytes(means.memory_bytes).level(Level::ProcessCrash);
+        let options = match subject {
+            Subject::Hash => options.engine(Engine::Hash).region_bytes(means.region_bytes),
+            Subject::Slab => options.engine(Engine::Slab).shards(means.shards),
+            Subject::Memory => return Ok(None),
+        };
+        let path = directory.join(format!("suite-{subject}"));
+        fs::create_dir(&path).map_err(|error| {
+            BenchError::Wrong(format!(
+                "cannot make {}: {error}; what an earlier run left there can be removed",
+                path.display()
+            ))
+        })?;
+        let mut stand = Stand { store: None, path };
+        stand.store = Some(options.open(&stand.path)?);
+        Ok(Some(stand))
+    }
+
+    pub(super) fn store(&self) -> Result<&Store, BenchError> {
+        self.store.as_ref().ok_or_else(|| BenchError::Wrong("the store was closed before".into()))
+    }
+
+    /// Closes the store and removes it.
+    pub(super) fn close(self) -> Result<(), BenchError> {
+        Ok(self.store()?.close()?)
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        if let Some(store) = self.store.take() {
+            // Also of a store that could not go on: was it full?
+            let all: Vec<String> = store.stats().iter().map(|one| format!("{} {}", one.name, one.value)).collect();
+            tracing::debug!(path = %self.path.display(), statistics = all.join(", "), "removing");
+        }
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::error!(%error, "cannot remove {}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Stores of engine `hash`.
+
+use std::path::Path;
+
+use super::{Serving, code, directory, feed, load, ok, put, run, stderr};
+
+const MAKE: [&str; 4] = ["--engine", "hash", "--region", "32M"];
+
+fn json(data: &Path, arguments: &[&str]) -> serde_json::Value {
+    serde_json::from_slice(&ok(data, arguments)).unwrap()
+}
+
+fn sorted(lines: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8_lossy(lines).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn every_command_works_on_a_store_in_a_region() {
+    let (directory, data) = directory();
+    put(&data, &[&MAKE[..], &["--flags", "7", "--", "user:1", "Ada"]].concat());
+    put(&data, &["user:2", "Grace"]);
+    put(&data, &["--collection", "c", "k", "v"]);
+    assert_eq!(ok(&data, &["get", "user:1"]), b"Ada");
+    let counted = ["update", "--durability", "process_crash", "--increment", "3", "visits"];
+    assert_eq!((ok(&data, &counted), ok(&data, &counted)), (b"3\n".to_vec(), b"6\n".to_vec()));
+    assert_eq!(ok(&data, &["collections"]), b"c\n");
+    assert_eq!(ok(&data, &["scan", "--collection", "c"]), b"k\tv\n");
+    let scan = run(&data, &["scan"]);
+    assert_eq!(code(&scan), 6, "{}", stderr(&scan));
+    assert!(stderr(&scan).contains("in no order") && stderr(&scan).contains("dump"), "{}", stderr(&scan));
+    let stats = json(&data, &["stats", "--json"]);
+    assert_eq!(
+        (&stats["records"], &stats["clean"], &stats["region_bytes"]),
+        (&6.into(), &true.into(), &(32 << 20).into())
+    );
+    let checked = json(&data, &["check", "--json"]);
+    assert_eq!((&checked["sound"], &checked["records"], &checked["pages"]), (&true.into(), &6.into(), &8192.into()));
+    // Out, into a store of the other engine, and back.
+    let dumped = ok(&data, &["dump"]);
+    assert_eq!(sorted(&dumped).len(), 4);
+    let slab = directory.path().join("slab");
+    assert_eq!(code(&load(&slab, &[], &dumped)), 0);
+    assert_eq!(sorted(&ok(&slab, &["dump"])), sorted(&dumped));
+    let again = directory.path().join("again");
+    assert_eq!(code(&load(&again, &MAKE, &ok(&slab, &["dump"]))), 0);
+    assert_eq!(sorted(&ok(&again, &["dump"])), sorted(&dumped));
+    assert_eq!(sorted(&ok(&again, &["dump", "--prefix", "user:"])).len(), 2);
+    let backup = directory.path().join("backup");
+    ok(&data, &["backup", backup.to_str().unwrap()]);
+    let restored = directory.path().join("restored");
+    ok(&restored, &[&["restore", backup.to_str().unwrap()], &MAKE[..]].concat());
+    assert_eq!(sorted(&ok(&restored, &["dump"])), sorted(&dumped));
+    ok(&data, &["del", "--durability", "process_crash", "user:1"]);
+    assert_eq!(code(&run(&data, &["get", "user:1"])), 3);
+    ok(&data, &["del", "--durability", "process_crash", "--prefix", "user:"]);
+    assert_eq!(sorted(&ok(&data, &["dump"])).len(), 2);
+}
+
+#[test]
+fn another_engine_or_region_is_not_passed_over() {
+    let (directory, data) = directory();
+    put(&data, &[&MAKE[..], &["k", "v"]].concat());
+    let usage = |data: &Path, arguments: &[&str], words: &str| {
+        let arguments = [arguments, &["--durability", "process_crash", "k", "w"]].concat();
+        let output = run(data, &arguments);
+        assert!(code(&output) == 2 && stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
+    };
+    usage(&data, &["put", "--engine", "slab"], "`slab` was asked for");
+    usage(&data, &["put", "--region", "64M"], "fixed when it was made");
+    let slab = directory.path().join("slab");
+    put(&slab, &["k", "v"]);
+    usage(&slab, &["put", "--engine", "hash"], "`hash` was asked for");
+    usage(&slab, &["put", "--region", "64M"], "has the engine `slab`");
+    usage(&slab, &["put", "--server", "127.0.0.1:1", "--engine", "hash"], "--engine");
+    assert_eq!(ok(&slab, &["get", "k"]), b"v");
+    // A region that was moved is named.
+    let moved = directory.path().join("moved");
+    std::fs::rename(data.join("pmem/region-000"), &moved).unwrap();
+    let missing = run(&data, &["get", "k"]);
+    assert!(code(&missing) == 3 && stderr(&missing).contains("--region-path"), "{}", stderr(&missing));
+    assert_eq!(ok(&data, &["get", "--region-path", moved.to_str().unwrap(), "k"]), b"v");
+    assert_eq!(code(&run(&data, &["check", "--region-path", moved.to_str().unwrap()])), 0);
+}
+
+#[test]
+fn a_served_region_is_announced_killed_and_closed_in_order() {
+    let (_directory, data) = directory();
+    let told = |serving: &Serving| serving.lines.concat();
+    let serving = Serving::with(&data, &MAKE);
+    assert!(
+        told(&serving).contains("hash, 32.0 MiB in") && told(&serving).contains("region-000"),
+        "{}",
+        told(&serving)
+    );
+    let server = ["put", "--server", &serving.address, "k", "v"];
+    ok(&data, &server);
+    drop(serving);
+    let killed = json(&data, &["stats", "--json"]);
+    assert_eq!((&killed["clean"], &killed["records"]), (&false.into(), &1.into()));
+    let mut serving = Serving::with(&data, &[]);
+    assert!(told(&serving).contains("1 records, recovered after a crash"), "{}", told(&serving));
+    assert_eq!(ok(&data, &["get", "--server", &serving.address, "k"]), b"v");
+    serving.signal("-TERM");
+    assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+    assert_eq!(json(&data, &["stats", "--json"])["clean"], true);
+    let refused = run(&data, &["serve", "--memcache", "127.0.0.1:0", "--max-latency", "1ms"]);
+    assert!(code(&refused) == 2 && stderr(&refused).contains("no requests in flight"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_plan_for_a_region_comes_true() {
+    const RECORDS: u64 = 200_000;
+    let (_directory, data) = directory();
+    let lines: String =
+        (0..RECORDS).map(|number| format!("{{\"key\":\"{number:08}\",\"value\":\"{:0100}\"}}\n", number)).collect();
+    let made = feed(
+        &data,
+        &["load", "--engine", "hash", "--region", "64M", "--durability", "process_crash"],
+        lines.as_bytes(),
+    );
+    assert_eq!(code(&made), 0, "{}", stderr(&made));
+    let stats = json(&data, &["stats", "--json"]);
+    let records = RECORDS.to_string();
+    let plan = ["plan", "--engine", "hash", "--keys", &records, "--key-bytes", "8", "--value-bytes", "100", "--json"];
+    let plan = json(&data, &plan);
+    let ratio = |found: &str, planned: &str| stats[found].as_f64().unwrap() / plan[planned].as_f64().unwrap();
+    let used = ratio("region_used_bytes", "disk_bytes");
+    assert!((0.8..1.0).contains(&used), "{used}: {plan} {stats}");
+    let index = ratio("index_bytes", "memory_bytes_min");
+    assert!((0.4..1.1).contains(&index), "{index}: {plan} {stats}");
+}
+
+#[test]
+fn doctor_tells_what_a_region_would_be() {
+    let (directory, data) = directory();
+    let path = directory.path().to_str().unwrap();
+    let brief = ["--seconds", "0.02", "--file-bytes", "2M"];
+    let report = json(&data, &[&["doctor", path, "--json"], &brief[..]].concat());
+    let domain = report["region_domain"].as_str().unwrap();
+    assert!(["volatile", "file", "adr", "eadr"].contains(&domain), "{report}");
+    assert!(report["map_sync"].is_boolean() && report["dax_devices"].is_array(), "{report}");
+    let engine = report["engine"].as_str().unwrap();
+    assert!(["slab", "hash"].contains(&engine), "{report}");
+    assert!(report["advice"][0].as_str().unwrap().contains(&format!("--engine {engine}")), "{report}");
+    assert!(["power_loss", "process_crash"].contains(&report["durability"].as_str().unwrap()), "{report}");
+    let text = String::from_utf8(ok(&data, &[&["doctor", path], &brief[..]].concat())).unwrap();
+    for row in ["a region here", "DAX (MAP_SYNC)", "flush instruction", "devdax devices"] {
+        assert!(text.contains(row), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,29 @@
+//! [`Shared`]: the contract of an engine whose medium is memory.
+
+use stratakv_base::Now;
+
+use crate::operation::{Operation, Reply};
+use crate::shard::{Capabilities, Statistic};
+
+/// An engine whose medium is memory: any number of threads call it in place, and nothing is handed to a ring. Operations, replies and their meaning
+/// are those of [`Shard`](crate::Shard); a store over it has one shard.
+pub trait Shared: Send + Sync {
+    /// What the engine can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Does an operation to its end, in the calling thread. `now` is the time at its begin.
+    fn execute(&self, operation: Operation, now: Now) -> Reply;
+
+    /// Whether making a write durable puts its caller to sleep (`msync`): then whoever serves many clients with one thread calls [`Shared::execute`] for what
+    /// may write from another. Reads never wait for the medium.
+    fn writes_wait(&self) -> bool;
+
+    /// A bounded step of what nobody waits for: reclaiming what expired, merging, scrubbing. Whether there is more to do at once.
+    fn maintain(&self, now: Now) -> bool;
+
+    /// Appends counters and gauges.
+    fn statistics(&self, out: &mut Vec<Statistic>);
+
+    /// An orderly end: what was acknowledged at a lower level is made durable. Operations after it are answered [`Error::Closed`](crate::Error::Closed).
+    fn close(&self);
+}

@@ -1,0 +1,171 @@
+//! [`Shared`]: operations of the contract, done in place.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use stratakv_base::{Expiry, Key, Now, Wall};
+use stratakv_engine::update::{self, Refusal};
+use stratakv_engine::{
+    Capabilities, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared, SnapshotOp,
+    Statistic, Unmet, Update, Value,
+};
+use stratakv_pmem::Pmem;
+
+use crate::hash::{Hash, Written};
+
+/// Bytes of records that a step of maintenance checks: at ten steps a second 2.5 MB, or a terabyte in five days.
+const SCRUB_BYTES: u64 = 256 << 10;
+
+impl<P: Pmem + Send + Sync> Shared for Hash<P> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { ordered: false, snapshot: true, durable: true, evicting: false }
+    }
+
+    fn execute(&self, operation: Operation, now: Now) -> Reply {
+        // Whoever may write is waited for at the end: nothing is stored once the region may be another's.
+        let _calling = (!matches!(operation, Operation::Get { .. })).then(|| self.calls.enter());
+        if self.closed.load(Ordering::SeqCst) {
+            return Reply::Failed(Error::Closed);
+        }
+        self.answer(operation, now).unwrap_or_else(Reply::Failed)
+    }
+
+    fn writes_wait(&self) -> bool {
+        self.region.pmem.fence_waits()
+    }
+
+    fn maintain(&self, now: Now) -> bool {
+        self.sweep_past();
+        if self.closed.load(Ordering::Acquire) || self.check_writable().is_err() {
+            return false;
+        }
+        if self.reclaim_expired(now.wall) {
+            return true;
+        }
+        self.scrub(SCRUB_BYTES);
+        false
+    }
+
+    fn statistics(&self, out: &mut Vec<Statistic>) {
+        let report = self.report();
+        let mut add = |name, value| out.push(Statistic { name, value });
+        add("records", report.records);
+        add("index_bytes", report.table_bytes + report.order_bytes + report.expiry_bytes);
+        add("region_bytes", self.region.superblock.region_bytes);
+        add("region_used_bytes", report.used_bytes - report.free_bytes);
+        add("region_free_bytes", report.free_bytes + report.unused_bytes);
+        add("region_retired_bytes", report.retired_bytes);
+        add("damaged_places", report.damaged);
+        add("expired_records", report.reclaimed);
+        add("scrubbed_bytes", report.scrubbed_bytes);
+        add("scrub_rounds", report.scrub_rounds);
+        add("snapshots", report.snapshots.open);
+        add("snapshots_kept_bytes", report.snapshots.kept_bytes);
+        add("snapshots_index_bytes", report.snapshots.index_bytes);
+        add("region_lost_bytes", report.lost_bytes);
+        add("space_bytes", report.space_bytes);
+        add("snapshots_ended_early", report.snapshots.ended_early);
+    }
+
+    fn close(&self) {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.calls.wait();
+        if let Err(error) = self.region.pmem.sync() {
+            let _ = self.fail(&error);
+        }
+    }
+}
+
+impl<P: Pmem> Hash<P> {
+    fn answer(&self, operation: Operation, now: Now) -> Result<Reply, Error> {
+        let wall = now.wall;
+        match operation {
+            Operation::Get { key, part: RecordPart::Meta } => Ok(Reply::Record(self.get_meta(&key, wall)?)),
+            Operation::Get { key, part } => {
+                Ok(Reply::Record(self.get(&key, wall)?.map(|record| part_of(record, part))))
+            }
+            Operation::Update { key, update, .. } => self.update(&key, &update, wall),
+            Operation::Write { changes, .. } => match &changes[..] {
+                [change] => Ok(reply(self.change(change, wall)?)),
+                changes => Ok(reply(self.write(changes, wall)?)),
+            },
+            Operation::Page(request) => {
+                let (items, next) = self.page(&request, wall)?;
+                Ok(Reply::Page { items, next })
+            }
+            Operation::DeleteRange { from, to, .. } => {
+                let (number, version) = self.delete_range(&from, to, wall)?;
+                Ok(Reply::Number { number, version })
+            }
+            Operation::Snapshot(SnapshotOp::Open) => {
+                Ok(Reply::Number { number: self.open_snapshot(now.mono)?, version: self.last_version() })
+            }
+            Operation::Snapshot(SnapshotOp::Close(id)) => {
+                self.close_snapshot(id)?;
+                Ok(Reply::Done { version: self.last_version(), existed: true })
+            }
+            Operation::Backup { cursor: 0, .. } => {
+                Ok(Reply::Number { number: self.begin_backup(now.mono)?, version: self.last_version() })
+            }
+            Operation::Backup { cursor, .. } => {
+                let (items, next) = self.backup_piece(cursor, wall)?;
+                Ok(Reply::Page { items, next })
+            }
+            Operation::Sync => {
+                self.region.pmem.sync()?;
+                Ok(Reply::Done { version: self.last_version(), existed: false })
+            }
+        }
+    }
+
+    fn change(&self, change: &Change, wall: Wall) -> Result<Written, Error> {
+        change.key.check()?;
+        match &change.kind {
+            ChangeKind::Put { value, flags, expiry } => {
+                self.put(&change.key, value, (*flags, *expiry), change.expect, wall)
+            }
+            ChangeKind::Delete => self.delete(&change.key, change.expect, wall),
+            ChangeKind::Check => self.write(std::slice::from_ref(change), wall),
+        }
+    }
+
+    /// Reads, computes, and writes if nobody was faster; else again.
+    fn update(&self, key: &Key, update: &Update, wall: Wall) -> Result<Reply, Error> {
+        loop {
+            let Some(record) = self.get(key, wall)? else { return Ok(Reply::Unmet(Unmet::Absent)) };
+            let outcome = match update::apply(update, &record.value.to_bytes(), record.expiry.0) {
+                Ok(outcome) => outcome,
+                Err(Refusal::NotANumber) => return Ok(Reply::Unmet(Unmet::NotANumber)),
+                Err(Refusal::TooLarge(error)) => return Err(error),
+            };
+            let expiry = Expiry(outcome.expiry);
+            let written =
+                self.put(key, &outcome.value, (record.flags, expiry), Expect::Version(record.version), wall)?;
+            let Written::Done { version, existed } = written else { continue };
+            return Ok(match (update, outcome.number) {
+                (_, Some(number)) => Reply::Number { number, version },
+                (Update::Touch(_), None) => Reply::Record(Some(Record { version, expiry, ..record })),
+                _ => Reply::Done { version, existed },
+            });
+        }
+    }
+}
+
+fn reply(written: Written) -> Reply {
+    match written {
+        Written::Done { version, existed } => Reply::Done { version, existed },
+        Written::Unmet(unmet) => Reply::Unmet(unmet),
+    }
+}
+
+/// The part of a record that was asked for.
+fn part_of(record: Record, part: RecordPart) -> Record {
+    let RecordPart::Range { start, len } = part else { return record };
+    let start = start.min(record.value_bytes);
+    let end = start.saturating_add(len).min(record.value_bytes);
+    let whole = record.value.to_bytes();
+    let value = whole.get(start as usize..end as usize).map_or_else(Bytes::new, |part| whole.slice_ref(part));
+    Record { value: Value::Inline(value), ..record }
+}

@@ -1,0 +1,129 @@
+//! What is done in the background: space of expired records, and checking what nobody asks for.
+
+use stratakv_base::random::Random;
+use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Reply, Shared};
+use stratakv_hash::{Hash, HashOptions, Report};
+use stratakv_pmem::{MapOptions, Mapping, Pmem};
+
+fn key(number: u64) -> Key {
+    Key::new(CollectionId(number as u32 % 2), format!("key {number}").as_bytes()).expect("a key")
+}
+
+fn created() -> Hash<Mapping> {
+    let pmem = Mapping::anonymous(16 << 20, MapOptions::default()).expect("memory");
+    Hash::create(pmem, HashOptions { segment_bytes: 64 << 10, ..HashOptions::default() }).expect("created")
+}
+
+fn put(hash: &Hash<Mapping>, number: u64, expiry: u32) {
+    hash.put(&key(number), &[7; 100], (0, Expiry(expiry)), Expect::Any, Wall(1000)).expect("a put");
+}
+
+/// How many steps there were to do.
+fn maintain(hash: &Hash<Mapping>, wall: u32) -> u64 {
+    let steps = (1..).find(|_| !hash.maintain(Now { mono: Mono(1), wall: Wall(wall) }));
+    steps.expect("it ends")
+}
+
+fn used(report: &Report) -> u64 {
+    report.used_bytes - report.free_bytes - report.retired_bytes
+}
+
+#[test]
+fn the_space_of_expired_records_comes_back_in_steps() {
+    let hash = created();
+    (0..1_000).for_each(|number| put(&hash, number, 0));
+    let before = hash.report();
+    (1_000..11_000).for_each(|number| put(&hash, number, 2_000 + number as u32 % 3));
+    // Replaced by what does not expire, by what expires later; deleted, and written again.
+    (1_000..1_500).for_each(|number| put(&hash, number, 0));
+    (1_500..2_000).for_each(|number| put(&hash, number, 3_000));
+    for number in 2_000..2_500 {
+        hash.delete(&key(number), Expect::Any, Wall(1000)).expect("a delete");
+        put(&hash, number, 3_000);
+    }
+    assert_eq!(maintain(&hash, 1_999), 1);
+    assert_eq!(hash.report().records, 11_000);
+    let steps = maintain(&hash, 2_002);
+    assert!((30..60).contains(&steps), "{steps} steps for 8,500 records");
+    let report = hash.report();
+    assert_eq!((report.records, report.ordered, report.reclaimed), (2_500, 1_250, 8_500));
+    assert_eq!(used(&report), used(&before) * 5 / 2);
+    maintain(&hash, 3_000);
+    let report = hash.report();
+    assert_eq!((report.records, report.ordered, report.expiry_bytes), (1_500, 750, 0), "{report:?}");
+
+    // And what opening finds.
+    (1_000..2_000).for_each(|number| put(&hash, number, 4_000));
+    let hash = Hash::open(hash.into_pmem(), 2).expect("opened");
+    maintain(&hash, 4_000);
+    assert_eq!(hash.report().records, 1_000);
+}
+
+#[test]
+fn a_key_that_is_written_over_and_over_takes_no_more_memory_for_its_expiry() {
+    let hash = created();
+    for round in 0..100_000 {
+        put(&hash, round % 10, 5_000 + (round / 100) as u32);
+        if round % 1_000 == 0 {
+            maintain(&hash, 1_000);
+        }
+    }
+    maintain(&hash, 1_000);
+    let report = hash.report();
+    assert!(report.expiry_bytes < 200_000, "{} bytes for {} records", report.expiry_bytes, report.records);
+    maintain(&hash, 6_000);
+    assert_eq!(hash.report().records, 0);
+}
+
+#[test]
+fn rot_that_nobody_asks_for_is_found_and_counted_once() {
+    let hash = created();
+    (0..20_000).for_each(|number| put(&hash, number, 0));
+    while !hash.scrub(64 << 10) {}
+    let report = hash.report();
+    assert!(report.damaged == 0 && report.scrubbed_bytes > 20_000 * 140, "{report:?}");
+    // Bytes of values are all 7.
+    let middle = 2 << 20;
+    let mut word = [0; 8];
+    let at = (0..100_000).map(|step| middle + step * 8).find(|at| {
+        hash.pmem().load(*at, &mut word).expect("in bounds");
+        word == [7; 8]
+    });
+    let at = at.expect("a value");
+    hash.pmem().store(at, &[7, 7, 6]).expect("in bounds");
+    for _ in 0..2 {
+        while !hash.scrub(64 << 10) {}
+    }
+    assert_eq!(hash.report().damaged, 1, "{:?}", hash.damage());
+    let errors = (0..20_000).filter(|number| matches!(hash.get(&key(*number), Wall(1)), Err(Error::Corrupt(_))));
+    assert_eq!(errors.count(), 1);
+    assert_eq!(hash.report().damaged, 1);
+}
+
+#[test]
+fn a_list_that_grows_in_batches_with_what_stays_leaves_few_holes_that_nothing_fits() {
+    let hash = created();
+    let mut random = Random::new(1);
+    let mut lengths = [0usize; 32];
+    let put = |name: &str, bytes: usize| {
+        let key = Key::new(CollectionId(0), name.as_bytes()).expect("a key");
+        let kind = ChangeKind::Put { value: vec![7; bytes].into(), flags: 0, expiry: Expiry::NEVER };
+        Change { key, expect: Expect::Any, kind }
+    };
+    for edge in 0..22_000 {
+        // The lower the number, the longer the list.
+        let list = random.below(32).min(random.below(32)) as usize;
+        lengths[list] += 8;
+        let changes = vec![
+            put(&format!("edge {edge}"), 8),
+            put(&format!("list {list}"), lengths[list]),
+            put(&format!("back {edge}"), 8),
+        ];
+        let operation = Operation::Write { changes, level: Level::ProcessCrash, txn: None };
+        let reply = hash.execute(operation, Now { mono: Mono(1), wall: Wall(1000) });
+        assert!(matches!(reply, Reply::Done { .. }), "edge {edge}: {reply:?} {:?}", hash.report());
+    }
+    let report = hash.report();
+    assert!(used(&report) < (6 << 20), "so much for a region of 16 MiB: {report:?}");
+}

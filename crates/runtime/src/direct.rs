@@ -1,0 +1,157 @@
+//! [`Direct`]: an engine that any thread calls in place, behind the ways in that shards have.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{io, mem};
+
+use stratakv_base::Now;
+use stratakv_engine::{Error, Operation, Reply, Shared, Statistic};
+
+use crate::clock::Clock;
+use crate::lanes::Lanes;
+use crate::slot::{Waiter, lock};
+
+/// How long maintenance rests when it had nothing to do.
+const MAINTENANCE_PAUSE: Duration = Duration::from_millis(100);
+
+/// The engine panicked: its invariants are in doubt, so it is not called again.
+const DEFECT: &str = "a defect stopped the engine; reopen the store";
+
+/// An engine, its maintenance, and the threads that wait for its medium so that others need not.
+pub(crate) struct Direct {
+    core: Arc<Core>,
+    writes_wait: bool,
+    /// Started by the first operation that is handed over.
+    lanes: OnceLock<Lanes>,
+    maintenance: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the threads share.
+pub(crate) struct Core {
+    engine: Arc<dyn Shared>,
+    clock: Clock,
+    broken: AtomicBool,
+    is_closing: Mutex<bool>,
+    closing: Condvar,
+}
+
+impl Core {
+    /// Does an operation in the calling thread. No lock, no allocation but the engine's own.
+    pub(crate) fn execute(&self, operation: Operation, now: Now) -> Reply {
+        if self.broken.load(Ordering::Acquire) {
+            return Reply::Failed(Error::Unknown(DEFECT));
+        }
+        self.guarded(|| self.engine.execute(operation, now)).unwrap_or(Reply::Failed(Error::Unknown(DEFECT)))
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.clock.at_last_tick()
+    }
+
+    /// Lets the engine work. If it panics it is broken from then on; what other threads have begun is seen through.
+    fn guarded<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        let done = catch_unwind(AssertUnwindSafe(work)).ok();
+        if done.is_none() {
+            tracing::error!("the engine panicked; operations are answered as unknown");
+            self.broken.store(true, Ordering::Release);
+        }
+        done
+    }
+
+    /// Steps of maintenance until the end is near.
+    fn maintain(&self) {
+        let mut is_closing = lock(&self.is_closing);
+        while !*is_closing && !self.broken.load(Ordering::Acquire) {
+            drop(is_closing);
+            let has_more = self.guarded(|| self.engine.maintain(self.now())).unwrap_or(false);
+            is_closing = lock(&self.is_closing);
+            if !has_more && !*is_closing {
+                let waited = self.closing.wait_timeout(is_closing, MAINTENANCE_PAUSE);
+                is_closing = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+}
+
+impl Direct {
+    /// Starts the maintenance of `engine`.
+    pub(crate) fn start(engine: Arc<dyn Shared>, clock: Clock) -> io::Result<Direct> {
+        let writes_wait = engine.writes_wait();
+        let core = Core { engine, clock, broken: false.into(), is_closing: false.into(), closing: Condvar::new() };
+        let core = Arc::new(core);
+        let maintained = Arc::clone(&core);
+        let thread = thread::Builder::new().name("stratakv-maintain".into()).spawn(move || maintained.maintain())?;
+        Ok(Direct { core, writes_wait, lanes: OnceLock::new(), maintenance: Mutex::new(Some(thread)) })
+    }
+
+    /// The time that operations get.
+    pub(crate) fn now(&self) -> Now {
+        self.core.now()
+    }
+
+    /// Does an operation in the calling thread, however long it takes.
+    pub(crate) fn execute(&self, operation: Operation) -> Reply {
+        self.core.execute(operation, self.core.now())
+    }
+
+    /// Begins an operation for someone who must not wait for the medium: its reply, or none if `waiter` is answered later.
+    ///
+    /// Of two writes of one key, the one begun first is carried out first: both in place by the thread that begins them, or both by the thread of
+    /// their lane, which takes them in order. What is handed over without a key of its own keeps no order with other operations.
+    pub(crate) fn begin(&self, operation: Operation, waiter: impl FnOnce() -> Waiter) -> Option<Reply> {
+        let now = self.core.now();
+        if !self.may_wait(&operation) {
+            return Some(self.core.execute(operation, now));
+        }
+        let lanes = self.lanes.get_or_init(|| Lanes::start(&self.core));
+        match lanes.hand_over(operation, waiter) {
+            Ok(()) => None,
+            // No thread could be had.
+            Err(operation) => Some(self.core.execute(*operation, now)),
+        }
+    }
+
+    /// Whether an operation takes longer than those who share its thread should have to wait.
+    fn may_wait(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Update { .. } | Operation::Write { .. } => self.writes_wait,
+            Operation::DeleteRange { .. } | Operation::Snapshot(_) | Operation::Backup { .. } | Operation::Sync => true,
+            Operation::Get { .. } | Operation::Page(_) => false,
+        }
+    }
+
+    /// Counters and gauges.
+    pub(crate) fn statistics(&self, out: &mut Vec<Statistic>) {
+        if !self.core.broken.load(Ordering::Acquire) {
+            self.core.guarded(|| self.core.engine.statistics(out));
+        }
+        let value = self.lanes.get().map_or(0, Lanes::in_progress);
+        out.push(Statistic { name: "operations_in_progress", value });
+    }
+
+    /// Finishes what was handed over, ends the threads, closes the engine. Idempotent.
+    pub(crate) fn close(&self) {
+        if mem::replace(&mut *lock(&self.core.is_closing), true) {
+            return;
+        }
+        self.core.closing.notify_all();
+        if let Some(lanes) = self.lanes.get() {
+            lanes.end();
+        }
+        let maintenance = mem::take(&mut *lock(&self.maintenance));
+        if maintenance.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the maintenance thread ended by a panic");
+        }
+        if !self.core.broken.load(Ordering::Acquire) {
+            self.core.guarded(|| self.core.engine.close());
+        }
+    }
+
+    /// Whether it was told to close.
+    pub(crate) fn is_closing(&self) -> bool {
+        *lock(&self.core.is_closing)
+    }
+}

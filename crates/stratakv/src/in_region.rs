@@ -1,0 +1,201 @@
+//! [`InRegion`]: the engine `hash` as a store has it, with the level it was opened at, the cap on its memory, and an end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use stratakv_base::{Corruption, Level, Now};
+use stratakv_engine::{
+    Capabilities, Capability, ChangeKind, Error, Operation, RecordPart, Reply, Shared, Statistic, Update,
+};
+use stratakv_hash::Hash;
+use stratakv_pmem::{Mapping, Pmem};
+
+use crate::events::{StoreEvent, Watcher};
+use crate::options::Options;
+use crate::region::remove_mark;
+use crate::store::Region;
+
+/// See the module.
+pub(crate) struct InRegion {
+    hash: Hash<Mapping>,
+    read_only: bool,
+    /// What was acknowledged survives a power cut.
+    survives_power_loss: bool,
+    memory_bytes: u64,
+    /// The index has outgrown the cap: looked at by maintenance.
+    is_over: AtomicBool,
+    mark: Option<PathBuf>,
+    watcher: Option<Watcher>,
+    told: Told,
+}
+
+/// What was said already.
+#[derive(Default)]
+struct Told {
+    full: AtomicBool,
+    failed: AtomicBool,
+    /// Damage that was met.
+    damaged: AtomicU64,
+    /// Findings of it that were told.
+    findings: AtomicU64,
+}
+
+impl InRegion {
+    /// `mark` is removed at an orderly end.
+    pub(crate) fn new(hash: Hash<Mapping>, options: &Options, mark: Option<PathBuf>) -> InRegion {
+        let findings = hash.damage().len() as u64;
+        let told = Told { damaged: hash.report().damaged.into(), findings: findings.into(), ..Told::default() };
+        InRegion {
+            read_only: options.read_only,
+            survives_power_loss: hash.pmem().survives_power_loss(),
+            memory_bytes: options.memory_bytes,
+            is_over: false.into(),
+            watcher: options.watcher.as_ref().map(Arc::clone),
+            hash,
+            mark,
+            told,
+        }
+    }
+
+    pub(crate) fn summary(&self) -> Region {
+        let mapping = self.hash.pmem();
+        Region {
+            path: mapping.path().to_path_buf(),
+            len_bytes: mapping.len_bytes(),
+            domain: mapping.domain().to_string(),
+            survives_power_loss: self.survives_power_loss,
+        }
+    }
+
+    /// Why a write is not even tried.
+    fn refusal(&self, operation: &Operation) -> Option<Error> {
+        let level = match operation {
+            Operation::Update { level, .. } | Operation::Write { level, .. } | Operation::DeleteRange { level, .. } => {
+                *level
+            }
+            _ => return None,
+        };
+        if self.read_only {
+            let why = "the store is open for reading only: open it for writing to change it";
+            return Some(Error::WrongVolume(why.into()));
+        }
+        // Of stores that nobody waits for, a later one may reach the medium before an earlier one: no single write can be promised more than all.
+        if level == Level::Memory || level == Level::PowerLoss && !self.survives_power_loss {
+            return Some(Error::Unsupported(Capability::Level));
+        }
+        None
+    }
+
+    /// Whether it would make an index grow that has its share of the memory.
+    fn is_too_much(&self, operation: &Operation, now: Now) -> bool {
+        let Operation::Write { changes, .. } = operation else { return false };
+        changes.iter().filter(|change| matches!(change.kind, ChangeKind::Put { .. })).any(|change| {
+            let get = Operation::Get { key: change.key.clone(), part: RecordPart::Meta };
+            matches!(self.hash.execute(get, now), Reply::Record(None))
+        })
+    }
+
+    fn tell(&self, event: &StoreEvent) {
+        if let Some(watcher) = &self.watcher {
+            watcher(event);
+        }
+    }
+
+    /// Says what a write's end means for the store, once.
+    fn note_end(&self, reply: &Reply) {
+        match reply {
+            Reply::Failed(Error::Full(_)) if !self.told.full.swap(true, Ordering::Relaxed) => {
+                self.tell(&StoreEvent::Full { shard: 0 });
+            }
+            Reply::Failed(Error::Pmem(error)) if !self.told.failed.swap(true, Ordering::Relaxed) => {
+                self.tell(&StoreEvent::Failed { shard: 0, why: error.to_string() });
+            }
+            Reply::Done { .. }
+                if self.told.full.load(Ordering::Relaxed) && self.told.full.swap(false, Ordering::Relaxed) =>
+            {
+                self.tell(&StoreEvent::Room { shard: 0 });
+            }
+            _ => {}
+        }
+    }
+
+    /// Says what damage was met since the last look.
+    fn tell_damage(&self, damaged: u64) {
+        if self.watcher.is_none() || self.told.damaged.swap(damaged, Ordering::Relaxed) == damaged {
+            return;
+        }
+        let found: Vec<Corruption> = self.hash.damage();
+        let before = self.told.findings.swap(found.len() as u64, Ordering::Relaxed) as usize;
+        for corruption in found.into_iter().skip(before) {
+            self.tell(&StoreEvent::Damaged { corruption });
+        }
+    }
+}
+
+/// Whether a success shows that there is room: something was laid down.
+fn lays(operation: &Operation) -> bool {
+    match operation {
+        Operation::Write { changes, .. } => changes.iter().any(|c| matches!(c.kind, ChangeKind::Put { .. })),
+        Operation::Update { update, .. } => !matches!(update, Update::Touch(_)),
+        _ => false,
+    }
+}
+
+impl Shared for InRegion {
+    fn capabilities(&self) -> Capabilities {
+        self.hash.capabilities()
+    }
+
+    fn execute(&self, operation: Operation, now: Now) -> Reply {
+        if let Operation::Get { .. } = operation {
+            return self.hash.execute(operation, now);
+        }
+        if let Some(error) = self.refusal(&operation) {
+            return Reply::Failed(error);
+        }
+        if self.is_over.load(Ordering::Relaxed) && self.is_too_much(&operation, now) {
+            return Reply::Failed(Error::MemoryFull { limit_bytes: self.memory_bytes });
+        }
+        let lays = lays(&operation);
+        let reply = self.hash.execute(operation, now);
+        if lays {
+            self.note_end(&reply);
+        }
+        reply
+    }
+
+    fn writes_wait(&self) -> bool {
+        self.hash.writes_wait()
+    }
+
+    fn maintain(&self, now: Now) -> bool {
+        let has_more = !self.read_only && self.hash.maintain(now);
+        let report = self.hash.report();
+        let is_over = report.dram_bytes() > self.memory_bytes;
+        self.is_over.store(is_over, Ordering::Relaxed);
+        // Before keys are refused for what snapshots remember.
+        if is_over && report.snapshots.index_bytes > 0 && self.hash.end_oldest_snapshot() {
+            return true;
+        }
+        self.tell_damage(report.damaged);
+        has_more
+    }
+
+    fn statistics(&self, out: &mut Vec<Statistic>) {
+        self.hash.statistics(out);
+        if !self.read_only {
+            let value = u64::from(self.survives_power_loss);
+            out.push(Statistic { name: "region_survives_power_loss", value });
+        }
+    }
+
+    fn close(&self) {
+        self.hash.close();
+        // What failed was no orderly end.
+        if let Some(mark) = self.mark.as_ref().filter(|_| !self.hash.has_failed()) {
+            remove_mark(mark);
+        }
+        self.hash.pmem().unlock();
+    }
+}

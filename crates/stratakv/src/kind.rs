@@ -1,0 +1,142 @@
+//! What a collection holds, and how the catalogue writes that down.
+
+use stratakv_base::{CollectionId, Expiry};
+
+use crate::error::Error;
+
+/// Numbers from here on are not given out.
+pub(crate) const NUMBERS_END: u64 = 0xFFFF_FF00;
+
+/// What a collection holds. Fixed when it is made ([`Store::kind_of`](crate::Store::kind_of) tells).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Records by key, in the order of the keys: a [`Collection`](crate::Collection).
+    #[default]
+    KeyValue,
+    /// Elements in the order in which they were put: a [`List`](crate::List).
+    List,
+}
+
+impl Kind {
+    const ALL: [Kind; 2] = [Kind::KeyValue, Kind::List];
+
+    /// Its word in the catalogue.
+    fn word(self) -> &'static str {
+        match self {
+            Kind::KeyValue => "keyvalue",
+            Kind::List => "list",
+        }
+    }
+}
+
+/// For people.
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::KeyValue => "a collection of keys and values",
+            Kind::List => "a list",
+        })
+    }
+}
+
+/// What the catalogue says of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) id: CollectionId,
+    pub(crate) kind: Kind,
+    pub(crate) expiry: Expiry,
+}
+
+impl Named {
+    /// As the catalogue holds it. What is as it was before there were kinds is written as it was then.
+    pub(crate) fn encode(&self) -> String {
+        let (id, kind, expiry) = (self.id.0, self.kind, self.expiry);
+        match (kind, expiry) {
+            (Kind::KeyValue, Expiry::NEVER) => id.to_string(),
+            (_, Expiry::NEVER) => format!("{id} {}", kind.word()),
+            _ => format!("{id} {} {}", kind.word(), expiry.0),
+        }
+    }
+
+    /// What a value of the catalogue says.
+    pub(crate) fn decode(value: &[u8], name: &str) -> Result<Named, Error> {
+        let damaged = |why: &str| {
+            let value = value.escape_ascii();
+            Error::Option(format!(
+                "the catalogue of collections {why}: `{name}` stands for `{value}`; dump what is left and load it"
+            ))
+        };
+        let text = std::str::from_utf8(value).map_err(|_| damaged("is damaged"))?;
+        let mut words = text.split(' ');
+        let number = words.next().and_then(digits).filter(|number| (1..NUMBERS_END).contains(number));
+        let id =
+            CollectionId(number.and_then(|number| u32::try_from(number).ok()).ok_or_else(|| damaged("is damaged"))?);
+        let kind = match words.next() {
+            None => Kind::KeyValue,
+            Some(word) => Kind::ALL
+                .into_iter()
+                .find(|kind| kind.word() == word)
+                .ok_or_else(|| damaged("is damaged, or of a newer stratakv"))?,
+        };
+        let expiry = match words.next() {
+            None => Expiry::NEVER,
+            Some(word) => {
+                let seconds = digits(word).and_then(|seconds| u32::try_from(seconds).ok());
+                Expiry(seconds.ok_or_else(|| damaged("is damaged"))?)
+            }
+        };
+        match words.next() {
+            None => Ok(Named { id, kind, expiry }),
+            Some(_) => Err(damaged("is damaged, or of a newer stratakv")),
+        }
+    }
+}
+
+/// A decimal number without sign or spaces.
+fn digits(word: &str) -> Option<u64> {
+    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The form is on people's disks: it does not change unnoticed.
+    #[test]
+    fn the_catalogue_is_written_as_ever() {
+        let named = |kind, expiry| Named { id: CollectionId(17), kind, expiry: Expiry(expiry) };
+        let known = [
+            ("17", named(Kind::KeyValue, 0)),
+            ("17 list", named(Kind::List, 0)),
+            ("17 keyvalue 1790000000", named(Kind::KeyValue, 1_790_000_000)),
+            ("17 list 1790000000", named(Kind::List, 1_790_000_000)),
+        ];
+        for (text, named) in known {
+            assert_eq!(named.encode(), text);
+            assert_eq!(Named::decode(text.as_bytes(), "n").ok(), Some(named));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        let bad = [
+            "",
+            "0",
+            "x",
+            "+1",
+            "4294967040",
+            "99999999999999999999",
+            "1 ",
+            "1  list",
+            "1 heap",
+            "1 list x",
+            "1 list -1",
+        ];
+        for value in bad.into_iter().chain(["1 list 4294967296", "1 list 5 6", " 1"]) {
+            let error = Named::decode(value.as_bytes(), "n").expect_err(value).to_string();
+            assert!(error.contains("catalogue") && error.contains("`n`"), "{error}");
+        }
+        assert!(Named::decode(b"1\xff", "n").is_err());
+    }
+}

@@ -1,0 +1,335 @@
+//! A store of engine `hash`: one region of persistent memory, in `pmem/region-000` of the store's directory or where `region` of its manifest says.
+//!
+//! `pmem/OPEN` is there while the store is open for writing: left behind, the last end was no orderly one.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use stratakv_base::Level;
+use stratakv_base::quantity::format_bytes;
+use stratakv_engine::{Error as EngineError, Progress};
+use stratakv_hash::{Hash, HashOptions};
+use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, prospect_of};
+
+use crate::check::CheckReport;
+use crate::directory::{Directory, Manifest, io_error, make, write_durably};
+use crate::error::{Error, ErrorKind};
+use crate::in_region::InRegion;
+use crate::options::{OpenProgress, Options, Placement};
+use crate::store::RecoverySummary;
+
+/// The region in the store's directory.
+const REGION: &str = "pmem/region-000";
+/// There while the store is open.
+const OPEN_MARK: &str = "OPEN";
+const MIB: u64 = 1 << 20;
+const PAGE_BYTES: u64 = 4096;
+/// A new region that nobody gave a length: at most this.
+const REGION_BYTES: u64 = 1024 * MIB;
+/// With less there is room for next to nothing.
+const REGION_BYTES_MIN: u64 = MIB;
+/// What must be zero at both ends of a device before a store is made on it.
+const BLANK_BYTES: u64 = MIB;
+/// The first superblock, and the second one behind it: both lie in these.
+const SUPERBLOCKS_BYTES: u64 = 8192;
+
+/// Whether a region lies in a directory.
+pub(crate) fn is_in(directory: &Path) -> bool {
+    directory.join(REGION).exists()
+}
+
+/// Where the region is to be, or is.
+fn path_of(directory: &Directory, manifest: &Manifest, options: &Options) -> PathBuf {
+    let elsewhere = options.region_path.clone().or_else(|| manifest.region.clone());
+    elsewhere.unwrap_or_else(|| directory.path.join(REGION))
+}
+
+/// Whether the options make sense for a store of this engine.
+pub(crate) fn check_options(options: &Options) -> Result<(), Error> {
+    let refuse = |what: &str| Err(Error::Option(format!("{what}: the engine `hash` has one region; leave that out")));
+    if !options.devices.is_empty() {
+        return refuse("raw devices hold volumes of the engine `slab` (a devdax device is named as the region's path)");
+    }
+    if !options.further.is_empty() {
+        return refuse("further directories are for volumes of the engine `slab`");
+    }
+    if options.placement != Placement::InPlace {
+        return refuse("a placement is of the engine `slab`");
+    }
+    if options.capacity_bytes.is_some() {
+        return Err(Error::Option(
+            "a store of the engine `hash` takes what its region has: give that a length, not the store a capacity"
+                .into(),
+        ));
+    }
+    if let Some(bytes) = options.region_bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0) {
+        return Err(Error::Option(format!(
+            "a region of {bytes} bytes: it has at least {}, and is a multiple of 4096",
+            format_bytes(REGION_BYTES_MIN)
+        )));
+    }
+    Ok(())
+}
+
+/// Whether the region of a new store may be made: its level can be given, and nothing of others lies there. Writes nothing but a page that is gone
+/// on return.
+pub(crate) fn may_create(
+    directory: &Directory,
+    manifest: &Manifest,
+    unfinished: Option<&Manifest>,
+    options: &Options,
+) -> Result<(), Error> {
+    if manifest.shards != 1 {
+        return Err(Error::Option(format!("{} shards: a store of the engine `hash` has one", manifest.shards)));
+    }
+    let path = path_of(directory, manifest, options);
+    let begun = unfinished.is_some_and(|unfinished| unfinished.region == manifest.region);
+    match fs::metadata(&path) {
+        Ok(found) if found.file_type().is_char_device() || begun => {
+            let device = found.file_type().is_char_device();
+            let mapping = Mapping::open(&path, MapOptions { read_only: true, ..MapOptions::default() });
+            refuse_contents(&mapping.map_err(refused)?, manifest, begun, device)
+        }
+        Ok(_) => Err(Error::Region {
+            why: format!("{} exists: name another file for the region, or remove this one", path.display()),
+            kind: ErrorKind::Usage,
+        }),
+        Err(_) if options.level == Level::PowerLoss => {
+            let within = path.parent().filter(|parent| parent.is_dir()).unwrap_or(&directory.path);
+            check_level(prospect_of(within).map_err(refused)?.domain, &path, options)
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Refuses what is not ours to write over: another store, or, unless this very store was being made there, anything at all.
+fn refuse_contents(mapping: &Mapping, manifest: &Manifest, begun: bool, device: bool) -> Result<(), Error> {
+    let path = mapping.path().display();
+    let refuse = |what: &str| {
+        let way = if device { "make its namespace anew (ndctl create-namespace)" } else { "remove it" };
+        let why = format!("{path} holds {what}: {way} if nobody wants that, or name another place for the region");
+        Err(Error::Region { why, kind: ErrorKind::Usage })
+    };
+    match Hash::options_of(mapping) {
+        Ok(found) if begun && Some(found.uuid) == manifest.uuid_bytes() => return Ok(()),
+        Ok(_) => return refuse("a store of the engine `hash`"),
+        Err(EngineError::NewerFormat { .. }) => return refuse("a store of a newer program"),
+        Err(_) => {}
+    }
+    let len_bytes = mapping.len_bytes();
+    let blank_bytes = if begun { SUPERBLOCKS_BYTES } else { BLANK_BYTES }.min(len_bytes);
+    let mut bytes = vec![0; blank_bytes as usize];
+    for at in if begun { vec![0] } else { vec![0, len_bytes - blank_bytes] } {
+        mapping.load(at, &mut bytes).map_err(EngineError::from)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return refuse("something (its first and last MiB are not zero)");
+        }
+    }
+    Ok(())
+}
+
+/// Removes the file that an interrupted creation of this very store left.
+pub(crate) fn clear(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<(), Error> {
+    make(&directory.path.join("pmem"))?;
+    let path = path_of(directory, manifest, options);
+    let is_device = fs::metadata(&path).is_ok_and(|found| found.file_type().is_char_device());
+    match fs::remove_file(&path) {
+        _ if is_device => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes or opens the store in its region.
+pub(crate) fn open(
+    directory: &Directory,
+    manifest: &Manifest,
+    options: &Options,
+    created: bool,
+) -> Result<(Arc<InRegion>, RecoverySummary), Error> {
+    let path = path_of(directory, manifest, options);
+    let (hash, clean) = if created {
+        (create(&path, manifest, options)?, true)
+    } else {
+        (recover(&path, directory, manifest, options)?, !directory.path.join("pmem").join(OPEN_MARK).exists())
+    };
+    let report = hash.report();
+    let limit_bytes = options.memory_bytes;
+    if report.table_bytes + report.order_bytes > limit_bytes {
+        return Err(Error::Volume { path, error: EngineError::MemoryFull { limit_bytes } });
+    }
+    let corrupt: Vec<String> = hash.damage().iter().map(ToString::to_string).collect();
+    for damage in &corrupt {
+        tracing::warn!(%damage, "damaged data; reading it fails, everything else is served");
+    }
+    let recovery = RecoverySummary { created, clean, records: report.records, corrupt, ..RecoverySummary::default() };
+    let mark = if options.read_only {
+        None
+    } else {
+        let pmem = directory.path.join("pmem");
+        make(&pmem)?;
+        write_durably(&pmem, OPEN_MARK, &format!("{}\n", std::process::id()))?;
+        Some(pmem.join(OPEN_MARK))
+    };
+    Ok((Arc::new(InRegion::new(hash, options, mark)), recovery))
+}
+
+/// Reads and verifies what is in the region, and mends it nowhere.
+pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<CheckReport, Error> {
+    let hash = recover(&path_of(directory, manifest, options), directory, manifest, options)?;
+    let report = hash.report();
+    Ok(CheckReport {
+        shards: 1,
+        records: report.records,
+        pages: hash.pmem().len_bytes() / PAGE_BYTES,
+        pages_free: (report.free_bytes + report.unused_bytes) / PAGE_BYTES,
+        damage: hash.damage().iter().map(ToString::to_string).collect(),
+        ..CheckReport::default()
+    })
+}
+
+fn create(path: &Path, manifest: &Manifest, options: &Options) -> Result<Hash<Mapping>, Error> {
+    let mapping = if path.exists() {
+        let mapping = Mapping::open(path, MapOptions::default()).map_err(refused)?;
+        refuse_length(&mapping, options)?;
+        mapping
+    } else {
+        let len_bytes = options.region_bytes.map_or_else(|| default_bytes(path), Ok)?;
+        // Without msync no fence waits for a page's first store.
+        let prewrite = options.level == Level::PowerLoss;
+        Mapping::create(path, len_bytes, MapOptions { prewrite, ..MapOptions::default() }).map_err(refused)?
+    };
+    let mapping = at_level(mapping, options)?;
+    // Sixty-four of them at least, where the region is that small.
+    let segment_bytes = (mapping.len_bytes() / 64).clamp(4096, MIB);
+    let segment_bytes = 1 << segment_bytes.ilog2();
+    let uuid = manifest.uuid_bytes().unwrap_or_default();
+    Hash::create(mapping, HashOptions { uuid, segment_bytes, ..HashOptions::default() }).map_err(at(path))
+}
+
+fn recover(path: &Path, directory: &Directory, manifest: &Manifest, options: &Options) -> Result<Hash<Mapping>, Error> {
+    // Opening mends what the last end left: apart from the region, if nothing is to be changed.
+    let mapping = Mapping::open(path, MapOptions { private: options.read_only, ..MapOptions::default() });
+    let mapping = mapping.map_err(|error| missing_or(error, directory))?;
+    refuse_length(&mapping, options)?;
+    let mapping = if options.read_only { mapping } else { at_level(mapping, options)? };
+    let found = Hash::options_of(&mapping).map_err(at(path))?;
+    if Some(found.uuid) != manifest.uuid_bytes() {
+        let why = format!(
+            "{} is the region of another store than {}: regions were exchanged; name this store's own (--region-path), or put it back",
+            path.display(),
+            directory.path.display()
+        );
+        return Err(Error::Region { why, kind: ErrorKind::Corrupt });
+    }
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let watch = options.progress.clone();
+    let report = move |Progress { done_bytes, total_bytes }| {
+        if let Some(watch) = &watch {
+            watch(OpenProgress { done_bytes, total_bytes });
+        }
+    };
+    Hash::open_watched(mapping, threads, &report).map_err(at(path))
+}
+
+/// The region, made durable as the level asks for and no more.
+fn at_level(mapping: Mapping, options: &Options) -> Result<Mapping, Error> {
+    check_level(mapping.domain(), mapping.path(), options)?;
+    // The page cache survives the process: nobody needs to wait for the disk.
+    let weaker = options.level == Level::ProcessCrash && mapping.domain() == Domain::File;
+    if weaker { mapping.treated_as(Domain::Volatile).map_err(refused) } else { Ok(mapping) }
+}
+
+fn check_level(domain: Domain, path: &Path, options: &Options) -> Result<(), Error> {
+    if options.level != Level::PowerLoss || domain.survives_power_loss() {
+        return Ok(());
+    }
+    Err(Error::Option(format!(
+        "durability power_loss cannot be given with the region at {}: its memory does not survive a power cut. Put it on persistent memory or \
+         on a disk, or ask for durability process_crash",
+        path.display()
+    )))
+}
+
+fn refuse_length(mapping: &Mapping, options: &Options) -> Result<(), Error> {
+    let has = mapping.len_bytes();
+    match options.region_bytes.filter(|asked| *asked != has) {
+        None => Ok(()),
+        Some(asked) => Err(Error::Option(format!(
+            "a region of {asked} bytes was asked for, and {} has {has}: its length was fixed when it was made; leave the option out",
+            mapping.path().display()
+        ))),
+    }
+}
+
+/// Half of what is free there, at most 1 GiB.
+fn default_bytes(path: &Path) -> Result<u64, Error> {
+    let within = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let medium = rustix::fs::statvfs(within).map_err(|errno| io_error("examine", within)(errno.into()))?;
+    let free_bytes = medium.f_bavail.saturating_mul(medium.f_frsize);
+    let bytes = (free_bytes / 2).min(REGION_BYTES) / MIB * MIB;
+    if bytes < REGION_BYTES_MIN {
+        let why = format!(
+            "{} has {} free: too little for a region; make room, or put it elsewhere",
+            within.display(),
+            format_bytes(free_bytes)
+        );
+        return Err(Error::Region { why, kind: ErrorKind::Full });
+    }
+    Ok(bytes)
+}
+
+/// An orderly end: the next opening finds no mark.
+pub(crate) fn remove_mark(mark: &Path) {
+    let removed = fs::remove_file(mark).and_then(|()| match mark.parent() {
+        Some(parent) => OpenOptions::new().read(true).open(parent)?.sync_all(),
+        None => Ok(()),
+    });
+    if let Err(error) = removed {
+        tracing::warn!(%error, mark = %mark.display(), "the next opening will not see that the store was closed in order");
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(EngineError) -> Error {
+    let path = path.to_path_buf();
+    move |error| Error::Volume { path, error }
+}
+
+/// Of a store that is there, a region that is not, or is not whole.
+fn missing_or(error: MapError, directory: &Directory) -> Error {
+    let home = directory.path.display();
+    match error {
+        MapError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => Error::Region {
+            why: format!(
+                "the region {} of the store in {home} is missing: mount what it lies on, say where it is now (--region-path), or restore the \
+                 whole store from a backup",
+                path.display()
+            ),
+            kind: ErrorKind::NotFound,
+        },
+        MapError::TooShort { .. } | MapError::Unaligned { .. } => Error::Region {
+            why: format!("the region of the store in {home} was cut off ({error}): put it back from a backup"),
+            kind: ErrorKind::Corrupt,
+        },
+        error => refused(error),
+    }
+}
+
+/// As it was said, with what sort of failure it is.
+fn refused(error: MapError) -> Error {
+    let kind = match &error {
+        MapError::Locked { .. } => ErrorKind::Locked,
+        MapError::NoSpace { .. } => ErrorKind::Full,
+        MapError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => ErrorKind::NotFound,
+        MapError::Io { .. } | MapError::Region(_) | MapError::LengthChanged { .. } => ErrorKind::Io,
+        MapError::NoFlush { .. } | MapError::Domain { .. } | MapError::Sparse { .. } | MapError::NotPrivate { .. } => {
+            ErrorKind::Unsupported
+        }
+        _ => ErrorKind::Usage,
+    };
+    Error::Region { why: error.to_string(), kind }
+}

@@ -1,0 +1,57 @@
+//! All records of a store, in no order: for engines whose default collection cannot be scanned.
+
+use stratakv_base::CollectionId;
+use stratakv_engine::{Operation, Reply};
+
+use crate::error::Error;
+use crate::record::Record;
+use crate::store::{Store, odd};
+
+impl Store {
+    /// Gives `take` every record there is when it is called, in no order: collection, key and record. What is written meanwhile is not seen. It is done as a
+    /// backup is, and like one ends a backup that is under way. An error of `take` ends it.
+    ///
+    /// # Errors
+    /// A record is damaged, too much was written meanwhile ([`ErrorKind::Busy`](crate::ErrorKind::Busy): try again), or what `take` says.
+    pub fn for_each<E: From<Error>>(
+        &self,
+        mut take: impl FnMut(CollectionId, &[u8], Record) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let failed = |error| E::from(Error::Operation(error));
+        let cursor = match self.execute(Operation::Backup { cursor: 0, shard: 0 }) {
+            Reply::Number { number, .. } => number,
+            Reply::Failed(error) => return Err(failed(error)),
+            _ => return Err(odd().into()),
+        };
+        let done = self.take_pieces(cursor, &mut take);
+        if done.is_err() {
+            self.end_backup(cursor);
+        }
+        done
+    }
+
+    fn take_pieces<E: From<Error>>(
+        &self,
+        cursor: u64,
+        take: &mut impl FnMut(CollectionId, &[u8], Record) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let failed = |error| E::from(Error::Operation(error));
+        for shard in 0..self.shards() as u32 {
+            loop {
+                let (items, next) = match self.execute(Operation::Backup { cursor, shard }) {
+                    Reply::Page { items, next } => (items, next),
+                    Reply::Failed(error) => return Err(failed(error)),
+                    _ => return Err(odd().into()),
+                };
+                for item in items {
+                    let record = item.record.map(Record::from).ok_or_else(odd)?;
+                    take(item.key.collection(), item.key.user(), record)?;
+                }
+                if next.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
