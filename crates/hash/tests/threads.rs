@@ -1,13 +1,16 @@
 //! Threads that write and read the same keys, with every value checked: what a get returns was put whole, and never goes back.
 
+mod hooked;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use hooked::Hooked;
 use stratakv_base::random::Random;
 use stratakv_base::{CollectionId, Expiry, Key, Level, Now, Wall};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Reply, Shared};
 use stratakv_hash::{Hash, HashOptions, Report, Written};
-use stratakv_pmem::{MapOptions, Mapping, Pmem, PmemError};
+use stratakv_pmem::{MapOptions, Mapping};
 use stratakv_sim::pmem::Region;
 
 const NOW: Wall = Wall(1000);
@@ -140,52 +143,20 @@ fn what_one_thread_frees_another_one_uses() {
     assert!(report.used_bytes < filled.used_bytes * 3 / 2, "{report:?} after {filled:?}");
 }
 
-/// A region at whose fences writers wait until a gate is opened.
-struct Gate<'a> {
-    region: Region,
-    is_open: &'a AtomicBool,
-    waiting: &'a AtomicU64,
-}
-
-impl Pmem for Gate<'_> {
-    fn len_bytes(&self) -> u64 {
-        self.region.len_bytes()
-    }
-    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
-        self.region.load(offset, into)
-    }
-    fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
-        self.region.load_u64(offset)
-    }
-    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
-        // Of a body: whoever lays one has its extent.
-        if bytes == [1; 100] && !self.is_open.load(Ordering::SeqCst) {
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-            while !self.is_open.load(Ordering::SeqCst) {
-                thread::yield_now();
-            }
-        }
-        self.region.store(offset, bytes)
-    }
-    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError> {
-        self.region.store_u64(offset, value)
-    }
-    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
-        self.region.store_nt(offset, bytes)
-    }
-    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
-        self.region.flush(offset, len_bytes)
-    }
-    fn fence(&self) -> Result<(), PmemError> {
-        self.region.fence()
-    }
-}
-
 /// Three writers have the three segments in hand while they write. Who came meanwhile was told that the store is full, and so was everybody after, though it was empty.
 #[test]
 fn a_store_with_room_is_not_full_for_good_because_others_wrote() {
     let (is_open, waiting) = (AtomicBool::new(false), AtomicU64::new(0));
-    let pmem = Gate { region: Region::new(7 * 4096), is_open: &is_open, waiting: &waiting };
+    let at_store = |bytes: &[u8]| {
+        // Of a body: whoever lays one has its extent.
+        if bytes == [1; 100] && !is_open.load(Ordering::SeqCst) {
+            waiting.fetch_add(1, Ordering::SeqCst);
+            while !is_open.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        }
+    };
+    let pmem = Hooked { region: Region::new(7 * 4096), at_store: &at_store, at_fence: &|| {} };
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     let put = |number: u64, value: &[u8]| hash.put(&key(number), value, (0, Expiry::NEVER), Expect::Any, NOW);
     thread::scope(|scope| {
@@ -205,51 +176,19 @@ fn a_store_with_room_is_not_full_for_good_because_others_wrote() {
     }
 }
 
-/// A region whose fences return when they are let.
-struct Held<'a> {
-    region: Region,
-    begun: &'a AtomicU64,
-    let_go: &'a AtomicU64,
-}
-
-impl Pmem for Held<'_> {
-    fn len_bytes(&self) -> u64 {
-        self.region.len_bytes()
-    }
-    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
-        self.region.load(offset, into)
-    }
-    fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
-        self.region.load_u64(offset)
-    }
-    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
-        self.region.store(offset, bytes)
-    }
-    fn store_u64(&self, offset: u64, value: u64) -> Result<(), PmemError> {
-        self.region.store_u64(offset, value)
-    }
-    fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
-        self.region.store_nt(offset, bytes)
-    }
-    fn flush(&self, offset: u64, len_bytes: u64) -> Result<(), PmemError> {
-        self.region.flush(offset, len_bytes)
-    }
-    fn fence(&self) -> Result<(), PmemError> {
-        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        while self.let_go.load(Ordering::SeqCst) < number {
-            thread::yield_now();
-        }
-        self.region.fence()
-    }
-    fn sync(&self) -> Result<(), PmemError> {
-        self.region.fence()
+/// For fences that return when they are let.
+fn held(begun: &AtomicU64, let_go: &AtomicU64) {
+    let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+    while let_go.load(Ordering::SeqCst) < number {
+        thread::yield_now();
     }
 }
 
 /// What a reader finds during each fence of an update: false for the old value.
 fn seen_during_fences(canary: Option<&'static str>, is_batch: bool) -> Vec<bool> {
     let (begun, let_go) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-    let pmem = Held { region: Region::new(7 * 4096), begun: &begun, let_go: &let_go };
+    let at_fence = || held(&begun, &let_go);
+    let pmem = Hooked { region: Region::new(7 * 4096), at_store: &|_| {}, at_fence: &at_fence };
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     let put = |number: u64, value: &[u8]| hash.put(&key(number), value, (0, Expiry::NEVER), Expect::Any, NOW);
     put(1, b"old").expect("there is room");
@@ -291,7 +230,8 @@ fn a_write_is_seen_once_it_is_durable() {
 #[test]
 fn the_end_waits_for_writes_under_way() {
     let (begun, let_go) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-    let pmem = Held { region: Region::new(7 * 4096), begun: &begun, let_go: &let_go };
+    let at_fence = || held(&begun, &let_go);
+    let pmem = Hooked { region: Region::new(7 * 4096), at_store: &|_| {}, at_fence: &at_fence };
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     begun.store(0, Ordering::SeqCst);
     let_go.store(0, Ordering::SeqCst);
