@@ -12,6 +12,7 @@
 //! After the allocator of KVDK (segments, free lists by length, merging), with arenas instead of registered threads.
 
 mod arena;
+mod clearing;
 mod pool;
 mod span;
 mod steps;
@@ -29,6 +30,7 @@ use crate::epoch::Epochs;
 use crate::layout::{BLOCKS_MAX, First, Kind, SegmentState};
 use crate::region::Region;
 use arena::Arena;
+pub(crate) use clearing::Clearing;
 use pool::Pool;
 use span::{Join, Span};
 
@@ -67,6 +69,9 @@ pub(crate) struct Usage {
 #[derive(Debug)]
 pub(crate) struct Allocator {
     arenas: Box<[Mutex<Arena>]>,
+    /// What is being cleared. Its number is one more than theirs, and nobody allocates from it.
+    aside: Mutex<Arena>,
+    clearing: Mutex<()>,
     owners: Owners,
     pool: Mutex<Pool>,
     /// What readers may still look at, by stripe, with the epoch in which it was freed.
@@ -78,8 +83,28 @@ pub(crate) struct Allocator {
     held: AtomicU64,
     /// Counts what is freed.
     freed: AtomicU64,
-    /// That count when there was no room the last time, and from bit 0 to 23 for how many blocks: for as many or more there is none until something is freed.
-    hopeless: AtomicU64,
+    /// For how many blocks there was no room the last time, merging all; and moving what was in the way.
+    none_by_merging: Hopeless,
+    none_by_moving: Hopeless,
+}
+
+/// What was counted as freed when there was no room the last time, and from bit 0 to 23 for how many blocks: for as many or more there is none until something is freed.
+#[derive(Debug, Default)]
+struct Hopeless(AtomicU64);
+
+impl Hopeless {
+    fn word(freed: u64, blocks: u32) -> u64 {
+        freed << 24 | u64::from(blocks)
+    }
+
+    fn is_known(&self, freed: u64, blocks: u32) -> bool {
+        let (known, asked) = (self.0.load(Ordering::Acquire), Hopeless::word(freed, blocks));
+        known >> 24 == asked >> 24 && known <= asked
+    }
+
+    fn note(&self, freed: u64, blocks: u32) {
+        self.0.store(Hopeless::word(freed, blocks), Ordering::Release);
+    }
 }
 
 type Limbo = VecDeque<(u64, Extent)>;
@@ -133,6 +158,8 @@ impl Allocator {
         let words = (0..segments).map(|_| AtomicU64::new(0)).collect();
         Allocator {
             arenas: (0..arenas.max(1)).map(|_| Mutex::new(Arena::new())).collect(),
+            aside: Mutex::new(Arena::new()),
+            clearing: Mutex::default(),
             owners: Owners { words, first_place, segment_blocks },
             pool: Mutex::new(pool),
             limbo: (0..arenas.max(1)).map(|_| Mutex::default()).collect(),
@@ -140,7 +167,8 @@ impl Allocator {
             lost: AtomicU64::new(0),
             held: AtomicU64::new(0),
             freed: AtomicU64::new(1),
-            hopeless: AtomicU64::new(0),
+            none_by_merging: Hopeless::default(),
+            none_by_moving: Hopeless::default(),
         }
     }
 
@@ -177,15 +205,15 @@ impl Allocator {
     }
 
     /// Free space of at least so many blocks, and maybe more: what is too much is given back by [`Allocator::free_rest`] once a record ends before it. `None`: there is none.
-    /// Ends with [`Allocator::let_go`] when nothing of it is left to give back.
+    /// Ends with [`Allocator::let_go`] when nothing of it is left to give back. `mine`: how many the caller has in hand already, for which it is not waited.
     pub(crate) fn allocate<P: Pmem>(
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        stripe: usize,
+        (stripe, mine): (usize, usize),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
-        let found = self.find_room(region, epochs, stripe, blocks)?;
+        let found = self.find_room(region, epochs, (stripe, mine), blocks)?;
         self.held.fetch_add(u64::from(found.is_some()), Ordering::AcqRel);
         Ok(found)
     }
@@ -199,7 +227,7 @@ impl Allocator {
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        stripe: usize,
+        (stripe, mine): (usize, usize),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
         let own = &self.arenas[stripe % self.arenas.len()];
@@ -222,7 +250,7 @@ impl Allocator {
         if let Some(found) = self.take_span(region, stripe, blocks)? {
             return Ok(Some(found));
         }
-        self.search(region, epochs, stripe, blocks)
+        self.search(region, epochs, (stripe, mine), blocks)
     }
 
     /// Looks everywhere, and merges everything: before it is said that there is no room.
@@ -230,22 +258,11 @@ impl Allocator {
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        stripe: usize,
+        (stripe, mine): (usize, usize),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
-        // Readers stay for as long as a copy takes, or until they get a processor again.
-        let free_at = epochs.now() + 2;
-        for _ in 0..YIELDS_MAX {
-            let retired = self.retired.load(Ordering::Acquire) > 0 && epochs.advance() < free_at;
-            if !retired && self.held.load(Ordering::Acquire) == 0 {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        (0..self.limbo.len()).for_each(|stripe| self.reclaim(epochs, stripe));
-        let asked = self.freed.load(Ordering::Acquire) << 24 | u64::from(blocks);
-        let hopeless = self.hopeless.load(Ordering::Acquire);
-        if hopeless >> 24 == asked >> 24 && hopeless <= asked {
+        self.settle(epochs, mine as u64);
+        if self.none_by_merging.is_known(self.freed.load(Ordering::Acquire), blocks) {
             return Ok(None);
         }
         for arena in &self.arenas {
@@ -254,7 +271,7 @@ impl Allocator {
                 self.free(tail);
             }
         }
-        let asked = self.freed.load(Ordering::Acquire) << 24 | u64::from(blocks);
+        let freed = self.freed.load(Ordering::Acquire);
         for arena in &self.arenas {
             // What others free meanwhile they look for themselves.
             let queued = lock(arena).queued();
@@ -271,7 +288,7 @@ impl Allocator {
         }
         let found = self.take_span(region, stripe, blocks)?;
         if found.is_none() {
-            self.hopeless.store(asked, Ordering::Release);
+            self.none_by_merging.note(freed, blocks);
         }
         Ok(found)
     }
@@ -307,7 +324,7 @@ impl Allocator {
     pub(crate) fn free(&self, extent: Extent) {
         // Its span may go to another arena meanwhile, or be lost.
         while let Some((first, arena)) = self.owners.span_of(extent.place) {
-            if lock(&self.arenas[arena]).free(first, extent) {
+            if lock(self.arenas.get(arena).unwrap_or(&self.aside)).free(first, extent) {
                 break;
             }
         }
@@ -359,6 +376,24 @@ impl Allocator {
             self.retired.fetch_sub(u64::from(extent.blocks), Ordering::AcqRel);
             self.free(extent);
         }
+    }
+
+    /// Waits for who may still look at what was retired, and frees it; and until no more than so many have extents in hand.
+    pub(crate) fn settle(&self, epochs: &Epochs, held_max: u64) {
+        // Readers stay for as long as a copy takes, or until they get a processor again.
+        let free_at = epochs.now() + 2;
+        for _ in 0..YIELDS_MAX {
+            let before = epochs.now();
+            let has_retired = self.retired.load(Ordering::Acquire) > 0 && epochs.advance() < free_at;
+            let has_held = self.held.load(Ordering::Acquire) > held_max;
+            if !has_retired && !has_held {
+                break;
+            }
+            if has_held || epochs.now() == before {
+                std::thread::yield_now();
+            }
+        }
+        (0..self.limbo.len()).for_each(|stripe| self.reclaim(epochs, stripe));
     }
 
     /// A new span, all of it.
@@ -435,7 +470,7 @@ impl Allocator {
         for limbo in &self.limbo {
             usage.footprint_bytes += (lock(limbo).capacity() * size_of::<(u64, Extent)>()) as u64;
         }
-        for arena in &self.arenas {
+        for arena in self.arenas.iter().chain([&self.aside]) {
             let arena = lock(arena);
             let tail = arena.tail.filter(|tail| self.owners.span_of(tail.place).is_some());
             usage.in_spans += arena.blocks();

@@ -74,7 +74,7 @@ impl<P: Pmem> Hash<P> {
         draft.check()?;
         self.check_writable()?;
         let blocks = self.region.superblock.blocks_of(draft.bytes()) as u32;
-        let extent = self.room(blocks)?;
+        let extent = self.room(blocks, 0)?;
         let laid = self.lay(extent, &draft).and_then(|laid| {
             if !canary!("hash_body_not_fenced") {
                 self.region.pmem.fence()?;
@@ -102,10 +102,13 @@ impl<P: Pmem> Hash<P> {
         written
     }
 
-    /// Free space of at least so many blocks: what snapshots keep goes before a write is refused. Not with a slot locked.
-    pub(crate) fn room(&self, blocks: u32) -> Result<Extent, Error> {
+    /// Free space of at least so many blocks: records are moved, and what snapshots keep goes, before a write is refused. `mine`: extents that the caller has in hand. Not with a slot locked.
+    pub(crate) fn room(&self, blocks: u32, mine: usize) -> Result<Extent, Error> {
         loop {
-            if let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, stripe(), blocks)? {
+            if let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, (stripe(), mine), blocks)? {
+                return Ok(extent);
+            }
+            if let Some(extent) = self.make_room(blocks)? {
                 return Ok(extent);
             }
             if !self.snapshots.keeps_any() || !self.end_oldest_snapshot() {

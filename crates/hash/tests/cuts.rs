@@ -187,6 +187,12 @@ fn check_and_go_on(region: &Region, before: &[Do], steps: &[Do], acknowledged: u
     if wrong.is_empty() { Ok(()) } else { Err(format!("keys {wrong:?} are wrong after more writes")) }
 }
 
+/// Two segments of records of 10 blocks, every other one deleted.
+fn in_pieces() -> Vec<Do> {
+    let puts = (0..12).map(|number| Do::Put(number, 600));
+    puts.chain((0..12).step_by(2).map(Do::Delete)).collect()
+}
+
 /// One operation of each kind, from states in which it takes each of its ways.
 fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>)> {
     use Do::{Batch, Delete, Put};
@@ -206,6 +212,17 @@ fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>)> {
             "a put into merged space",
             vec![Put(1, 3900), Put(2, 3900), Put(3, 2000), Put(4, 1900), Put(5, 3900), Delete(3), Delete(4)],
             vec![Put(6, 3800)],
+        ),
+        (
+            "a put that moves what is in its way",
+            // Of four segments two are full, and what is free in the others lies between records.
+            [vec![Put(14, 3900), Put(15, 3900)], in_pieces()].concat(),
+            vec![Put(13, 2000)],
+        ),
+        (
+            "a batch that moves what is in its way",
+            [vec![Put(14, 3900), Put(15, 3900)], in_pieces()].concat(),
+            vec![Batch(vec![(13, Some(2000)), (1, Some(20)), (3, None)])],
         ),
         ("a record longer than a segment", vec![Put(1, 20)], vec![Put(2, 5000)]),
         (
@@ -317,18 +334,19 @@ mod canaries {
     use super::*;
     use stratakv_base::canary;
 
-    /// Those that only readers see: in tests/threads.rs and tests/snapshots.rs.
-    const BESIDE_READERS: [&str; 5] = [
+    /// Those that only threads beside others see: in tests/threads.rs and tests/snapshots.rs.
+    const BESIDE_OTHERS: [&str; 6] = [
         "hash_entry_before_record",
         "hash_reused_under_readers",
         "hash_batch_shown_by_halves",
         "hash_old_record_not_kept",
         "hash_snapshot_without_grace",
+        "hash_moved_over_a_newer_one",
     ];
 
     /// Those of the order of loads and stores in DRAM are for `interleavings`.
     fn is_of_cuts(name: &str) -> bool {
-        !BESIDE_READERS.contains(&name) && !name.starts_with("hash_order_")
+        !BESIDE_OTHERS.contains(&name) && !name.starts_with("hash_order_")
     }
 
     /// The sources of a folder, and of those in it.

@@ -9,8 +9,10 @@ use super::{Extent, Owners, steps};
 const EXACT: u32 = 64;
 /// Void entries of lists that are always borne with.
 pub(super) const VOID_MAX: usize = 1024;
+/// Spans with fewer eighths free are not cleared, and not looked for.
+const ROOMY_EIGHTHS: u8 = 1;
 /// Spans with fewer eighths free are not taken over.
-const ROOMY_EIGHTHS: u8 = 2;
+const TAKEN_OVER_EIGHTHS: u8 = 2;
 
 #[derive(Debug)]
 pub(super) struct Arena {
@@ -80,6 +82,11 @@ impl Lists {
         };
         self.entries -= 1;
         Some(Extent { place, blocks: length })
+    }
+
+    /// The highest length of an entry, void or not; or 0.
+    fn longest(&self) -> u32 {
+        self.longer.last_key_value().map_or(64 - self.filled.leading_zeros(), |(length, _)| *length)
     }
 
     /// Keeps the entries that are not void, each once.
@@ -199,6 +206,24 @@ impl Arena {
         {
             return Some(tail);
         }
+        self.take_listed(owners, blocks)
+    }
+
+    /// Takes out a free extent of exactly so many blocks, if there is one and it has a list of its own.
+    pub(super) fn take_exactly(&mut self, owners: &Owners, blocks: u32) -> Option<Extent> {
+        let found = self.lists.has_exactly(blocks).then(|| self.take_listed(owners, blocks))?;
+        // The entries may all have been void.
+        found.filter(|found| {
+            let fits = found.blocks == blocks;
+            if !fits && let Some((first, _)) = owners.span_of(found.place) {
+                self.free(first, *found);
+            }
+            fits
+        })
+    }
+
+    /// Takes out the shortest free extent of at least so many blocks. The tail is none.
+    pub(super) fn take_listed(&mut self, owners: &Owners, blocks: u32) -> Option<Extent> {
         loop {
             let found = self.lists.pop(blocks)?;
             steps::count(1);
@@ -212,6 +237,11 @@ impl Arena {
             self.prune(owners);
             return Some(found);
         }
+    }
+
+    /// No free extent is longer.
+    pub(super) fn longest_listed(&self) -> u32 {
+        self.lists.longest()
     }
 
     /// The span that has exactly this free extent, if it is here.
@@ -234,7 +264,20 @@ impl Arena {
 
     /// The emptiest span of those with a quarter free, to an eighth.
     pub(super) fn emptiest(&self) -> Option<u32> {
-        self.roomy.last().map(|(_, first)| *first)
+        self.roomy.last().filter(|(eighths, _)| *eighths >= TAKEN_OVER_EIGHTHS).map(|(_, first)| *first)
+    }
+
+    /// The emptiest span, to an eighth, of those with so many blocks and not in `tried`: how many eighths are free, and which it is.
+    pub(super) fn emptiest_of(&self, blocks: u32, tried: &[u32]) -> Option<(u8, u32)> {
+        let untried = self.roomy.iter().rev().filter(|(_, first)| !tried.contains(first));
+        let is_long = |first: &u32| self.spans.get(first).is_some_and(|span| span.blocks() >= blocks);
+        untried.copied().find(|(_, first)| is_long(first))
+    }
+
+    /// Of each span of one segment how many blocks are not free.
+    pub(super) fn live_blocks_of_segments(&self) -> impl Iterator<Item = (u32, u64)> {
+        let of_one = self.spans.iter().filter(|(_, span)| span.segments == 1);
+        of_one.map(|(first, span)| (*first, u64::from(span.blocks() - span.free_blocks())))
     }
 
     /// How many spans wait to be merged.

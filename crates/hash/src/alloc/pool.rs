@@ -55,12 +55,19 @@ impl Pool {
         self.add(first, count);
     }
 
-    /// Takes these segments out, which are all in the pool.
-    pub(super) fn withhold(&mut self, first: u32, count: u32) {
-        let Some(start) = self.runs.range(..=first).next_back().map(|(start, _)| *start) else { return };
-        let Some(len) = self.remove(start) else { return };
+    /// Takes these segments out, if all are in the pool.
+    pub(super) fn withhold(&mut self, first: u32, count: u32) -> bool {
+        let run = self.runs.range(..=first).next_back().map(|(start, len)| (*start, *len));
+        let Some((start, len)) = run.filter(|(start, len)| start + len >= first + count) else { return false };
+        self.remove(start);
         self.add(start, first - start);
-        self.add(first + count, (start + len).saturating_sub(first + count));
+        self.add(first + count, start + len - first - count);
+        true
+    }
+
+    /// First segment and count of each run.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.runs.iter().map(|(first, count)| (*first, *count))
     }
 }
 

@@ -99,7 +99,9 @@ impl Space {
 
     /// What a put does: a record at the begin of an extent, and what is left of it given back. Only the allocator meets the fault.
     fn put(&mut self, stripe: usize, blocks: u32) -> Result<bool, PmemError> {
-        let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, stripe, blocks)? else { return Ok(false) };
+        let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, (stripe, 0), blocks)? else {
+            return Ok(false);
+        };
         let fault = self.region.pmem.left.swap(0, Ordering::Relaxed);
         let rest = Extent { place: extent.place + u64::from(blocks), blocks: extent.blocks - blocks };
         if rest.blocks > 0 {
