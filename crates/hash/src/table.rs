@@ -50,8 +50,8 @@ struct Bucket {
 /// Buckets by number, in pieces that are made when they are needed and never move.
 #[derive(Debug)]
 struct Buckets {
-    /// Piece 0 has the first 2^`bits` buckets, each other one as many as all before it.
-    pieces: [OnceLock<Box<[Bucket]>>; 33],
+    /// Piece 0 has the first 2^`bits` buckets, each other one as many as all before it. `None`: there was no memory for it.
+    pieces: [OnceLock<Option<Piece>>; 33],
     bits: u32,
 }
 
@@ -93,16 +93,20 @@ fn bucket_of(hash: u64, buckets: u64) -> u64 {
 }
 
 #[cfg(not(all(test, loom)))]
-fn zeroed(count: usize) -> Box<[Bucket]> {
-    use zerocopy::FromZeros;
-    // From the system as zeros: no page is touched before it is used.
-    <[Bucket]>::new_box_zeroed_with_elems(count).unwrap_or_default()
+type Piece = stratakv_pmem::Zeroed<Bucket>;
+
+#[cfg(not(all(test, loom)))]
+fn zeroed(count: usize) -> Option<Piece> {
+    Piece::new(count)
 }
 
 #[cfg(all(test, loom))]
-fn zeroed(count: usize) -> Box<[Bucket]> {
+type Piece = Box<[Bucket]>;
+
+#[cfg(all(test, loom))]
+fn zeroed(count: usize) -> Option<Piece> {
     let entries = || std::array::from_fn(|_| AtomicU64::new(0));
-    (0..count).map(|_| Bucket { head: AtomicU64::new(0), entries: entries() }).collect()
+    Some((0..count).map(|_| Bucket { head: AtomicU64::new(0), entries: entries() }).collect())
 }
 
 impl Buckets {
@@ -118,14 +122,14 @@ impl Buckets {
 
     fn get(&self, number: u64) -> Option<&Bucket> {
         let (piece, first) = self.piece_of(number);
-        self.pieces.get(piece)?.get()?.get((number - first) as usize)
+        self.pieces.get(piece)?.get()?.as_ref()?.get((number - first) as usize)
     }
 
     /// The bucket, whose piece is made if need be.
     fn get_or_make(&self, number: u64) -> Option<&Bucket> {
         let (piece, first) = self.piece_of(number);
         let made = self.pieces.get(piece)?.get_or_init(|| zeroed(first.max(1 << self.bits) as usize));
-        made.get((number - first) as usize)
+        made.as_ref()?.get((number - first) as usize)
     }
 }
 

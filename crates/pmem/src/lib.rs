@@ -12,11 +12,13 @@ mod source;
 mod space;
 mod survey;
 mod words;
+mod zeroed;
 
 pub use domain::Domain;
 pub use error::MapError;
 pub use map::{MapOptions, Mapping};
 pub use survey::{DaxDevice, Prospect, dax_devices, flush_instruction, prospect_of};
+pub use zeroed::Zeroed;
 
 /// Length of a cache line.
 pub const LINE_BYTES: u64 = 64;
