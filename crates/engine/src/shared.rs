@@ -12,7 +12,16 @@ pub trait Shared: Send + Sync {
     fn capabilities(&self) -> Capabilities;
 
     /// Does an operation to its end, in the calling thread. `now` is the time at its begin.
-    fn execute(&self, operation: Operation, now: Now) -> Reply;
+    fn execute(&self, operation: Operation, now: Now) -> Reply {
+        self.execute_begun(operation, None, now)
+    }
+
+    /// As [`Shared::execute`], of an operation that was begun earlier, when [`Shared::last_version`] was `begun_at`: a range delete leaves what was
+    /// written since. To others it makes no difference.
+    fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply;
+
+    /// No write that is done has a higher version, and every write that begins after this call gets one. Does not wait.
+    fn last_version(&self) -> u64;
 
     /// Whether making a write durable puts its caller to sleep (`msync`): then whoever serves many clients with one thread calls [`Shared::execute`] for what
     /// may write from another. Reads never wait for the medium.

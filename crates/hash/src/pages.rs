@@ -109,14 +109,20 @@ impl<P: Pmem> Hash<P> {
         Ok(record.filter(|record| !record.expiry.is_past(wall)))
     }
 
-    /// Deletes what is in a range and was written before the call; how many, and the version of the last. O(range), but where it reaches into the default collection,
-    /// which is in no order, O(records).
+    /// Deletes what is in a range and has a version up to `not_after`; how many, and the version of the last. O(range), but where it reaches into the default
+    /// collection, which is in no order, O(records).
     ///
     /// # Errors
     /// As [`Hash::delete`]; some may be deleted then.
-    pub(crate) fn delete_range(&self, from: &Bound<Key>, to: Bound<Key>, wall: Wall) -> Result<(u64, u64), Error> {
+    pub(crate) fn delete_range(
+        &self,
+        from: &Bound<Key>,
+        to: Bound<Key>,
+        not_after: u64,
+        wall: Wall,
+    ) -> Result<(u64, u64), Error> {
         let (mut from, mut to) = (from.clone(), before_engine_keys(to));
-        let (mut deleted, mut version, not_after) = (0, 0, self.last_version());
+        let (mut deleted, mut version) = (0, 0);
         if is_empty_range(&from, &to) {
             return Ok((0, 0));
         }

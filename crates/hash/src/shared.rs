@@ -21,13 +21,17 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
         Capabilities { ordered: false, snapshot: true, durable: true, evicting: false }
     }
 
-    fn execute(&self, operation: Operation, now: Now) -> Reply {
+    fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply {
         // Whoever may write is waited for at the end: nothing is stored once the region may be another's.
         let _calling = (!matches!(operation, Operation::Get { .. })).then(|| self.calls.enter());
         if self.closed.load(Ordering::SeqCst) {
             return Reply::Failed(Error::Closed);
         }
-        self.answer(operation, now).unwrap_or_else(Reply::Failed)
+        self.answer(operation, begun_at, now).unwrap_or_else(Reply::Failed)
+    }
+
+    fn last_version(&self) -> u64 {
+        Hash::last_version(self)
     }
 
     fn writes_wait(&self) -> bool {
@@ -79,7 +83,7 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
 }
 
 impl<P: Pmem> Hash<P> {
-    fn answer(&self, operation: Operation, now: Now) -> Result<Reply, Error> {
+    fn answer(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Result<Reply, Error> {
         let wall = now.wall;
         match operation {
             Operation::Get { key, part: RecordPart::Meta } => Ok(Reply::Record(self.get_meta(&key, wall)?)),
@@ -96,7 +100,8 @@ impl<P: Pmem> Hash<P> {
                 Ok(Reply::Page { items, next })
             }
             Operation::DeleteRange { from, to, .. } => {
-                let (number, version) = self.delete_range(&from, to, wall)?;
+                let not_after = begun_at.unwrap_or_else(|| self.last_version());
+                let (number, version) = self.delete_range(&from, to, not_after, wall)?;
                 Ok(Reply::Number { number, version })
             }
             Operation::Snapshot(SnapshotOp::Open) => {

@@ -149,3 +149,32 @@ fn keys_in_no_order_are_deleted_by_ranges() {
     assert_eq!(delete(Bound::Unbounded, Bound::Included(bound(1, "00009"))), 10);
     assert_eq!(subject.hash().report().records, 20_000 - 10);
 }
+
+#[test]
+fn a_range_delete_leaves_what_was_written_since_it_was_begun() {
+    for collection in [0, 1] {
+        let subject = created(false);
+        let (hash, level) = (subject.hash(), Level::PowerLoss);
+        let put = |name: &str| {
+            let key = Key::new(CollectionId(collection), name.as_bytes()).expect("a key");
+            let kind = ChangeKind::Put { value: "v".into(), flags: 0, expiry: Expiry::NEVER };
+            let changes = vec![Change { key, expect: Expect::Any, kind }];
+            hash.execute(Operation::Write { changes, level, txn: None }, subject.now);
+        };
+        put("before");
+        put("again");
+        let begun_at = hash.last_version();
+        put("again");
+        put("since");
+        let bound = |collection| Key::bound(CollectionId(collection), b"");
+        let (from, to) = (Bound::Included(bound(collection)), Bound::Excluded(bound(collection + 1)));
+        let delete = |begun_at| {
+            let range = Operation::DeleteRange { from: from.clone(), to: to.clone(), level };
+            match hash.execute_begun(range, begun_at, subject.now) {
+                Reply::Number { number, .. } => number,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((delete(Some(begun_at)), delete(Some(begun_at)), delete(None)), (1, 0, 2), "{collection}");
+    }
+}

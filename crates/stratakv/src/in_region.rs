@@ -147,7 +147,7 @@ impl Shared for InRegion {
         self.hash.capabilities()
     }
 
-    fn execute(&self, operation: Operation, now: Now) -> Reply {
+    fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply {
         if let Operation::Get { .. } = operation {
             return self.hash.execute(operation, now);
         }
@@ -158,11 +158,15 @@ impl Shared for InRegion {
             return Reply::Failed(Error::MemoryFull { limit_bytes: self.memory_bytes });
         }
         let lays = lays(&operation);
-        let reply = self.hash.execute(operation, now);
+        let reply = self.hash.execute_begun(operation, begun_at, now);
         if lays {
             self.note_end(&reply);
         }
         reply
+    }
+
+    fn last_version(&self) -> u64 {
+        self.hash.last_version()
     }
 
     fn writes_wait(&self) -> bool {
