@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{io, mem};
@@ -11,8 +11,8 @@ use stratakv_base::Now;
 use stratakv_engine::{Error, Operation, Reply, Shared, Statistic};
 
 use crate::clock::Clock;
-use crate::lanes::Lanes;
-use crate::slot::{Waiter, lock};
+use crate::slot::{Slot, Waiter, lock};
+use crate::workers::Workers;
 
 /// How long maintenance rests when it had nothing to do.
 const MAINTENANCE_PAUSE: Duration = Duration::from_millis(100);
@@ -24,8 +24,7 @@ const DEFECT: &str = "a defect stopped the engine; reopen the store";
 pub(crate) struct Direct {
     core: Arc<Core>,
     writes_wait: bool,
-    /// Started by the first operation that is handed over.
-    lanes: OnceLock<Lanes>,
+    workers: Workers,
     maintenance: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -41,10 +40,22 @@ pub(crate) struct Core {
 impl Core {
     /// Does an operation in the calling thread. No lock, no allocation but the engine's own.
     pub(crate) fn execute(&self, operation: Operation, now: Now) -> Reply {
+        self.execute_begun(operation, None, now)
+    }
+
+    /// The same with an operation that was begun earlier.
+    pub(crate) fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply {
         if self.broken.load(Ordering::Acquire) {
             return Reply::Failed(Error::Unknown(DEFECT));
         }
-        self.guarded(|| self.engine.execute(operation, now)).unwrap_or(Reply::Failed(Error::Unknown(DEFECT)))
+        let done = self.guarded(|| self.engine.execute_begun(operation, begun_at, now));
+        done.unwrap_or(Reply::Failed(Error::Unknown(DEFECT)))
+    }
+
+    /// The engine's; 0 if it is not called any more.
+    pub(crate) fn last_version(&self) -> u64 {
+        let is_broken = self.broken.load(Ordering::Acquire);
+        if is_broken { 0 } else { self.guarded(|| self.engine.last_version()).unwrap_or(0) }
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -84,7 +95,8 @@ impl Direct {
         let core = Arc::new(core);
         let maintained = Arc::clone(&core);
         let thread = thread::Builder::new().name("stratakv-maintain".into()).spawn(move || maintained.maintain())?;
-        Ok(Direct { core, writes_wait, lanes: OnceLock::new(), maintenance: Mutex::new(Some(thread)) })
+        let workers = Workers::new(&core);
+        Ok(Direct { core, writes_wait, workers, maintenance: Mutex::new(Some(thread)) })
     }
 
     /// The time that operations get.
@@ -92,22 +104,29 @@ impl Direct {
         self.core.now()
     }
 
-    /// Does an operation in the calling thread, however long it takes.
+    /// Does an operation while the caller waits: in its thread, unless it would come before what was handed over earlier.
     pub(crate) fn execute(&self, operation: Operation) -> Reply {
-        self.core.execute(operation, self.core.now())
+        let now = self.core.now();
+        if !self.may_wait(&operation) || !self.workers.would_overtake(&operation) {
+            return self.core.execute(operation, now);
+        }
+        let slot = Slot::new(1);
+        match self.workers.hand_over(operation, || Waiter::Slot(Arc::clone(&slot), 0)) {
+            Ok(()) => slot.wait().pop().unwrap_or(Reply::Failed(Error::Closed)),
+            Err(operation) => self.core.execute(*operation, now),
+        }
     }
 
     /// Begins an operation for someone who must not wait for the medium: its reply, or none if `waiter` is answered later.
     ///
-    /// Of two writes of one key, the one begun first is carried out first: both in place by the thread that begins them, or both by the thread of
-    /// their lane, which takes them in order. What is handed over without a key of its own keeps no order with other operations.
+    /// Of two writes of one key, batches too, the one begun first is carried out and answered first. A range delete finds what was begun before it, and leaves what is
+    /// begun after it. `Sync`, snapshots and backups cover what was begun before them, and perhaps what is begun before they are answered. Reads wait for nobody.
     pub(crate) fn begin(&self, operation: Operation, waiter: impl FnOnce() -> Waiter) -> Option<Reply> {
         let now = self.core.now();
         if !self.may_wait(&operation) {
             return Some(self.core.execute(operation, now));
         }
-        let lanes = self.lanes.get_or_init(|| Lanes::start(&self.core));
-        match lanes.hand_over(operation, waiter) {
+        match self.workers.hand_over(operation, waiter) {
             Ok(()) => None,
             // No thread could be had.
             Err(operation) => Some(self.core.execute(*operation, now)),
@@ -128,8 +147,7 @@ impl Direct {
         if !self.core.broken.load(Ordering::Acquire) {
             self.core.guarded(|| self.core.engine.statistics(out));
         }
-        let value = self.lanes.get().map_or(0, Lanes::in_progress);
-        out.push(Statistic { name: "operations_in_progress", value });
+        out.push(Statistic { name: "operations_in_progress", value: self.workers.in_progress() });
     }
 
     /// Finishes what was handed over, ends the threads, closes the engine. Idempotent.
@@ -138,9 +156,7 @@ impl Direct {
             return;
         }
         self.core.closing.notify_all();
-        if let Some(lanes) = self.lanes.get() {
-            lanes.end();
-        }
+        self.workers.end();
         let maintenance = mem::take(&mut *lock(&self.maintenance));
         if maintenance.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the maintenance thread ended by a panic");

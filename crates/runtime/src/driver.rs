@@ -92,7 +92,8 @@ impl<S: Shard> Driver<S> {
 
     /// Queues an operation for a shard's next turn. Its reply comes as an [`Event::Reply`] with `tag`.
     ///
-    /// An engine that is called in place does it now; what would wait for its medium is handed over, and writes of one key keep their order.
+    /// An engine that is called in place does it now; what would wait for its medium is handed over. Either way writes of one key keep their order, a range
+    /// delete finds what was submitted before it and leaves what comes later, and `Sync`, snapshots and backups cover what was submitted before them.
     pub fn submit(&mut self, shard: usize, tag: u64, operation: Operation) {
         if let Some(direct) = &self.runtime.direct {
             let waiter = || Waiter::Inbox(Arc::clone(&self.inbox), tag);

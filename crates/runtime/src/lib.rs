@@ -16,12 +16,13 @@ mod cell;
 mod clock;
 mod direct;
 mod driver;
-mod lanes;
 mod open;
+mod order;
 mod reactor;
 mod runtime;
 mod slot;
 mod tokens;
+mod workers;
 
 pub use clock::{Clock, ManualClock};
 pub use driver::{Driver, Event};

@@ -1,14 +1,15 @@
 //! Stores of engine `hash`: the contract through the library, and what opening one can meet.
 
 use std::fs::{self, File, OpenOptions};
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use stratakv::{
-    Change, ChangeKind, Engine, ErrorKind, Expect, Expiry, Key, Level, Now, Operation, Options, Placement, PutOptions,
-    RecordPart, Reply, ScanOptions, Store, StoreEvent, Wall, WriteBatch,
+    Change, ChangeKind, CollectionId, Engine, ErrorKind, Expect, Expiry, Key, Level, Now, Operation, Options,
+    Placement, PutOptions, Record, RecordPart, Reply, ScanOptions, Store, StoreEvent, Wall, WriteBatch,
 };
 use stratakv_base::Mono;
 use stratakv_engine::conformance::{self, Subject};
@@ -293,6 +294,44 @@ fn sessions_futures_and_threads_see_one_store() {
         let statistics = store.stats();
         let records = statistics.iter().find(|one| one.name == "records").map(|one| one.value);
         assert!(records >= Some(400), "{statistics:?}");
+    }
+}
+
+#[test]
+fn a_range_delete_in_a_session_kept_no_order_with_its_writes() {
+    for level in [Level::PowerLoss, Level::ProcessCrash] {
+        let place = place::directory();
+        let store = options().level(level).open(place.path().join("data")).expect("created");
+        let users = store.collection("users").expect("made");
+        let mut session = store.session().expect("a session");
+        for id in [store.id(), users.id()] {
+            let put = |number: u32, value: &'static str| {
+                let key = Key::new(id, format!("{number:03}").as_bytes()).expect("a key");
+                let kind = ChangeKind::Put { value: value.into(), flags: 0, expiry: Expiry::NEVER };
+                let changes = vec![Change { key, expect: Expect::Any, kind }];
+                Operation::Write { changes, level, txn: None }
+            };
+            let (from, to) =
+                (Bound::Included(Key::bound(id, b"")), Bound::Excluded(Key::bound(CollectionId(id.0 + 1), b"")));
+            for number in 0..200 {
+                session.submit(put(number, "old"));
+            }
+            session.submit(Operation::DeleteRange { from, to, level });
+            for number in (0..200).step_by(2) {
+                session.submit(put(number, "new"));
+            }
+            while session.in_flight() > 0 {
+                let replies = session.poll(301).expect("polled");
+                assert!(!replies.iter().any(|(_, reply)| matches!(reply, Reply::Failed(_))), "{replies:?}");
+            }
+        }
+        let wanted = |number: u32| number.is_multiple_of(2).then(|| b"new".to_vec());
+        let found = |record: Option<Record>| record.map(|record| record.to_bytes().to_vec());
+        for number in 0..200 {
+            let key = format!("{number:03}");
+            assert_eq!(value(&store, key.as_bytes()), wanted(number), "{key}");
+            assert_eq!(found(users.get(key.as_bytes()).expect("a get")), wanted(number), "{key} of users");
+        }
     }
 }
 

@@ -2,5 +2,6 @@
 
 mod direct;
 mod failures;
+mod order;
 mod toy;
 mod turns;
