@@ -11,6 +11,7 @@ use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operatio
 use crate::collection::{Collection, PutOptions, PutOutcome, put_kind, written};
 use crate::error::Error;
 use crate::list::{End, List, place};
+use crate::order::Refusal;
 use crate::store::Store;
 
 /// Changes that are made as one: readers see all of them or none, and so do later openings, whatever happens in between. Up to 64 MiB of keys and
@@ -23,7 +24,7 @@ pub struct WriteBatch {
     /// What goes to ends of lists: where that is, is known when the batch is written.
     pushes: Vec<(List, End, Bytes)>,
     /// What was wrong first.
-    error: Option<EngineError>,
+    error: Option<Refusal>,
 }
 
 impl WriteBatch {
@@ -34,12 +35,13 @@ impl WriteBatch {
 
     /// Sets a key of the default collection.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut WriteBatch {
-        self.add(CollectionId::default(), key, Expect::Any, put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER))
+        let kind = put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER);
+        self.add(default_key(key), Expect::Any, kind)
     }
 
     /// Removes a key of the default collection.
     pub fn delete(&mut self, key: &[u8]) -> &mut WriteBatch {
-        self.add(CollectionId::default(), key, Expect::Any, Ok(ChangeKind::Delete))
+        self.add(default_key(key), Expect::Any, Ok(ChangeKind::Delete))
     }
 
     /// Sets a key of a collection.
@@ -49,7 +51,7 @@ impl WriteBatch {
 
     /// Removes a key of a collection.
     pub fn delete_in(&mut self, collection: &Collection, key: &[u8]) -> &mut WriteBatch {
-        self.add(collection.id(), key, Expect::Any, Ok(ChangeKind::Delete))
+        self.add(collection.place(key), Expect::Any, Ok(ChangeKind::Delete))
     }
 
     /// Sets a key of a collection, with flags, expiry and condition. (The level is that of the batch: power loss; with
@@ -62,12 +64,12 @@ impl WriteBatch {
         options: &PutOptions,
     ) -> &mut WriteBatch {
         let kind = put_kind(Bytes::copy_from_slice(value), options.flags, options.expiry);
-        self.add(collection.id(), key, options.expect, kind)
+        self.add(collection.place(key), options.expect, kind)
     }
 
     /// Removes a key of a collection if `expect` holds; else nothing of the batch is done.
     pub fn delete_if(&mut self, collection: &Collection, key: &[u8], expect: Expect) -> &mut WriteBatch {
-        self.add(collection.id(), key, expect, Ok(ChangeKind::Delete))
+        self.add(collection.place(key), expect, Ok(ChangeKind::Delete))
     }
 
     /// Puts an element at an end of a list; of several, one after the other. For the blocking [`Store::write`] only. (To take elements away, or to decide by them,
@@ -76,7 +78,7 @@ impl WriteBatch {
         match put_kind(Bytes::copy_from_slice(value), 0, Expiry::NEVER) {
             Ok(ChangeKind::Put { value, .. }) => self.pushes.push((list.clone(), end, value)),
             Ok(_) => {}
-            Err(error) => self.error = self.error.take().or(Some(error)),
+            Err(error) => self.error = self.error.take().or(Some(error.into())),
         }
         self
     }
@@ -120,15 +122,14 @@ impl WriteBatch {
 
     fn add(
         &mut self,
-        collection: CollectionId,
-        key: &[u8],
+        key: Result<Key, Refusal>,
         expect: Expect,
         kind: Result<ChangeKind, EngineError>,
     ) -> &mut WriteBatch {
-        match (Key::new(collection, key), kind) {
+        match (key, kind) {
             (Ok(key), Ok(kind)) => self.changes.push(Change { key, expect, kind }),
-            (Err(error), _) => self.error = self.error.take().or(Some(error.into())),
-            (_, Err(error)) => self.error = self.error.take().or(Some(error)),
+            (Err(error), _) => self.error = self.error.take().or(Some(error)),
+            (_, Err(error)) => self.error = self.error.take().or(Some(error.into())),
         }
         self
     }
@@ -146,6 +147,10 @@ impl WriteBatch {
         }
         Ok(Some(Operation::Write { changes: self.changes, level, txn: None }))
     }
+}
+
+fn default_key(key: &[u8]) -> Result<Key, Refusal> {
+    Ok(Key::new(CollectionId::default(), key)?)
 }
 
 impl Store {

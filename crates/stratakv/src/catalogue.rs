@@ -3,7 +3,7 @@
 //! | key | value |
 //! |---|---|
 //! | `next` | the last number given out, in decimal digits |
-//! | `name/` and the name | its number, in decimal digits; then, unless it is `keyvalue` and does not expire, a space and its kind (`keyvalue`, `list`); then, if it expires, a space and when, in seconds since 1970 |
+//! | `name/` and the name | its number, in decimal digits; then, unless it is `keyvalue` and does not expire, a space and its kind (`keyvalue`, `list`); then, if it expires, a space and when, in seconds since 1970; of one in an order of the user's always all that, `0` for never, a space and the order's name |
 //! | `expiring/` and a number, 8 hexadecimal digits | the name of a collection that expires, or did since the last opening |
 //! | `dropped/` and a number, 8 hexadecimal digits | the name it had |
 //!
@@ -12,7 +12,7 @@
 //! the keys; what a crash leaves of that, and what old handles wrote meanwhile, goes at the next opening. `expiring/` does the same for a collection
 //! that expires (`expiring.rs`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +22,7 @@ use stratakv_engine::{Expect, Reply, Unmet, Update};
 use crate::collection::{Collection, PutOutcome};
 use crate::error::Error;
 use crate::kind::{Kind, NUMBERS_END, Named};
+use crate::order::{InOrder, OrderError};
 use crate::scan::ScanOptions;
 use crate::store::{Store, odd};
 
@@ -36,28 +37,36 @@ const DROPPED: &[u8] = b"dropped/";
 
 /// Names already looked up.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<Known>);
+pub(crate) struct Names(Mutex<All>);
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+struct Known {
+    id: CollectionId,
+    kind: Kind,
+    order: Option<Arc<InOrder>>,
+}
 
 #[derive(Debug, Default)]
-struct Known {
-    all: HashMap<String, (CollectionId, Kind)>,
+struct All {
+    all: HashMap<String, Known>,
     /// How many names were forgotten: what was read of the catalogue before that may not hold any more.
     forgotten: u64,
 }
 
 impl Names {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, All> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of a name, and since when.
-    fn get(&self, name: &str) -> (Option<(CollectionId, Kind)>, u64) {
+    fn get(&self, name: &str) -> (Option<Known>, u64) {
         let known = self.lock();
-        (known.all.get(name).copied(), known.forgotten)
+        (known.all.get(name).cloned(), known.forgotten)
     }
 
     /// Learns what a name stands for, unless one was forgotten meanwhile.
-    fn set(&self, name: &str, is: (CollectionId, Kind), since: u64) {
+    fn set(&self, name: &str, is: Known, since: u64) {
         let mut known = self.lock();
         if known.forgotten == since {
             known.all.insert(name.to_owned(), is);
@@ -72,20 +81,61 @@ impl Names {
 }
 
 impl Store {
-    /// The key space of that name, made if there is none. A name has 1 to 255 bytes.
+    /// The key space of that name, in the order it was made in; made, in the order of its keys' bytes, if there is none. A name has 1 to 255 bytes.
     ///
     /// # Errors
-    /// A bad name; [`Error::OtherKind`] if it is a list; as [`Collection::put`].
+    /// A bad name; [`Error::OtherKind`] if it is a list; [`OrderError::Unknown`] and [`OrderError::Changed`]; as [`Collection::put`].
     pub fn collection(&self, name: &str) -> Result<Collection, Error> {
-        self.made(name, Kind::KeyValue)
+        self.made(name, Kind::KeyValue, None)
     }
 
-    /// The key space of that name, if there is one.
+    /// The key space of that name in that order, which is built in ([`Order`](crate::Order)) or was registered ([`Options::order`](crate::Options::order)); made if there is none.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), stratakv::Error> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("data");
+    /// let latest_first = stratakv::Order::new("latest-first", |key| {
+    ///     // A name, and the second at which it was seen, as 4 bytes at the end: the latest first within each name.
+    ///     let (name, second) = key.split_at(key.len().saturating_sub(4));
+    ///     let later: Vec<u8> = second.iter().map(|byte| !byte).collect();
+    ///     [name, &[0], &later].concat()
+    /// });
+    /// let store = stratakv::Options::new().order(latest_first).open(&path)?;
+    /// let seen = store.collection_in_order("seen", "latest-first")?;
+    /// let at = |name: &str, second: u32| [name.as_bytes(), &second.to_be_bytes()].concat();
+    /// for (name, second) in [("ada", 7), ("bob", 9), ("ada", 8)] {
+    ///     seen.put(&at(name, second), b"")?;
+    /// }
+    /// let of_ada = seen.scan(stratakv::ScanOptions::sort_prefix(b"ada\0"));
+    /// let keys: Result<Vec<_>, _> = of_ada.map(|item| item.map(|(key, _)| key)).collect();
+    /// assert_eq!(keys?, [at("ada", 8), at("ada", 7)]);
+    /// # store.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::collection`]; [`OrderError::Other`].
+    pub fn collection_in_order(&self, name: &str, order: &str) -> Result<Collection, Error> {
+        self.made(name, Kind::KeyValue, Some(order))
+    }
+
+    /// The key space of that name, if there is one, in the order it was made in.
+    ///
+    /// # Errors
+    /// As [`Store::collection`].
+    pub fn existing_collection(&self, name: &str) -> Result<Option<Collection>, Error> {
+        self.existing(name, Kind::KeyValue, None)
+    }
+
+    /// The key space of that name, if there is one, without the function of its order: to look at one whose function is not there, or to copy one whose function has changed. It can be
+    /// scanned (as a whole, or by [`ScanOptions::sort_prefix`]), counted and emptied; what takes a key is refused with [`OrderError::Unknown`]. One in the order of
+    /// bytes is as ever.
     ///
     /// # Errors
     /// A bad name; [`Error::OtherKind`] if it is a list; as [`Collection::get`].
-    pub fn existing_collection(&self, name: &str) -> Result<Option<Collection>, Error> {
-        self.existing(name, Kind::KeyValue)
+    pub fn stored_collection(&self, name: &str) -> Result<Option<Collection>, Error> {
+        Ok(self.found(name, Kind::KeyValue)?.map(|collection| collection.as_stored()))
     }
 
     /// What the collection of that name holds; `None` if there is none.
@@ -93,36 +143,63 @@ impl Store {
     /// # Errors
     /// A bad name; as [`Collection::get`].
     pub fn kind_of(&self, name: &str) -> Result<Option<Kind>, Error> {
-        Ok(self.look_up(name)?.map(|(_, kind)| kind))
+        Ok(self.look_up(name)?.map(|known| known.kind))
     }
 
-    /// The records of a collection of that kind, made if there is none.
-    pub(crate) fn made(&self, name: &str, kind: Kind) -> Result<Collection, Error> {
-        if let Some(found) = self.existing(name, kind)? {
+    /// The records of a collection of that kind, in that order if one is asked for; made if there is none.
+    pub(crate) fn made(&self, name: &str, kind: Kind, order: Option<&str>) -> Result<Collection, Error> {
+        if let Some(found) = self.existing(name, kind, order)? {
             return Ok(found);
         }
+        let in_order = order.map(|order| self.inner().orders.of(name, order));
+        in_order.as_ref().map_or(Ok(()), |order| order.check_known())?;
         let (_, since) = self.inner().names.get(name);
-        let named = Named { id: self.draw_number()?, kind, expiry: Expiry::NEVER };
+        let named = Named { id: self.draw_number()?, kind, expiry: Expiry::NEVER, order: order.map(str::to_owned) };
         match self.catalogue().put_if(&name_key(name), named.encode().as_bytes(), Expect::Absent)? {
             PutOutcome::Written { .. } => {
-                self.inner().names.set(name, (named.id, kind), since);
-                Ok(self.records_of(named.id))
+                let known = self.known(&named, in_order);
+                self.inner().names.set(name, known.clone(), since);
+                Ok(self.opened(known))
             }
             // Somebody else was faster.
-            PutOutcome::Unmet(_) => self.existing(name, kind)?.ok_or_else(odd),
+            PutOutcome::Unmet(_) => self.existing(name, kind, order)?.ok_or_else(odd),
         }
     }
 
-    /// The records of the collection of that name, which must be of that kind; `None` if there is none.
-    pub(crate) fn existing(&self, name: &str, kind: Kind) -> Result<Option<Collection>, Error> {
+    /// The records of the collection of that name, which must be of that kind, in that order if one is asked for; `None` if there is none.
+    pub(crate) fn existing(&self, name: &str, kind: Kind, order: Option<&str>) -> Result<Option<Collection>, Error> {
+        let Some(found) = self.found(name, kind)? else { return Ok(None) };
+        if let Some(asked) = order.filter(|asked| found.order() != Some(asked)) {
+            let (collection, is) = (name.to_owned(), found.order().map(str::to_owned));
+            return Err(OrderError::Other { collection, is, asked: asked.to_owned() }.into());
+        }
+        found.check_order()?;
+        Ok(Some(found))
+    }
+
+    /// The same, whatever its order is.
+    fn found(&self, name: &str, kind: Kind) -> Result<Option<Collection>, Error> {
         match self.look_up(name)? {
-            Some((_, is)) if is != kind => Err(Error::OtherKind { name: name.to_owned(), is, asked: kind }),
-            found => Ok(found.map(|(id, _)| self.records_of(id))),
+            Some(Known { kind: is, .. }) if is != kind => {
+                Err(Error::OtherKind { name: name.to_owned(), is, asked: kind })
+            }
+            found => Ok(found.map(|known| self.opened(known))),
         }
     }
 
-    /// Which number and kind a name stands for.
-    fn look_up(&self, name: &str) -> Result<Option<(CollectionId, Kind)>, Error> {
+    fn opened(&self, known: Known) -> Collection {
+        Collection::new(Arc::clone(self.inner()), known.id, known.order)
+    }
+
+    fn known(&self, named: &Named, order: Option<Arc<InOrder>>) -> Known {
+        if order.is_some() {
+            self.inner().orders.meet(named.id);
+        }
+        Known { id: named.id, kind: named.kind, order }
+    }
+
+    /// What a name stands for.
+    fn look_up(&self, name: &str) -> Result<Option<Known>, Error> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             let len = name.len();
             return Err(Error::Option(format!(
@@ -132,7 +209,7 @@ impl Store {
         self.drop_expired()?;
         let (known, since) = self.inner().names.get(name);
         if let Some(known) = known {
-            return Ok((!self.inner().is_expired(known.0)).then_some(known));
+            return Ok((!self.inner().is_expired(known.id)).then_some(known));
         }
         let Some((named, _)) = self.named(name)? else { return Ok(None) };
         if named.expiry != Expiry::NEVER {
@@ -142,8 +219,10 @@ impl Store {
         if self.inner().is_expired(named.id) {
             return Ok(None);
         }
-        self.inner().names.set(name, (named.id, named.kind), since);
-        Ok(Some((named.id, named.kind)))
+        let order = named.order.as_deref().map(|order| self.inner().orders.of(name, order));
+        let known = self.known(&named, order);
+        self.inner().names.set(name, known.clone(), since);
+        Ok(Some(known))
     }
 
     /// What the catalogue says of a name, and the version of that.
@@ -172,7 +251,7 @@ impl Store {
     /// # Errors
     /// A bad name; as [`Collection::delete_range`]. What was not removed is removed at the next opening.
     pub fn drop_collection(&self, name: &str) -> Result<bool, Error> {
-        let Some((id, _)) = self.look_up(name)? else { return Ok(false) };
+        let Some(Known { id, .. }) = self.look_up(name)? else { return Ok(false) };
         self.catalogue().put(&dropped_key(id), name.as_bytes())?;
         self.unname(name, |named| named.id == id)?;
         self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
@@ -188,6 +267,19 @@ impl Store {
             self.catalogue().delete(&key)?;
         }
         Ok(())
+    }
+
+    /// Collections in an order of the user's: all that have a name, and those that had one while the store was open.
+    pub(crate) fn collections_in_order(&self) -> Result<HashSet<CollectionId>, Error> {
+        let mut all = self.inner().orders.met();
+        for item in self.catalogue().prefix(NAME) {
+            let (key, record) = item?;
+            let name = String::from_utf8_lossy(key.get(NAME.len()..).unwrap_or_default());
+            // One that does not decode cannot be opened either.
+            let named = Named::decode(&record.to_bytes(), &name).ok();
+            all.extend(named.filter(|named| named.order.is_some()).map(|named| named.id));
+        }
+        Ok(all)
     }
 
     /// Removes a name, if what it stands for is that; whether it did.
@@ -225,7 +317,7 @@ impl Store {
     }
 
     pub(crate) fn records_of(&self, id: CollectionId) -> Collection {
-        Collection::new(Arc::clone(self.inner()), id)
+        Collection::new(Arc::clone(self.inner()), id, None)
     }
 
     pub(crate) fn catalogue(&self) -> Collection {
@@ -254,4 +346,29 @@ pub(crate) fn numbered_key(front: &[u8], id: CollectionId) -> Vec<u8> {
 pub(crate) fn numbered(front: &[u8], key: &[u8]) -> Option<CollectionId> {
     let digits = std::str::from_utf8(key.strip_prefix(front)?).ok()?;
     u32::from_str_radix(digits, 16).ok().map(CollectionId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A walk over all records asks for them after its cut: one dropped since then is among what it finds.
+    #[test]
+    fn collections_in_an_order_are_known_after_they_were_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = crate::Options::new().shards(1).memory_bytes(64 << 20).level(crate::Level::ProcessCrash);
+        let store = options.open(directory.path().join("data")).unwrap();
+        store.collection("plain").unwrap();
+        let [kept, dropped] =
+            ["kept", "dropped"].map(|name| store.collection_in_order(name, crate::Order::NUMERIC).unwrap().id());
+        assert!(store.drop_collection("dropped").unwrap());
+        assert_eq!(store.collections_in_order().unwrap(), HashSet::from([kept, dropped]));
+        store.close().unwrap();
+        let store = options.open(directory.path().join("data")).unwrap();
+        assert_eq!(
+            store.collections_in_order().unwrap(),
+            HashSet::from([kept]),
+            "those of earlier lives are in the catalogue"
+        );
+    }
 }

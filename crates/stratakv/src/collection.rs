@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_base::{CollectionId, Expiry, Key, Level};
+use stratakv_base::{CollectionId, Expiry, Level};
 use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Operation, RecordPart, Reply, Unmet, Update};
 
 use crate::error::Error;
+use crate::order::InOrder;
 use crate::record::Record;
 use crate::routing::Inner;
 use crate::scan::{Scan, ScanOptions};
@@ -20,6 +21,8 @@ use crate::store::odd;
 pub struct Collection {
     inner: Arc<Inner>,
     id: CollectionId,
+    /// `None`: its keys' bytes.
+    order: Option<Arc<InOrder>>,
 }
 
 /// How to write one record.
@@ -82,15 +85,19 @@ pub struct Updated {
 }
 
 impl Collection {
-    pub(crate) fn new(inner: Arc<Inner>, id: CollectionId) -> Collection {
-        Collection { inner, id }
+    pub(crate) fn new(inner: Arc<Inner>, id: CollectionId, order: Option<Arc<InOrder>>) -> Collection {
+        Collection { inner, id, order }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 
-    /// Its number: what keys of operations ([`Key::new`]) are made with.
+    pub(crate) fn in_order(&self) -> Option<&InOrder> {
+        self.order.as_deref()
+    }
+
+    /// Its number, which keys of operations begin with ([`Collection::key`]).
     pub fn id(&self) -> CollectionId {
         self.id
     }
@@ -152,7 +159,7 @@ impl Collection {
     /// # Errors
     /// As [`Collection::put`]. Conditions that do not hold come back as [`Reply::Unmet`].
     pub fn update(&self, key: &[u8], update: Update) -> Result<Reply, Error> {
-        let key = Key::new(self.id, key)?;
+        let key = self.place(key)?;
         match self.inner.execute(Operation::Update { key, update, level: self.inner.level }) {
             Reply::Failed(error) => Err(error.into()),
             reply => Ok(reply),
@@ -211,21 +218,21 @@ impl Collection {
         }
     }
 
-    /// Removes every key between two bounds that exists when this is asked; returns how many once that is durable. Not one step: a crash
+    /// Removes every key between two bounds, in the order of the collection, that exists when this is asked; returns how many once that is durable. Not one step: a crash
     /// may leave a part of them, and keys written meanwhile stay.
     ///
     /// # Errors
     /// An I/O error; some may be gone by then.
     pub fn delete_range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<u64, Error> {
-        counted(self.inner.execute(self.range_operation(&ScanOptions::range(from, to))))
+        counted(self.inner.execute(self.range_operation(&ScanOptions::range(from, to))?))
     }
 
-    /// Removes every key that begins with `prefix`, as [`Collection::delete_range`].
+    /// Removes every key that begins with `prefix`, as [`Collection::delete_range`]. (Not in an order of the user's: [`ScanOptions::prefix`].)
     ///
     /// # Errors
     /// As [`Collection::delete_range`].
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<u64, Error> {
-        counted(self.inner.execute(self.range_operation(&ScanOptions::prefix(prefix))))
+        counted(self.inner.execute(self.range_operation(&ScanOptions::prefix(prefix))?))
     }
 
     /// Records whose key begins with `prefix`, in order.
@@ -239,18 +246,18 @@ impl Collection {
     }
 
     fn get_operation(&self, key: &[u8]) -> Result<Operation, Error> {
-        Ok(Operation::Get { key: Key::new(self.id, key)?, part: RecordPart::Whole })
+        Ok(Operation::Get { key: self.place(key)?, part: RecordPart::Whole })
     }
 
     fn put_operation(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<Operation, Error> {
         let kind = put_kind(Bytes::copy_from_slice(value), options.flags, options.expiry)?;
-        let change = Change { key: Key::new(self.id, key)?, expect: options.expect, kind };
+        let change = Change { key: self.place(key)?, expect: options.expect, kind };
         let level = options.level.unwrap_or(self.inner.level);
         Ok(Operation::Write { changes: vec![change], level, txn: None })
     }
 
     fn delete_operation(&self, key: &[u8]) -> Result<Operation, Error> {
-        let change = Change { key: Key::new(self.id, key)?, expect: Expect::Any, kind: ChangeKind::Delete };
+        let change = Change { key: self.place(key)?, expect: Expect::Any, kind: ChangeKind::Delete };
         Ok(Operation::Write { changes: vec![change], level: self.inner.level, txn: None })
     }
 
@@ -262,13 +269,13 @@ impl Collection {
             Next::Delete => ChangeKind::Delete,
             Next::Put { value, flags, expiry } => put_kind(value, flags, expiry)?,
         };
-        let change = Change { key: Key::new(self.id, key)?, expect, kind };
+        let change = Change { key: self.place(key)?, expect, kind };
         Ok(Some(Operation::Write { changes: vec![change], level: self.inner.level, txn: None }))
     }
 
-    fn range_operation(&self, options: &ScanOptions) -> Operation {
-        let (from, to) = options.bounds(self.id);
-        Operation::DeleteRange { from, to, level: self.inner.level }
+    fn range_operation(&self, options: &ScanOptions) -> Result<Operation, Error> {
+        let (from, to) = self.bounds(&options.extent)?;
+        Ok(Operation::DeleteRange { from, to, level: self.inner.level })
     }
 }
 
@@ -334,7 +341,7 @@ impl Collection {
     /// # Errors
     /// As [`Collection::delete_range`].
     pub async fn delete_range_async(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<u64, Error> {
-        let operation = self.range_operation(&ScanOptions::range(from, to));
+        let operation = self.range_operation(&ScanOptions::range(from, to))?;
         counted(self.inner.execute_async(operation).await)
     }
 
@@ -343,7 +350,7 @@ impl Collection {
     /// # Errors
     /// As [`Collection::delete_range`].
     pub async fn delete_prefix_async(&self, prefix: &[u8]) -> Result<u64, Error> {
-        let operation = self.range_operation(&ScanOptions::prefix(prefix));
+        let operation = self.range_operation(&ScanOptions::prefix(prefix))?;
         counted(self.inner.execute_async(operation).await)
     }
 }

@@ -9,7 +9,7 @@ use stratakv_engine::{Operation, PageRequest, RecordPart, Reply, Unmet, Update};
 use crate::collection::{Collection, record};
 use crate::error::Error;
 use crate::record::Record;
-use crate::scan::ScanOptions;
+use crate::scan::whole;
 use crate::store::odd;
 
 /// Keys looked at in one go.
@@ -81,12 +81,12 @@ impl Collection {
 
     /// A record without its value.
     pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Record>, Error> {
-        record(self.inner().execute(Operation::Get { key: Key::new(self.id(), key)?, part: RecordPart::Meta }))
+        record(self.inner().execute(Operation::Get { key: self.place(key)?, part: RecordPart::Meta }))
     }
 
     /// A page of one key, from either end.
     pub(crate) fn page_of_all(&self, reverse: bool) -> PageRequest {
-        let (from, to) = ScanOptions::all().bounds(self.id());
+        let (from, to) = whole(self.id());
         PageRequest { from, to, reverse, keys_only: true, items_max: 1, bytes_max: PAGE_BYTES, at: None }
     }
 

@@ -8,6 +8,7 @@ use stratakv_engine::Error as EngineError;
 use stratakv_runtime::OpenFailure;
 
 use crate::kind::Kind;
+use crate::order::OrderError;
 
 /// Why a call failed. A key that does not exist is not an error. Unless [`Error::kind`] is [`ErrorKind::Unknown`], nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,9 @@ pub enum Error {
     /// An operation failed.
     #[error(transparent)]
     Operation(#[from] EngineError),
+    /// The order of a collection is not what was asked for, or not there.
+    #[error(transparent)]
+    Order(#[from] OrderError),
     /// A volume could not be opened.
     #[error("cannot open {path}: {error}", path = path.display())]
     Volume {
@@ -177,12 +181,14 @@ impl Error {
             Error::Operation(error) | Error::Volume { error, .. } => engine_kind(error),
             Error::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull => ErrorKind::Full,
             Error::Io { .. } => ErrorKind::Io,
+            Error::Order(OrderError::Foreign { .. }) => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::NotFound { .. } | Error::MissingDirectory { .. } => ErrorKind::NotFound,
             Error::Exists { .. }
             | Error::NotANumber { .. }
             | Error::OtherKind { .. }
             | Error::OtherStore(_)
+            | Error::Order(_)
             | Error::Option(_) => ErrorKind::Usage,
             Error::NoPosition { .. } => ErrorKind::Full,
             Error::Conflict { .. } => ErrorKind::Busy,

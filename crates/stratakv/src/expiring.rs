@@ -154,7 +154,7 @@ impl Store {
                 return Ok(false);
             }
             let Some((named, version)) = self.named(name)? else { return Ok(false) };
-            let next = Named { expiry, ..named };
+            let next = Named { expiry, ..named.clone() };
             let catalogue = self.catalogue();
             let expect = PutOptions { expect: Expect::Version(version), ..PutOptions::default() };
             let mut batch = WriteBatch::new();

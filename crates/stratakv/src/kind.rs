@@ -3,6 +3,7 @@
 use stratakv_base::{CollectionId, Expiry};
 
 use crate::error::Error;
+use crate::order;
 
 /// Numbers from here on are not given out.
 pub(crate) const NUMBERS_END: u64 = 0xFFFF_FF00;
@@ -41,20 +42,23 @@ impl std::fmt::Display for Kind {
 }
 
 /// What the catalogue says of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) id: CollectionId,
     pub(crate) kind: Kind,
     pub(crate) expiry: Expiry,
+    /// The order of its keys; `None`: that of their bytes.
+    pub(crate) order: Option<String>,
 }
 
 impl Named {
-    /// As the catalogue holds it. What is as it was before there were kinds is written as it was then.
+    /// As the catalogue holds it. What is as it was before there were kinds, or orders, is written as it was then.
     pub(crate) fn encode(&self) -> String {
         let (id, kind, expiry) = (self.id.0, self.kind, self.expiry);
-        match (kind, expiry) {
-            (Kind::KeyValue, Expiry::NEVER) => id.to_string(),
-            (_, Expiry::NEVER) => format!("{id} {}", kind.word()),
+        match (kind, expiry, &self.order) {
+            (_, _, Some(order)) => format!("{id} {} {} {order}", kind.word(), expiry.0),
+            (Kind::KeyValue, Expiry::NEVER, None) => id.to_string(),
+            (_, Expiry::NEVER, None) => format!("{id} {}", kind.word()),
             _ => format!("{id} {} {}", kind.word(), expiry.0),
         }
     }
@@ -86,8 +90,13 @@ impl Named {
                 Expiry(seconds.ok_or_else(|| damaged("is damaged"))?)
             }
         };
+        let order = match (words.next(), kind) {
+            (None, _) => None,
+            (Some(order), Kind::KeyValue) if order::is_name(order) => Some(order.to_owned()),
+            _ => return Err(damaged("is damaged, or of a newer stratakv")),
+        };
         match words.next() {
-            None => Ok(Named { id, kind, expiry }),
+            None => Ok(Named { id, kind, expiry, order }),
             Some(_) => Err(damaged("is damaged, or of a newer stratakv")),
         }
     }
@@ -105,12 +114,15 @@ mod tests {
     /// The form is on people's disks: it does not change unnoticed.
     #[test]
     fn the_catalogue_is_written_as_ever() {
-        let named = |kind, expiry| Named { id: CollectionId(17), kind, expiry: Expiry(expiry) };
+        let named = |kind, expiry| Named { id: CollectionId(17), kind, expiry: Expiry(expiry), order: None };
+        let ordered = |expiry| Named { order: Some("by-length_2.0".into()), ..named(Kind::KeyValue, expiry) };
         let known = [
             ("17", named(Kind::KeyValue, 0)),
             ("17 list", named(Kind::List, 0)),
             ("17 keyvalue 1790000000", named(Kind::KeyValue, 1_790_000_000)),
             ("17 list 1790000000", named(Kind::List, 1_790_000_000)),
+            ("17 keyvalue 0 by-length_2.0", ordered(0)),
+            ("17 keyvalue 1790000000 by-length_2.0", ordered(1_790_000_000)),
         ];
         for (text, named) in known {
             assert_eq!(named.encode(), text);
@@ -133,7 +145,9 @@ mod tests {
             "1 list x",
             "1 list -1",
         ];
-        for value in bad.into_iter().chain(["1 list 4294967296", "1 list 5 6", " 1"]) {
+        let orders =
+            ["1 list 0 by-length", "1 keyvalue 0 ", "1 keyvalue 0 a/b", "1 keyvalue 0 a b", "1 keyvalue 0 \u{e4}"];
+        for value in bad.into_iter().chain(["1 list 4294967296", "1 list 5 6", " 1"]).chain(orders) {
             let error = Named::decode(value.as_bytes(), "n").expect_err(value).to_string();
             assert!(error.contains("catalogue") && error.contains("`n`"), "{error}");
         }

@@ -74,7 +74,7 @@ impl Store {
     /// # Errors
     /// A bad name; [`Error::OtherKind`] if it is no list; as [`Collection::put`].
     pub fn list(&self, name: &str) -> Result<List, Error> {
-        Ok(List { records: self.made(name, Kind::List)? })
+        Ok(List { records: self.made(name, Kind::List, None)? })
     }
 
     /// The list of that name, if there is one.
@@ -82,7 +82,7 @@ impl Store {
     /// # Errors
     /// A bad name; [`Error::OtherKind`] if it is no list; as [`Collection::get`].
     pub fn existing_list(&self, name: &str) -> Result<Option<List>, Error> {
-        Ok(self.existing(name, Kind::List)?.map(|records| List { records }))
+        Ok(self.existing(name, Kind::List, None)?.map(|records| List { records }))
     }
 }
 

@@ -13,6 +13,7 @@ pub use stratakv_slab::Placement;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::events::{StoreEvent, Watcher};
+use crate::order::{self, Order};
 use crate::region;
 use crate::store::Store;
 
@@ -48,6 +49,7 @@ pub struct Options {
     pub(crate) further: Vec<PathBuf>,
     pub(crate) devices: Vec<PathBuf>,
     pub(crate) watcher: Option<Watcher>,
+    pub(crate) orders: Vec<Order>,
     pub(crate) engine: Option<Engine>,
     pub(crate) region_bytes: Option<u64>,
     pub(crate) region_path: Option<PathBuf>,
@@ -74,6 +76,7 @@ impl Default for Options {
             further: Vec::new(),
             devices: Vec::new(),
             watcher: None,
+            orders: Vec::new(),
             engine: None,
             region_bytes: None,
             region_path: None,
@@ -217,6 +220,13 @@ impl Options {
         self
     }
 
+    /// Registers an order, for collections that are in it or will be ([`Store::collection_in_order`]); once for each order.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Options {
+        self.orders.push(order);
+        self
+    }
+
     /// Called when something happens that an operator wants to hear of: the store opened, grew, is full, met damage, failed, closed. It is called
     /// in whatever thread found out, with no lock held; it must not wait, nor call the store (hand the event to a thread of yours by a channel).
     #[must_use]
@@ -277,6 +287,7 @@ impl Options {
         if self.engine == Some(Engine::Slab) && (self.region_bytes.is_some() || self.region_path.is_some()) {
             return refuse("a region is of the engine `hash`, and `slab` was asked for: leave one of them out".into());
         }
+        order::check(&self.orders)?;
         if !(1..=4096).contains(&self.depth) {
             return refuse(format!("depth {}: 1 to 4096 requests may be in flight", self.depth));
         }

@@ -21,6 +21,7 @@ use crate::events::{StoreEvent, Watcher};
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
 use crate::merge::{Page, merge_pages, shares};
+use crate::order::Orders;
 use crate::store::RecoverySummary;
 use crate::store::Region;
 
@@ -35,6 +36,7 @@ pub(crate) struct Inner {
     pub(crate) names: Names,
     pub(crate) expiring: Expiring,
     pub(crate) list_locks: ListLocks,
+    pub(crate) orders: Orders,
     pub(crate) closed: AtomicBool,
     pub(crate) watcher: Option<Watcher>,
     pub(crate) directory: std::sync::Mutex<Option<Directory>>,

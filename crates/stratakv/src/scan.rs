@@ -27,31 +27,44 @@ const ROUND_BYTES: u32 = 4 << 20;
 /// What to scan, and how.
 #[derive(Clone, Debug)]
 pub struct ScanOptions {
-    from: Bound<Bytes>,
-    to: Bound<Bytes>,
+    pub(crate) extent: Extent,
     reverse: bool,
     keys_only: bool,
     /// Of a snapshot.
     at: Option<u64>,
 }
 
+/// Which keys.
+#[derive(Clone, Debug)]
+pub(crate) enum Extent {
+    Range(Bound<Bytes>, Bound<Bytes>),
+    Prefix(Bytes),
+    SortPrefix(Bytes),
+}
+
 impl ScanOptions {
     /// Every key.
     pub fn all() -> ScanOptions {
-        ScanOptions::prefix(b"")
+        ScanOptions::of(Extent::Range(Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// Keys that begin with `prefix`.
+    /// Keys that begin with `prefix`. In a collection in an order of the user's ([`Order`](crate::Order)) these do not lie together, and anything but the empty prefix is refused.
     pub fn prefix(prefix: &[u8]) -> ScanOptions {
-        let to = successor(prefix).map_or(Bound::Unbounded, |end| Bound::Excluded(end.into()));
-        let from = Bound::Included(Bytes::copy_from_slice(prefix));
-        ScanOptions { from, to, reverse: false, keys_only: false, at: None }
+        ScanOptions::of(Extent::Prefix(Bytes::copy_from_slice(prefix)))
     }
 
-    /// Keys between two bounds.
+    /// Keys with a sort key ([`Order`](crate::Order)) that begins with `prefix`. In the order of bytes a key is its own.
+    pub fn sort_prefix(prefix: &[u8]) -> ScanOptions {
+        ScanOptions::of(Extent::SortPrefix(Bytes::copy_from_slice(prefix)))
+    }
+
+    /// Keys between two bounds, in the order of the collection. The empty key is before every other one.
     pub fn range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> ScanOptions {
-        let (from, to) = (from.map(Bytes::copy_from_slice), to.map(Bytes::copy_from_slice));
-        ScanOptions { from, to, reverse: false, keys_only: false, at: None }
+        ScanOptions::of(Extent::Range(from.map(Bytes::copy_from_slice), to.map(Bytes::copy_from_slice)))
+    }
+
+    fn of(extent: Extent) -> ScanOptions {
+        ScanOptions { extent, reverse: false, keys_only: false, at: None }
     }
 
     /// From the upper bound downwards.
@@ -73,17 +86,11 @@ impl ScanOptions {
         self.at = Some(snapshot);
         self
     }
+}
 
-    /// As bounds within a collection.
-    pub(crate) fn bounds(&self, collection: CollectionId) -> (Bound<Key>, Bound<Key>) {
-        let bound = |bound: &Bound<Bytes>, open: Bound<Key>| match bound {
-            Bound::Unbounded => open,
-            Bound::Included(user) => Bound::Included(Key::bound(collection, user)),
-            Bound::Excluded(user) => Bound::Excluded(Key::bound(collection, user)),
-        };
-        let start = Bound::Included(Key::bound(collection, b""));
-        (bound(&self.from, start), bound(&self.to, end_of(collection)))
-    }
+/// Bounds of every key of a collection.
+pub(crate) fn whole(collection: CollectionId) -> (Bound<Key>, Bound<Key>) {
+    (Bound::Included(Key::bound(collection, b"")), end_of(collection))
 }
 
 /// The first key after every key of `collection`: the next collection's start, or no bound.
@@ -116,16 +123,21 @@ pub struct Scan {
     ahead: Option<Round>,
     rounds: u64,
     ended: bool,
+    /// Why there is nothing to scan.
+    refused: Option<Error>,
 }
 
 impl Scan {
     pub(crate) fn new(collection: Collection, options: ScanOptions) -> Scan {
-        let (from, to) = options.bounds(collection.id());
-        let ScanOptions { reverse, keys_only, at, .. } = options;
+        let ScanOptions { extent, reverse, keys_only, at } = options;
+        let ((from, to), refused) = match collection.bounds(&extent) {
+            Ok(bounds) => (bounds, None),
+            Err(error) => (whole(collection.id()), Some(error)),
+        };
         let (items_max, bytes_max) = (ITEMS_MIN, ROUND_BYTES);
         let request = PageRequest { from, to, reverse, keys_only: true, items_max, bytes_max, at };
-        let keys = VecDeque::new();
-        Scan { collection, request, keys_only, keys, round: None, ahead: None, rounds: 0, ended: false }
+        let (keys, ended) = (VecDeque::new(), refused.is_some());
+        Scan { collection, request, keys_only, keys, round: None, ahead: None, rounds: 0, ended, refused }
     }
 
     /// The keys of the next round, from the shards' indexes. None: there are no more.
@@ -194,17 +206,19 @@ impl Iterator for Scan {
     type Item = Result<(Bytes, Record), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.refused.take() {
+            return Some(Err(error));
+        }
         if self.keys_only {
             let key = self.next_key()?;
-            return Some(key.map(|key| (Bytes::copy_from_slice(key.user()), Record::empty())));
+            return Some(key.and_then(|key| Ok((self.collection.user_key(&key)?, Record::empty()))));
         }
         loop {
             if let Some(round) = &mut self.round
                 && let Some((key, record)) = round.next(self.collection.inner())
             {
-                return Some(
-                    record.map(|record| (Bytes::copy_from_slice(key.user()), record.into())).map_err(Error::from),
-                );
+                let item = record.map_err(Error::from);
+                return Some(item.and_then(|record| Ok((self.collection.user_key(&key)?, record.into()))));
             }
             self.round = None;
             match self.turn_over() {

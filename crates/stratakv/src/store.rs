@@ -16,6 +16,7 @@ use crate::expiring::Expiring;
 use crate::list::ListLocks;
 use crate::open;
 use crate::options::Options;
+use crate::order::Orders;
 use crate::routing::Inner;
 use crate::session::Session;
 
@@ -85,6 +86,7 @@ impl Store {
             names: Names::default(),
             expiring: Expiring::default(),
             list_locks: ListLocks::default(),
+            orders: Orders::new(options.orders.clone()),
             closed: false.into(),
             watcher: options.watcher.clone(),
             directory: Some(opened.directory).into(),
@@ -110,6 +112,7 @@ impl Store {
             names: Names::default(),
             expiring: Expiring::default(),
             list_locks: ListLocks::default(),
+            orders: Orders::default(),
             closed: false.into(),
             watcher: None,
             directory: None.into(),
@@ -118,7 +121,7 @@ impl Store {
     }
 
     fn new(inner: Inner) -> Store {
-        Store(Collection::new(Arc::new(inner), CollectionId::default()))
+        Store(Collection::new(Arc::new(inner), CollectionId::default(), None))
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {

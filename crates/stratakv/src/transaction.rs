@@ -6,7 +6,7 @@
 
 mod ends;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use stratakv_engine::{Change, ChangeKind, Expect, Operation, RecordPart, Value};
 
 use crate::collection::{Collection, Next, PutOptions, PutOutcome, put_kind, record, written};
 use crate::error::Error;
+use crate::order;
 use crate::record::Record;
 use crate::routing::Inner;
 use crate::store::Store;
@@ -34,7 +35,7 @@ pub enum Commit {
     },
     /// What was read has been changed by somebody else since, or the end of a list has. Nothing was done.
     Conflict {
-        /// Which key; `None` if it is as it was read again by now.
+        /// Which key, as it was given: its collection and [`Key::user`]. `None` if it is as it was read again by now.
         key: Option<Key>,
     },
 }
@@ -55,6 +56,8 @@ pub struct Transaction {
     reads: BTreeMap<Key, Option<Record>>,
     writes: BTreeMap<Key, ChangeKind>,
     ends: BTreeMap<CollectionId, Ends>,
+    /// Its collections in an order of the user's.
+    in_order: BTreeSet<CollectionId>,
 }
 
 impl Store {
@@ -81,7 +84,8 @@ impl Store {
     /// ```
     pub fn transaction(&self) -> Transaction {
         let inner = Arc::clone(self.inner());
-        Transaction { inner, reads: BTreeMap::new(), writes: BTreeMap::new(), ends: BTreeMap::new() }
+        let (reads, writes, ends) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Transaction { inner, reads, writes, ends, in_order: BTreeSet::new() }
     }
 
     /// Runs `body` in a transaction and commits it; again if somebody else was faster, up to 100 times. What `body` returned then. If `body` fails, nothing is done, and its error is
@@ -251,10 +255,18 @@ impl Transaction {
         for ((key, before), now) in self.reads.iter().zip(now) {
             let version = |record: &Record| record.version;
             if record(now)?.as_ref().map(version) != before.as_ref().map(version) {
-                return Ok(Some(key.clone()));
+                return Ok(Some(self.given(key)));
             }
         }
         Ok(None)
+    }
+
+    /// A key as it was given.
+    fn given(&self, key: &Key) -> Key {
+        match self.in_order.contains(&key.collection()) {
+            true => Key::bound(key.collection(), order::given(key.user())),
+            false => key.clone(),
+        }
     }
 
     fn put_next(&mut self, collection: &Collection, key: &[u8], next: Next) -> Result<(), Error> {
@@ -278,11 +290,14 @@ impl Transaction {
         Ok(found)
     }
 
-    fn key(&self, collection: &Collection, key: &[u8]) -> Result<Key, Error> {
+    fn key(&mut self, collection: &Collection, key: &[u8]) -> Result<Key, Error> {
         if !Arc::ptr_eq(&self.inner, collection.inner()) {
             return Err(Error::OtherStore("the collection"));
         }
-        Ok(Key::new(collection.id(), key)?)
+        if collection.order().is_some() {
+            self.in_order.insert(collection.id());
+        }
+        collection.key(key)
     }
 }
 

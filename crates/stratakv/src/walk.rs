@@ -4,11 +4,13 @@ use stratakv_base::CollectionId;
 use stratakv_engine::{Operation, Reply};
 
 use crate::error::Error;
+use crate::order;
 use crate::record::Record;
 use crate::store::{Store, odd};
 
 impl Store {
-    /// Gives `take` every record there is when it is called, in no order: collection, key and record. What is written meanwhile is not seen. It is done as a
+    /// Gives `take` every record there is when it is called, in no order: collection, key and record. Keys are those that were put, also where the order is a user's ([`Order`](crate::Order)),
+    /// whose function is not asked. What is written meanwhile is not seen. It is done as a
     /// backup is, and like one ends a backup that is under way. An error of `take` ends it.
     ///
     /// # Errors
@@ -36,6 +38,8 @@ impl Store {
         take: &mut impl FnMut(CollectionId, &[u8], Record) -> Result<(), E>,
     ) -> Result<(), E> {
         let failed = |error| E::from(Error::Operation(error));
+        // After the cut: who made a collection before it, or dropped one after it, did so while the store was open.
+        let in_order = self.collections_in_order()?;
         for shard in 0..self.shards() as u32 {
             loop {
                 let (items, next) = match self.execute(Operation::Backup { cursor, shard }) {
@@ -45,7 +49,9 @@ impl Store {
                 };
                 for item in items {
                     let record = item.record.map(Record::from).ok_or_else(odd)?;
-                    take(item.key.collection(), item.key.user(), record)?;
+                    let (of, stored) = (item.key.collection(), item.key.user());
+                    let key = if in_order.contains(&of) { order::given(stored) } else { stored };
+                    take(of, key, record)?;
                 }
                 if next.is_none() {
                     break;

@@ -20,6 +20,8 @@ mod library;
 mod linearizability;
 mod lists;
 mod metamorphic;
+mod order_model;
+mod orders;
 mod places;
 mod realdata;
 mod scenarios;

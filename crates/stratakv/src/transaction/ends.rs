@@ -12,7 +12,7 @@ use crate::collection::{Collection, put_kind};
 use crate::error::Error;
 use crate::list::{End, List, place};
 use crate::routing::Inner;
-use crate::scan::ScanOptions;
+use crate::scan::whole;
 
 /// What a transaction has seen of a list's ends.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Seen {
 }
 
 fn page(collection: CollectionId, reverse: bool) -> PageRequest {
-    let (from, to) = ScanOptions::all().bounds(collection);
+    let (from, to) = whole(collection);
     PageRequest { from, to, reverse, keys_only: true, items_max: 1, bytes_max: 4 << 20, at: None }
 }
 
@@ -162,7 +162,7 @@ impl Transaction {
     fn end_key(&mut self, records: &Collection, end: End) -> Result<Option<Key>, Error> {
         let id = self.key(records, b"any")?.collection();
         let stored = self.stored_end(id, end)?;
-        let (from, to) = ScanOptions::all().bounds(id);
+        let (from, to) = whole(id);
         let mut own = puts(&self.writes, from, to);
         let own = match end {
             End::Front => own.next(),
