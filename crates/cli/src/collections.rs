@@ -28,22 +28,22 @@ pub(crate) struct Arguments {
     /// A JSON array of names
     #[arg(long)]
     json: bool,
-    /// For each also, behind tabs: `keyvalue` or `list`, how many records, and when it expires, in seconds since 1970, or `never`
+    /// For each also, behind tabs: `keyvalue` or `list`, how many records, when it expires, in seconds since 1970, or `never`, and the order it is in, `bytes` or a name
     #[arg(long, conflicts_with_all = ["json", "drop"])]
     long: bool,
 }
 
 /// A collection's line for `--long`.
 fn describe(store: &Store, name: &str, output: &mut Output) -> Result<(), Failure> {
-    let Some((records, kind)) = records_of(store, name)? else { return Ok(()) };
-    let kind = if kind == Kind::List { "list" } else { "keyvalue" };
+    let Some(found) = records_of(store, name)? else { return Ok(()) };
+    let kind = if found.kind == Kind::List { "list" } else { "keyvalue" };
     let expiry = match store.collection_expiry(name)?.unwrap_or(Expiry::NEVER) {
         Expiry::NEVER => "never".to_owned(),
         Expiry(seconds) => seconds.to_string(),
     };
-    let count = records.len()?;
+    let (count, order) = (found.records.len()?, found.records.order().unwrap_or("bytes"));
     let written = text::write_escaped(output, name.as_bytes());
-    written.and_then(|()| writeln!(output, "\t{kind}\t{count}\t{expiry}")).map_err(Failure::output)
+    written.and_then(|()| writeln!(output, "\t{kind}\t{count}\t{expiry}\t{order}")).map_err(Failure::output)
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {

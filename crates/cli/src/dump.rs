@@ -10,7 +10,7 @@ use stratakv::{Collection, Engine, ErrorKind, Kind, Record, ScanOptions};
 use crate::Output;
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
-use crate::opening::{CollectionArguments, OpenArguments, records_of};
+use crate::opening::{CollectionArguments, Found, OpenArguments, has_points, records_of};
 
 /// Write every record as a line of JSON, in order of the collections and keys
 #[derive(Args)]
@@ -19,7 +19,7 @@ use crate::opening::{CollectionArguments, OpenArguments, records_of};
 
 A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}. Bytes that are not UTF-8 stand in
 \"key_base64\" and \"value_base64\"; flags and expiry (seconds since 1970) are left out when 0. Versions are not kept. Records of a
-collection say so with \"collection\"; without --collection all collections are dumped, the default one first (with the engine `hash` in no
+collection say so with \"collection\", and with \"order\" if it is in another one than that of bytes; without --collection all collections are dumped, the default one first (with the engine `hash` in no
 order, and as it is at one moment). Elements of a list say \"list\", and their keys are their positions. When a collection expires as a
 whole is not kept.
 `dump` after `load` gives the same lines. A damaged record ends the dump with exit code 4; with --skip-damaged it is told,
@@ -49,20 +49,18 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         }
     };
     for name in names {
-        let (line, records) = match records_of(&store, &name)? {
-            Some((records, Kind::List)) => (Line { list: Some(name), ..Line::default() }, records),
-            Some((records, _)) => (Line { collection: Some(name), ..Line::default() }, records),
+        all.push(match records_of(&store, &name)? {
+            Some(found) => (line_of(&found, name), found.records),
             // Told as every command tells it.
             None => (Line::default(), arguments.collection.read(&store)?),
-        };
-        all.push((line, records));
+        });
     }
     let is_ordered = stratakv::format_of(store.path())?.is_none_or(|format| format.engine != Engine::Hash);
     let mut damaged = 0;
     for (of, collection) in &all {
         let mut write = |key: &[u8], record: &Record| {
-            let (collection, list) = (of.collection.clone(), of.list.clone());
-            let line = Line { collection, list, ..Line::new(key, record) };
+            let (collection, list, order) = (of.collection.clone(), of.list.clone(), of.order.clone());
+            let line = Line { collection, list, order, ..Line::new(key, record) };
             let written = serde_json::to_writer(&mut *output, &line).map_err(io::Error::from);
             written.and_then(|()| writeln!(output)).map_err(Failure::output)
         };
@@ -74,7 +72,12 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             })?;
             continue;
         }
-        let scan = ScanOptions::prefix(prefix);
+        // In another order than that of bytes, keys that begin alike do not lie together.
+        let scan = if collection.order().is_some() { ScanOptions::all() } else { ScanOptions::prefix(prefix) };
+        let mut write = |key: &[u8], record: &Record| match key.starts_with(prefix) {
+            true => write(key, record),
+            false => Ok(()),
+        };
         if arguments.skip_damaged {
             damaged += dump_undamaged(collection, scan, &mut write)?;
         } else {
@@ -92,23 +95,42 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
 }
 
-/// Keys from the index, then each record by itself, so that one that is damaged does not hide the others. How many were passed over.
+/// What all lines of a collection say.
+fn line_of(found: &Found, name: String) -> Line {
+    let order = found.records.order().map(str::to_owned);
+    match found.kind {
+        Kind::List => Line { list: Some(name), ..Line::default() },
+        _ => Line { collection: Some(name), order, ..Line::default() },
+    }
+}
+
+/// Keys from the index, then each record by itself, so that one that is damaged does not hide the others. How many were passed over. Where single keys cannot be asked for,
+/// a scan goes on after what it cannot read.
 fn dump_undamaged(
     collection: &Collection,
     scan: ScanOptions,
     write: &mut impl FnMut(&[u8], &Record) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
+    let has_points = has_points(collection);
+    let scan = if has_points { scan.keys_only() } else { scan };
     let mut damaged = 0;
-    for item in collection.scan(scan.keys_only()) {
-        let (key, _) = item?;
-        match collection.get(&key) {
-            Ok(Some(record)) => write(&key, &record)?,
+    for item in collection.scan(scan) {
+        let read = match item {
+            Ok((key, _)) if has_points => match collection.get(&key) {
+                Ok(record) => Ok(record.map(|record| (key, record))),
+                Err(error) => Err((format!("key `{}`: ", key.escape_ascii()), error)),
+            },
+            Ok(item) => Ok(Some(item)),
+            Err(error) => Err((String::new(), error)),
+        };
+        match read {
+            Ok(Some((key, record))) => write(&key, &record)?,
             Ok(None) => {}
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                eprintln!("stratakv: key `{}`: {error}; passed over", key.escape_ascii());
+            Err((at, error)) if error.kind() == ErrorKind::Corrupt => {
+                eprintln!("stratakv: {at}{error}; passed over");
                 damaged += 1;
             }
-            Err(error) => return Err(error.into()),
+            Err((_, error)) => return Err(error.into()),
         }
     }
     Ok(damaged)

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use stratakv::{Capability, EngineError, ErrorKind, Unmet};
+use stratakv::{Capability, EngineError, ErrorKind, OrderError, Unmet};
 
 /// Exit codes. They are an interface: documented in `--help` and docs/cli.md, never renumbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,10 @@ impl From<stratakv::Error> for Failure {
                  single keys, or take all of it with `stratakv dump`"
                     .to_owned()
             }
+            stratakv::Error::Order(OrderError::Unknown { collection, order }) => format!(
+                "`{collection}` is in the order `{order}`, which only the program that made it knows: `scan` and `dump` show all of it, `backup` copies it, `del --prefix ''` \
+                 empties it; single keys, ranges and writes are for that program"
+            ),
             other => other.to_string(),
         };
         Failure { exit, message }

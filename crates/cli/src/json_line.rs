@@ -17,6 +17,9 @@ pub(crate) struct Line {
     /// The list's name instead, if it is an element of one; its key is its position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) list: Option<String>,
+    /// The order of the collection; none for that of bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,11 +43,20 @@ pub(crate) struct Line {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parsed {
     /// Where it goes, if not into the default collection.
-    pub(crate) collection: Option<(String, Kind)>,
+    pub(crate) collection: Option<Named>,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
     pub(crate) flags: u32,
     pub(crate) expiry: u32,
+}
+
+/// A collection, as a line names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// `None`: the order it is in, or that of bytes if it is to be made.
+    pub(crate) order: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
@@ -81,10 +93,11 @@ impl Line {
 /// Reads a line. The message of an error says what is wrong with it.
 pub(crate) fn parse(line: &[u8]) -> Result<Parsed, String> {
     let line: Line = serde_json::from_slice(line).map_err(|error| message(&error))?;
-    let collection = match (line.collection, line.list) {
-        (Some(_), Some(_)) => return Err("both `collection` and `list`: give one of them".into()),
-        (name, None) => name.map(|name| (name, Kind::KeyValue)),
-        (None, name) => name.map(|name| (name, Kind::List)),
+    let collection = match (line.collection, line.list, line.order) {
+        (Some(_), Some(_), _) => return Err("both `collection` and `list`: give one of them".into()),
+        (None, _, Some(_)) => return Err("`order` without `collection`: leave it out, or say which collection".into()),
+        (None, list, None) => list.map(|name| Named { name, kind: Kind::List, order: None }),
+        (Some(name), None, order) => Some(Named { name, kind: Kind::KeyValue, order }),
     };
     Ok(Parsed {
         collection,
@@ -128,10 +141,12 @@ pub(crate) fn holds_for_any_line(line: &[u8]) {
         Err(why) => return assert!(!why.is_empty()),
     };
     let (value, value_base64) = text_or_base64(&parsed.value);
-    let name = |of: Kind| parsed.collection.as_ref().filter(|(_, kind)| *kind == of).map(|(name, _)| name.clone());
-    let (collection, list) = (name(Kind::KeyValue), name(Kind::List));
+    let named = parsed.collection.as_ref();
+    let name = |of: Kind| named.filter(|named| named.kind == of).map(|named| named.name.clone());
+    let (collection, list, order) =
+        (name(Kind::KeyValue), name(Kind::List), named.and_then(|named| named.order.clone()));
     let (flags, expiry) = (parsed.flags, parsed.expiry);
-    let again = Line { collection, list, value, value_base64, flags, expiry, ..Line::key_only(&parsed.key) };
+    let again = Line { collection, list, order, value, value_base64, flags, expiry, ..Line::key_only(&parsed.key) };
     let again = serde_json::to_vec(&again).expect("what was read can be written");
     assert_eq!(parse(&again), Ok(parsed));
 }
@@ -154,9 +169,19 @@ mod tests {
         assert_eq!(parsed, Parsed { collection: None, key: b"k\0".to_vec(), value: vec![0xFF], flags: 7, expiry: 9 });
         assert_eq!(serde_json::to_string(&Line::key_only(b"\xff\x00")).unwrap(), r#"{"key_base64":"/wA="}"#);
         let named = parse(br#"{"collection":"c","key":"k","value":""}"#).unwrap();
-        assert_eq!(named.collection, Some(("c".into(), Kind::KeyValue)));
+        let is = |kind, name: &str, order: Option<&str>| {
+            Some(Named { name: name.to_owned(), kind, order: order.map(str::to_owned) })
+        };
+        assert_eq!(named.collection, is(Kind::KeyValue, "c", None));
+        let ordered = parse(br#"{"collection":"c","order":"o","key":"k","value":""}"#).unwrap();
+        assert_eq!(ordered.collection, is(Kind::KeyValue, "c", Some("o")));
+        for nowhere in
+            [&br#"{"order":"o","key":"k","value":""}"#[..], br#"{"list":"l","order":"o","key":"k","value":""}"#]
+        {
+            assert!(parse(nowhere).unwrap_err().contains("`order` without `collection`"));
+        }
         let element = parse(br#"{"list":"l","key":"k","value":""}"#).unwrap();
-        assert_eq!(element.collection, Some(("l".into(), Kind::List)));
+        assert_eq!(element.collection, is(Kind::List, "l", None));
         assert!(parse(br#"{"list":"l","collection":"c","key":"k","value":""}"#).unwrap_err().contains("both"));
         assert_eq!(serde_json::to_string(&Line::key_only("ü".as_bytes())).unwrap(), r#"{"key":"ü"}"#);
     }

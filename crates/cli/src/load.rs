@@ -1,5 +1,6 @@
 //! `stratakv load`: many writes in flight from one thread.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,11 +10,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Kind, Level, Operation, Reply, Session, Store};
+use stratakv::{
+    Change, ChangeKind, Collection, CollectionId, Expect, Expiry, Key, Kind, Level, Operation, Reply, Session, Store,
+};
 use stratakv_base::quantity::format_bytes;
 
 use crate::failure::Failure;
-use crate::json_line::{self, Parsed};
+use crate::json_line::{self, Named, Parsed};
 use crate::opening::{CollectionArguments, DurabilityArguments, EngineArguments, OpenArguments};
 
 /// Most writes in flight: enough to fill groups of every shard.
@@ -61,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let store = arguments.open.write(&arguments.durability, Some(&arguments.engine))?;
     let mut loader = Loader {
-        default: arguments.collection.write(&store)?.id(),
+        default: arguments.collection.write(&store)?,
         store: store.clone(),
         named: HashMap::new(),
         session: store.session()?,
@@ -98,8 +101,8 @@ struct Waiting {
 struct Loader {
     store: Store,
     /// Where lines go that name no collection, and those that do.
-    default: CollectionId,
-    named: HashMap<(String, Kind), CollectionId>,
+    default: Collection,
+    named: HashMap<Named, Collection>,
     session: Session,
     level: Level,
     waiting: HashMap<u64, Waiting>,
@@ -153,22 +156,22 @@ impl Loader {
     /// The write a line asks for.
     fn change(&mut self, line: Parsed) -> Result<Change, Failure> {
         let collection = match line.collection {
-            None => self.default,
-            Some(named) => match self.named.get(&named) {
-                Some(id) => *id,
-                None => {
+            None => &self.default,
+            Some(named) => {
+                if !self.named.contains_key(&named) {
                     // Made by a blocking call, which must not wait for writes of this thread's own session.
                     self.drain()?;
-                    let id = match &named {
-                        (name, Kind::List) => self.store.list(name)?.records().id(),
-                        (name, _) => self.store.collection(name)?.id(),
-                    };
-                    self.named.insert(named, id);
-                    id
                 }
-            },
+                match self.named.entry(named) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let collection = made(&self.store, new.key())?;
+                        new.insert(collection)
+                    }
+                }
+            }
         };
-        let key = Key::new(collection, &line.key).map_err(stratakv::Error::from)?;
+        let key = collection.key(&line.key)?;
         let kind = ChangeKind::Put { value: Bytes::from(line.value), flags: line.flags, expiry: Expiry(line.expiry) };
         Ok(Change { key, expect: Expect::Any, kind })
     }
@@ -236,6 +239,16 @@ impl Loader {
             "stratakv: {records} records ({bytes}) loaded from {name} in {seconds:.1} s: {rate:.0} records/s, {byte_rate}/s{skipped}"
         );
     }
+}
+
+/// The collection that a line names, made if there is none.
+fn made(store: &Store, named: &Named) -> Result<Collection, Failure> {
+    let name = &named.name;
+    Ok(match (named.kind, &named.order) {
+        (Kind::List, _) => store.list(name)?.records().clone(),
+        (_, Some(order)) => store.collection_in_order(name, order)?,
+        (_, None) => store.collection(name)?,
+    })
 }
 
 /// What a line says, if the store takes it.

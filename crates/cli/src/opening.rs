@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use stratakv::{Collection, Engine, IoBackend, Kind, Level, Options, Placement, Store};
+use stratakv::{Collection, Engine, Error, IoBackend, Kind, Level, Options, OrderError, Placement, Store};
 
 use crate::failure::{Exit, Failure};
 use crate::progress;
@@ -79,10 +79,10 @@ pub(crate) struct CollectionArguments {
 }
 
 impl CollectionArguments {
-    /// It must be there. Of a list, the records of its elements.
+    /// It must be there. Of a list, the records of its elements. One in an order that this program does not know, as it is stored.
     pub(crate) fn read(&self, store: &Store) -> Result<Collection, Failure> {
         let Some(name) = &self.collection else { return Ok(Collection::clone(store)) };
-        let found = records_of(store, name)?.map(|(records, _)| records);
+        let found = records_of(store, name)?.map(|found| found.records);
         found.ok_or_else(|| {
             Failure::new(Exit::NotFound, format!("there is no collection `{name}`: `stratakv collections` lists them"))
         })
@@ -144,12 +144,28 @@ impl From<EngineArgument> for Engine {
     }
 }
 
-/// The records of a collection of any kind, if there is one of that name.
-pub(crate) fn records_of(store: &Store, name: &str) -> Result<Option<(Collection, Kind)>, Failure> {
-    Ok(match store.kind_of(name)? {
-        Some(Kind::List) => store.existing_list(name)?.map(|list| (list.records().clone(), Kind::List)),
-        _ => store.existing_collection(name)?.map(|collection| (collection, Kind::KeyValue)),
-    })
+/// The records of a collection of any kind.
+pub(crate) struct Found {
+    pub(crate) records: Collection,
+    pub(crate) kind: Kind,
+}
+
+/// The records of a collection of any kind, if there is one of that name. If it is in an order that this program does not know, as they are stored: to be read as a whole.
+pub(crate) fn records_of(store: &Store, name: &str) -> Result<Option<Found>, Failure> {
+    let kind = store.kind_of(name)?.unwrap_or_default();
+    let records = match kind {
+        Kind::List => store.existing_list(name)?.map(|list| list.records().clone()),
+        _ => match store.existing_collection(name) {
+            Err(Error::Order(OrderError::Unknown { .. })) => store.stored_collection(name)?,
+            found => found?,
+        },
+    };
+    Ok(records.map(|records| Found { records, kind }))
+}
+
+/// Whether single keys of a collection can be asked for: in an order that this program does not know they cannot be found.
+pub(crate) fn has_points(collection: &Collection) -> bool {
+    !matches!(collection.key(b"any"), Err(Error::Order(OrderError::Unknown { .. })))
 }
 
 /// `--placement`.

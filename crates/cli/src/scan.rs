@@ -10,13 +10,13 @@ use stratakv::{Collection, Record, ScanOptions};
 
 use crate::failure::Failure;
 use crate::json_line::Line;
-use crate::opening::{CollectionArguments, OpenArguments};
+use crate::opening::{CollectionArguments, OpenArguments, has_points};
 use crate::{Output, key, text};
 
 /// Records that match a pattern are read so many at a time.
 const READ_AT_ONCE: usize = 64;
 
-/// List keys and values in order of their bytes
+/// List keys and values in order: of their bytes, or the collection's own
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stratakv scan --prefix user: --limit 10\n  stratakv scan --from a --to b --reverse --keys-only
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let store = arguments.open.read()?;
     let collection = arguments.collection.read(&store)?;
     let limit = arguments.limit.unwrap_or(usize::MAX);
-    match arguments.pattern.as_ref().filter(|_| !arguments.keys_only) {
+    match arguments.pattern.as_ref().filter(|_| !arguments.keys_only && has_points(&collection)) {
         Some(pattern) => read_matching(arguments, &collection, scan, pattern, output)?,
         None => {
             let pattern = arguments.pattern.as_ref();

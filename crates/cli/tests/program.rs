@@ -10,6 +10,8 @@ use std::process::{Command, Output, Stdio};
 mod backup;
 #[path = "program/configuration.rs"]
 mod configuration;
+#[path = "program/orders.rs"]
+mod orders;
 #[path = "program/region.rs"]
 mod region;
 #[path = "program/server.rs"]
@@ -516,7 +518,10 @@ fn lists_are_listed_dumped_and_loaded() {
     let elements = elements.collect::<String>().into_bytes();
     assert_eq!(code(&load(&data, &["-"], &elements)), 0);
     assert_eq!(ok(&data, &["dump", "--collection", "tasks"]), elements);
-    assert_eq!(ok(&data, &["collections", "--long"]), b"tasks\tlist\t3\tnever\nusers\tkeyvalue\t1\tnever\n");
+    assert_eq!(
+        ok(&data, &["collections", "--long"]),
+        b"tasks\tlist\t3\tnever\tbytes\nusers\tkeyvalue\t1\tnever\tbytes\n"
+    );
     let dump = ok(&data, &["dump"]);
     let copy = directory.path().join("copy");
     assert_eq!(code(&load(&copy, &["-"], &dump)), 0);
