@@ -66,6 +66,18 @@ pub(crate) struct Usage {
     pub(crate) footprint_bytes: u64,
 }
 
+/// See [`Allocator::stand_back`].
+pub(crate) struct StandingBack<'a> {
+    held: &'a AtomicU64,
+    in_hand: u64,
+}
+
+impl Drop for StandingBack<'_> {
+    fn drop(&mut self) {
+        self.held.fetch_add(self.in_hand, Ordering::AcqRel);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Allocator {
     arenas: Box<[Mutex<Arena>]>,
@@ -205,15 +217,15 @@ impl Allocator {
     }
 
     /// Free space of at least so many blocks, and maybe more: what is too much is given back by [`Allocator::free_rest`] once a record ends before it. `None`: there is none.
-    /// Ends with [`Allocator::let_go`] when nothing of it is left to give back. `mine`: how many the caller has in hand already, for which it is not waited.
+    /// Ends with [`Allocator::let_go`] when nothing of it is left to give back. `in_hand`: how many the caller has that have not ended.
     pub(crate) fn allocate<P: Pmem>(
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        (stripe, mine): (usize, usize),
+        (stripe, in_hand): (usize, u64),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
-        let found = self.find_room(region, epochs, (stripe, mine), blocks)?;
+        let found = self.find_room(region, epochs, (stripe, in_hand), blocks)?;
         self.held.fetch_add(u64::from(found.is_some()), Ordering::AcqRel);
         Ok(found)
     }
@@ -227,7 +239,7 @@ impl Allocator {
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        (stripe, mine): (usize, usize),
+        (stripe, in_hand): (usize, u64),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
         let own = &self.arenas[stripe % self.arenas.len()];
@@ -250,7 +262,7 @@ impl Allocator {
         if let Some(found) = self.take_span(region, stripe, blocks)? {
             return Ok(Some(found));
         }
-        self.search(region, epochs, (stripe, mine), blocks)
+        self.search(region, epochs, (stripe, in_hand), blocks)
     }
 
     /// Looks everywhere, and merges everything: before it is said that there is no room.
@@ -258,10 +270,12 @@ impl Allocator {
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        (stripe, mine): (usize, usize),
+        (stripe, in_hand): (usize, u64),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
-        self.settle(epochs, mine as u64);
+        let waiting = self.stand_back(in_hand);
+        self.settle(epochs, true);
+        drop(waiting);
         if self.none_by_merging.is_known(self.freed.load(Ordering::Acquire), blocks) {
             return Ok(None);
         }
@@ -378,18 +392,25 @@ impl Allocator {
         }
     }
 
-    /// Waits for who may still look at what was retired, and frees it; and until no more than so many have extents in hand.
-    pub(crate) fn settle(&self, epochs: &Epochs, held_max: u64) {
+    /// Whoever waits with so many extents in hand gives nothing back before it has looked: nobody waits for those meanwhile, nor does it itself.
+    pub(crate) fn stand_back(&self, in_hand: u64) -> StandingBack<'_> {
+        self.held.fetch_sub(in_hand, Ordering::AcqRel);
+        StandingBack { held: &self.held, in_hand }
+    }
+
+    /// Waits for who may still look at what was retired, and frees it; and if asked to for what puts have in hand.
+    pub(crate) fn settle(&self, epochs: &Epochs, puts_too: bool) {
         // Readers stay for as long as a copy takes, or until they get a processor again.
         let free_at = epochs.now() + 2;
         for _ in 0..YIELDS_MAX {
             let before = epochs.now();
             let has_retired = self.retired.load(Ordering::Acquire) > 0 && epochs.advance() < free_at;
-            let has_held = self.held.load(Ordering::Acquire) > held_max;
+            let has_held = puts_too && self.held.load(Ordering::Acquire) > 0;
             if !has_retired && !has_held {
                 break;
             }
             if has_held || epochs.now() == before {
+                steps::count(1);
                 std::thread::yield_now();
             }
         }

@@ -151,7 +151,7 @@ impl<P: Pmem> Hash<P> {
         let mut laid: Vec<(usize, Laid)> = Vec::with_capacity(drafts.len());
         for group in self.groups(&drafts) {
             let blocks: u64 = group.iter().map(|index| self.region.superblock.blocks_of(drafts[*index].bytes())).sum();
-            let extent = self.room(blocks as u32, drafted.extents.len())?;
+            let extent = self.room(blocks as u32, drafted.extents.len() as u64)?;
             drafted.extents.push((extent, blocks as u32));
             let mut rest = extent;
             for index in group {

@@ -94,7 +94,8 @@ fn best_part(extents: &[Lying], blocks: u32) -> Option<Vec<Extent>> {
 
 impl<P: Pmem> Hash<P> {
     /// An extent of at least so many blocks, after moving what is in its way; `None`: that did not help. Not with a slot locked. Ends with the allocator's `let_go`.
-    pub(crate) fn make_room(&self, blocks: u32) -> Result<Option<Extent>, Error> {
+    pub(crate) fn make_room(&self, blocks: u32, in_hand: u64) -> Result<Option<Extent>, Error> {
+        let _waiting = self.alloc.stand_back(in_hand);
         let _turn = self.alloc.turn();
         if self.alloc.clearing_is_useless(blocks) {
             return Ok(None);
@@ -104,7 +105,7 @@ impl<P: Pmem> Hash<P> {
             let Some(clearing) = self.alloc.begin_clearing(blocks, &mut tried) else { break };
             let cleared = self.clear(&clearing, blocks);
             if !matches!(cleared, Ok(0)) {
-                self.alloc.settle(&self.epochs, u64::MAX);
+                self.alloc.settle(&self.epochs, false);
                 clearings += 1;
             }
             let found = self.alloc.end_clearing(&self.region, stripe(), clearing, blocks)?;

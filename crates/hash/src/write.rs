@@ -102,13 +102,13 @@ impl<P: Pmem> Hash<P> {
         written
     }
 
-    /// Free space of at least so many blocks: records are moved, and what snapshots keep goes, before a write is refused. `mine`: extents that the caller has in hand. Not with a slot locked.
-    pub(crate) fn room(&self, blocks: u32, mine: usize) -> Result<Extent, Error> {
+    /// Free space of at least so many blocks: records are moved, and what snapshots keep goes, before a write is refused. `in_hand`: extents that the caller has. Not with a slot locked.
+    pub(crate) fn room(&self, blocks: u32, in_hand: u64) -> Result<Extent, Error> {
         loop {
-            if let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, (stripe(), mine), blocks)? {
+            if let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, (stripe(), in_hand), blocks)? {
                 return Ok(extent);
             }
-            if let Some(extent) = self.make_room(blocks)? {
+            if let Some(extent) = self.make_room(blocks, in_hand)? {
                 return Ok(extent);
             }
             if !self.snapshots.keeps_any() || !self.end_oldest_snapshot() {

@@ -3,11 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stratakv_base::random::Random;
+use stratakv_base::{CollectionId, Expiry, Key, Wall};
+use stratakv_engine::{Change, ChangeKind, Error, Expect};
 use stratakv_pmem::{MapOptions, Mapping, Pmem, PmemError};
 
 use super::arena::VOID_MAX;
 use super::{Allocator, Extent, lock, steps};
 use crate::epoch::Epochs;
+use crate::hash::{Hash, HashOptions};
 use crate::layout::{First, Kind, SegmentState, Superblock};
 use crate::region::Region;
 
@@ -315,4 +318,22 @@ fn the_memory_of_its_own_is_counted() {
     let (lists_bytes, found) = (8 * extents as u64, space.alloc.usage().footprint_bytes);
     assert!(extents > 16_000);
     assert!(found > bits_bytes + lists_bytes && found < 2 * (bits_bytes + lists_bytes) + empty, "{found} bytes");
+}
+
+/// It gave the others twenty thousand turns before it was refused: on a machine with much to do minutes, and for whoever looked for room meanwhile too.
+#[test]
+fn a_batch_waited_for_what_it_had_in_hand_itself() {
+    let memory = Mapping::anonymous(1 << 20, MapOptions::default()).unwrap();
+    let hash = Hash::create(memory, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).unwrap();
+    let change = |name: &str| {
+        let kind = ChangeKind::Put { value: vec![7; 600 << 10].into(), flags: 0, expiry: Expiry::NEVER };
+        Change { key: Key::new(CollectionId(0), name.as_bytes()).unwrap(), expect: Expect::Any, kind }
+    };
+    steps::take();
+    for _ in 0..3 {
+        assert!(matches!(hash.write(&[change("a"), change("b")], Wall(1)), Err(Error::Full(_))));
+    }
+    let steps = steps::take();
+    assert!(steps < 5000, "{steps} steps");
+    hash.write(&[change("a")], Wall(1)).unwrap();
 }
