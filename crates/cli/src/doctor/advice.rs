@@ -91,7 +91,7 @@ pub(super) fn collapse(iops_each_second: &[u64]) -> Option<String> {
     })
 }
 
-pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
+pub(super) fn advice(system: &System, measured: &Measured, is_persistent_memory: bool) -> Vec<String> {
     let geometry = &measured.geometry;
     let mut lines = Vec::new();
     let mut say = |applies: bool, line: String| lines.extend(applies.then_some(line));
@@ -135,8 +135,10 @@ pub(super) fn advice(system: &System, measured: &Measured) -> Vec<String> {
              --durability process_crash does not wait for it, and loses what was acknowledged last at a power cut"
         ),
     );
+    // The kernel calls what waits in a memory controller a volatile cache, too; that is written back in no time.
+    let is_disk = geometry.survives_power_loss && !is_persistent_memory;
     say(
-        geometry.volatile_cache && geometry.survives_power_loss && flush_us < FLUSH_US_QUICK,
+        geometry.volatile_cache && is_disk && flush_us < FLUSH_US_QUICK,
         format!(
             "a durable write takes only {flush_us:.0} µs although the disk is said to have a volatile cache: a hypervisor or drive may \
              be ignoring flushes; ask whoever runs it before you rely on power_loss"

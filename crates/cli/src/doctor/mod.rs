@@ -1,6 +1,7 @@
 //! `stratakv doctor`: what this kernel and this disk can do, measured, with advice.
 
 mod advice;
+mod device;
 mod measure;
 mod persistence;
 mod system;
@@ -25,12 +26,12 @@ use system::System;
 /// Tell what this kernel and the disk or memory under a directory can do, which engine and durability suit, and what to change
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv doctor /mnt/nvme\n  stratakv doctor --json . | jq .read_depth_64.iops
-  stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain
+  stratakv doctor --json /mnt/pmem | jq -r .engine,.region_domain\n  stratakv doctor /dev/dax0.0
 
 Writes a temporary file of 256 MiB in DIR, which is gone afterwards however the program ends, and takes about twenty seconds (with --long, a minute
-more). Run it while nothing else uses the disk.")]
+more). Run it while nothing else uses the disk. Of a devdax device it only tells what a region there would be.")]
 pub(crate) struct Arguments {
-    /// A directory on the disk in question
+    /// A directory on the disk in question, or a devdax device
     #[arg(default_value = ".")]
     directory: PathBuf,
     /// Size of the temporary file
@@ -57,11 +58,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if !((1 << 20)..=(1 << 40)).contains(&arguments.file_bytes) {
         return Err(Failure::usage("--file-bytes: 1M to 1T"));
     }
-    if std::fs::metadata(&arguments.directory).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        return Err(Failure::usage(format!(
-            "{} is a device, and measuring would write to it: name a directory on a file system of that disk. Nothing was written",
-            arguments.directory.display()
-        )));
+    if std::fs::metadata(&arguments.directory).is_ok_and(|metadata| !metadata.is_dir()) {
+        return run_on_device(arguments, output);
     }
     let rings = measure::rings(arguments.io.into());
     let run = Run {
@@ -78,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let persistence = Persistence::look(&arguments.directory);
     let choice = persistence.choose(measured.geometry.survives_power_loss);
     let mut advice = vec![choice.why.clone()];
-    advice.extend(advice::advice(&system, &measured));
+    advice.extend(advice::advice(&system, &measured, persistence.is_persistent_memory()));
     let report = Report {
         arguments,
         system: &system,
@@ -89,6 +87,26 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     };
     let written = if arguments.json { report.write_json(output) } else { report.write_text(output) };
     written.map_err(Failure::output)
+}
+
+/// Not a directory: a devdax device, or nothing that can be measured.
+fn run_on_device(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let path = &arguments.directory;
+    if let Some(device) = device::Prospect::look(path) {
+        return device.write(&System::read(), arguments.json, output).map_err(Failure::output);
+    }
+    let path = path.display();
+    let is_block_device =
+        std::fs::metadata(&arguments.directory).is_ok_and(|found| found.file_type().is_block_device());
+    Err(Failure::usage(if is_block_device {
+        format!(
+            "{path} is a device, and measuring would write to it: name a directory on a file system of that disk. Nothing was written"
+        )
+    } else {
+        format!(
+            "{path} is neither a directory nor a devdax device: name a directory on the disk in question, or a device such as /dev/dax0.0"
+        )
+    }))
 }
 
 /// Measures the disk under a directory for about a second, and tells which placement suits a new store there, and why.

@@ -64,6 +64,11 @@ impl Persistence {
         ]
     }
 
+    /// Whether a region in the directory would lie in persistent memory.
+    pub(super) fn is_persistent_memory(&self) -> bool {
+        self.prospect.as_ref().is_ok_and(|prospect| prospect.domain > Domain::File)
+    }
+
     /// `survives`: what is written to a file there, and flushed, survives a power cut.
     pub(super) fn choose(&self, survives: bool) -> Choice {
         let domain = self.prospect.as_ref().map_or(None, |prospect| Some(prospect.domain));
@@ -77,14 +82,7 @@ impl Persistence {
                  it next to nothing. (If scans in order matter more, --engine slab)"
                     .into(),
             ),
-            (_, Some(device)) => choice(
-                Engine::Hash,
-                Level::PowerLoss,
-                format!(
-                    "--engine hash --region-path {}: that is persistent memory, so a write is durable without any request to a disk",
-                    shown(device)
-                ),
-            ),
+            (_, Some(device)) => region_on(device),
             (Some(Domain::Volatile), _) => choice(
                 Engine::Hash,
                 Level::ProcessCrash,
@@ -107,12 +105,27 @@ impl Persistence {
     }
 }
 
+/// What a region on a device is good for.
+pub(super) fn region_on(device: &DaxDevice) -> Choice {
+    let path = device.path.display();
+    let (level, why) = if device.domain.survives_power_loss() {
+        let why = "that is persistent memory, so a write is durable without any request to a disk";
+        (Level::PowerLoss, format!("--engine hash --region-path {path}: {why}"))
+    } else {
+        let why =
+            "that is ordinary memory set aside, which a region uses in place; it survives the process and no power cut";
+        (Level::ProcessCrash, format!("--engine hash --region-path {path} --durability process_crash: {why}"))
+    };
+    Choice { engine: Engine::Hash, level, why }
+}
+
 fn shown(device: &DaxDevice) -> String {
     let kept = if device.domain.survives_power_loss() { name(device.domain) } else { "volatile" };
     format!("{} ({}, {kept})", device.path.display(), format_bytes(device.len_bytes))
 }
 
-fn name(domain: Domain) -> &'static str {
+/// As the report as JSON has it.
+pub(super) fn name(domain: Domain) -> &'static str {
     match domain {
         Domain::Volatile => "volatile",
         Domain::File => "file",

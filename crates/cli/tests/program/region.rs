@@ -151,3 +151,18 @@ fn doctor_tells_what_a_region_would_be() {
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+/// It said `cannot make a temporary file in /dev/dax0.0: Not a directory`.
+#[test]
+fn doctor_says_what_it_can_look_at() {
+    let (directory, data) = directory();
+    let file = directory.path().join("a file");
+    std::fs::write(&file, "kept").unwrap();
+    for path in ["/dev/null", file.to_str().unwrap()] {
+        let refused = run(&data, &["doctor", path]);
+        assert_eq!(code(&refused), 2, "{}", stderr(&refused));
+        let said = stderr(&refused);
+        assert!(said.contains(path) && said.contains("name a directory") && said.contains("/dev/dax0.0"), "{said}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+}

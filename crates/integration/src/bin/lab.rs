@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use stratakv_integration::lab::host::{Plan, run};
 use stratakv_integration::lab::{guest, machine::Machine, pmem};
+use stratakv_integration::program;
 
 const USAGE: &str = "\
 usage: lab [--boots 2] [--prefixes 200] [--seed 1] [--steps 60] [--short] [--break no-flush|no-fua]
@@ -17,7 +18,8 @@ Boots QEMU with an NVMe whose writes and flushes are logged, writes to a store t
 log, lets file system and store recover, and compares with what was acknowledged. Boots take turns with io_uring and blocking I/O; a last
 one has I/O errors. --short: one boot, and that last one. --break: the two flushes before a cut, or FUA, count as if they had not been;
 the oracle must find out. --pmem: regions of engine hash on emulated persistent memory (a DAX file, a devdax
-device); the machine is killed while it writes, so many times, and boots again. Skips, with one line, where QEMU and a kernel cannot be installed.
+device); the machine is killed while it writes, so many times, and boots again; what `stratakv doctor` says there is compared with the
+machine it runs on. Skips, with one line, where QEMU and a kernel cannot be installed.
 ";
 
 fn main() -> ExitCode {
@@ -70,7 +72,8 @@ fn lab(plan: &Plan, kills: Option<u32>) -> Result<(), String> {
     let cache = cache()?;
     let lock = File::create(cache.join("LOCK")).and_then(|file| file.lock().map(|()| file));
     let _one_at_a_time = lock.map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
-    let machine = match Machine::prepare(&cache) {
+    let programs = if kills.is_some() { vec![program::binary()] } else { vec![] };
+    let machine = match Machine::prepare(&cache, &programs) {
         Ok(machine) => machine,
         Err(why) => {
             println!("skipped: no lab here: {why}");

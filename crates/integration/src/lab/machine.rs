@@ -18,6 +18,8 @@ const BOOT_MAX: Duration = Duration::from_secs(60);
 /// QEMU's software emulation can hang (seen once in some hundred boots). A machine that stands still, so that not even the watch of
 /// process 1 speaks ([`STUCK`]), is booted again; one whose kernel runs while the task does not end is a finding.
 const BOOTS_MAX: u32 = 3;
+/// The processor: without instructions that write lines back, but the oldest.
+pub(super) const CPU: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt";
 /// What process 1 says first.
 pub(super) const UP: &str = "lab: up";
 /// What process 1 says of a task that takes far too long, before where its threads are.
@@ -35,17 +37,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Fetches what is missing into `cache` and packs this program. `Err` is why there can be no lab here.
+    /// Fetches what is missing into `cache` and packs this program, and others under their names at the root. `Err` is why there can be no lab here.
     ///
     /// # Errors
     /// QEMU, e2fsprogs or the kernel is not there and cannot be installed.
-    pub fn prepare(cache: &Path) -> Result<Machine, String> {
+    pub fn prepare(cache: &Path, programs: &[&Path]) -> Result<Machine, String> {
         if !["qemu-system-x86_64", "mkfs.ext4", "e2fsck", "debugfs"].iter().all(|name| runs(name)) {
             install()?;
         }
         let kernel = fetch_kernel(cache)?;
         let initramfs = cache.join("initramfs.cpio");
-        fs::write(&initramfs, pack(&cache.join("kernel"))?)
+        fs::write(&initramfs, pack(&cache.join("kernel"), programs)?)
             .map_err(|error| format!("cannot write {}: {error}", initramfs.display()))?;
         Ok(Machine { kernel, initramfs })
     }
@@ -55,11 +57,11 @@ impl Machine {
     /// # Errors
     /// It did not come up in three attempts, or did not end in order within five minutes: the console's last lines.
     pub fn boot(&self, drives: &[String], words: &str) -> Result<String, String> {
-        self.boot_on(&["-M", "q35,accel=tcg", "-m", "512M"], drives, words)
+        self.boot_on(&["-M", "q35,accel=tcg", "-m", "512M", "-cpu", CPU].map(str::to_owned), drives, words)
     }
 
     /// As [`Machine::boot`], on another board.
-    pub(super) fn boot_on(&self, board: &[&str], drives: &[String], words: &str) -> Result<String, String> {
+    pub(super) fn boot_on(&self, board: &[String], drives: &[String], words: &str) -> Result<String, String> {
         let said = boot_until_up(&mut self.command(board, drives, words), &|_| false, BOOT_MAX, TASK_MAX)?;
         match said.lines().find_map(|line| line.split_once("lab: done: ")) {
             Some((_, message)) => Ok(message.trim().to_owned()),
@@ -70,7 +72,7 @@ impl Machine {
     /// Boots, and kills the machine as soon as `is_enough` of what its console said; that.
     pub(super) fn boot_until(
         &self,
-        board: &[&str],
+        board: &[String],
         drives: &[String],
         words: &str,
         is_enough: &dyn Fn(&str) -> bool,
@@ -82,10 +84,9 @@ impl Machine {
         }
     }
 
-    fn command(&self, board: &[&str], drives: &[String], words: &str) -> Command {
+    fn command(&self, board: &[String], drives: &[String], words: &str) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
-        command.args(board).args(["-smp", "1", "-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+clflushopt,+clwb"]);
-        command.args(["-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"]);
+        command.args(board).args(["-smp", "1", "-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"]);
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         let kernel_words = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on nowatchdog \
                             rcupdate.rcu_cpu_stall_suppress=1 no_timer_check";
@@ -247,11 +248,17 @@ fn fetch_kernel(cache: &Path) -> Result<PathBuf, String> {
     installed().ok_or_else(|| format!("{package} holds no kernel"))
 }
 
-/// This program and one that makes file systems, the libraries they need, modules of the kernel, and a console, as a `newc` archive.
-fn pack(kernel: &Path) -> Result<Vec<u8>, String> {
+/// This program, one that makes file systems and those asked for, the libraries they need, modules of the kernel, and a console, as a `newc` archive.
+fn pack(kernel: &Path, others: &[&Path]) -> Result<Vec<u8>, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let maker = find("mkfs.ext4").ok_or("mkfs.ext4 is not installed")?;
-    let needs = succeed("ldd", &[&program.to_string_lossy(), &maker.to_string_lossy()], Path::new("/"))?;
+    let mut programs = vec![(program, "init".to_owned()), (maker, "mkfs.ext4".to_owned())];
+    for other in others {
+        let name = other.file_name().ok_or_else(|| format!("{} is no program", other.display()))?;
+        programs.push((other.to_path_buf(), name.to_string_lossy().into_owned()));
+    }
+    let paths: Vec<_> = programs.iter().map(|(path, _)| path.to_string_lossy()).collect();
+    let needs = succeed("ldd", &paths.iter().map(|path| &**path).collect::<Vec<&str>>(), Path::new("/"))?;
     let words = needs.lines().filter(|line| !line.ends_with(':'));
     let libraries: BTreeSet<&str> =
         words.filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/'))).collect();
@@ -274,7 +281,7 @@ fn pack(kernel: &Path) -> Result<Vec<u8>, String> {
     let modules = pmem::MODULE_FILES.iter().map(|name| {
         (modules.join("kernel/drivers").join(name), format!("{}/{}", pmem::MODULES, name.replace('/', "_")))
     });
-    for (path, name) in modules.chain([(program, "init".into()), (maker, "mkfs.ext4".into())]) {
+    for (path, name) in modules.chain(programs) {
         let bytes = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         archive.add(&name, 0o100_755, (0, 0), &bytes);
     }

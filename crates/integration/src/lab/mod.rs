@@ -4,6 +4,7 @@
 //! writes to a store through the library and *witnesses* each acknowledgement with a sector written to the same logged device. The host
 //! then cuts the power at many places of the log ([`replay`]), lets the file system and the store recover, and compares ([`verify`]).
 
+mod doctor;
 pub mod errors;
 pub mod guest;
 pub mod host;

@@ -16,10 +16,11 @@ use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key};
 use stratakv_base::Wall;
 use stratakv_base::random::Random;
 use stratakv_hash::{Hash, HashOptions};
-use stratakv_pmem::{MapOptions, Mapping};
+use stratakv_pmem::{Domain, MapOptions, Mapping};
 
+use super::doctor;
 use super::guest::text;
-use super::machine::Machine;
+use super::machine::{CPU, Machine};
 
 /// Where process 1 finds the kernel's modules, and the program that makes file systems.
 pub(super) const MODULES: &str = "modules";
@@ -42,9 +43,45 @@ const UNHEARD_MAX: u64 = 5000;
 /// Devices appear so soon.
 const DEVICE_MAX: Duration = Duration::from_secs(20);
 
+/// What the machine of a boot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hardware {
+    /// What its reserve of power keeps alive when the power fails: the memory's controllers, or the caches too.
+    domain: Domain,
+    /// The best instruction of its processor that writes lines back.
+    pub(super) flush: &'static str,
+}
+
+impl Hardware {
+    /// All take their turns.
+    pub(super) fn of(boot: u32) -> Hardware {
+        let domain = if boot.is_multiple_of(2) { Domain::Adr } else { Domain::Eadr };
+        Hardware { domain, flush: ["clwb", "clflushopt", "clflush"][boot as usize % 3] }
+    }
+
+    pub(super) fn domain_name(self) -> &'static str {
+        if self.domain == Domain::Eadr { "eadr" } else { "adr" }
+    }
+
+    /// For QEMU.
+    fn board(self) -> [String; 6] {
+        let kept = if self.domain == Domain::Eadr { "cpu" } else { "mem-ctrl" };
+        let flushes = match self.flush {
+            "clwb" => "+clwb,+clflushopt",
+            "clflushopt" => "-clwb,+clflushopt",
+            _ => "-clwb,-clflushopt",
+        };
+        let (machine, processor) =
+            (format!("q35,accel=tcg,nvdimm=on,nvdimm-persistence={kept}"), format!("{CPU},{flushes}"));
+        ["-M".into(), machine, "-m".into(), "512M,slots=2,maxmem=2G".into(), "-cpu".into(), processor]
+    }
+}
+
 /// What the kernel's command line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PmemTask {
+    /// Which it is: it says what hardware there is.
+    boot: u32,
     seed: u64,
     /// Steps that the host knows to be acknowledged; `None`: there is nothing yet.
     acknowledged: Option<u64>,
@@ -57,14 +94,14 @@ impl PmemTask {
     fn to_words(self) -> String {
         let acknowledged = self.acknowledged.map_or("none".to_owned(), |steps| steps.to_string());
         let what = if self.is_last { "compare" } else { "write" };
-        format!("{} pmem {what} {} {acknowledged}", super::guest::GUEST, self.seed)
+        format!("{} pmem {what} {} {} {acknowledged}", super::guest::GUEST, self.boot, self.seed)
     }
 
     pub(super) fn from_words(words: &[String]) -> Option<PmemTask> {
-        let [.., guest, pmem, what, seed, acknowledged] = words else { return None };
+        let [.., guest, pmem, what, boot, seed, acknowledged] = words else { return None };
         let is_ours = guest == super::guest::GUEST && pmem == "pmem";
-        let (seed, acknowledged) = (seed.parse().ok()?, acknowledged.parse().ok());
-        is_ours.then_some(PmemTask { seed, acknowledged, is_last: what == "compare" })
+        let (boot, seed, acknowledged) = (boot.parse().ok()?, seed.parse().ok()?, acknowledged.parse().ok());
+        is_ours.then_some(PmemTask { boot, seed, acknowledged, is_last: what == "compare" })
     }
 }
 
@@ -97,28 +134,19 @@ pub fn run(
     let (mut tally, mut acknowledged, mut random) = (PmemTally::default(), None, Random::new(seed));
     for kill in 0..kills {
         let until = acknowledged.unwrap_or(0) + 50 + random.below(1500);
-        let words = PmemTask { seed, acknowledged, is_last: false }.to_words();
-        let said = machine.boot_until(&board(kill), &memory(&dimms), &words, &|said| steps_in(said) >= Some(until))?;
+        let words = PmemTask { boot: kill, seed, acknowledged, is_last: false }.to_words();
+        let is_enough = |said: &str| steps_in(said) >= Some(until);
+        let said = machine.boot_until(&Hardware::of(kill).board(), &memory(&dimms), &words, &is_enough)?;
         let heard = steps_in(&said).filter(|steps| *steps >= until).ok_or("the machine ended before it was killed")?;
         tally.kills += 1;
         tally.acknowledged = heard;
         report(format!("kill {}: after {heard} acknowledged steps; {}", tally.kills, regions_in(&said)));
         acknowledged = Some(heard);
     }
-    let words = PmemTask { seed, acknowledged, is_last: true }.to_words();
-    tally.said = machine.boot_on(&board(kills), &memory(&dimms), &words)?;
+    let words = PmemTask { boot: kills, seed, acknowledged, is_last: true }.to_words();
+    tally.said = machine.boot_on(&Hardware::of(kills).board(), &memory(&dimms), &words)?;
     dimms.iter().for_each(|dimm| _ = fs::remove_file(dimm));
     Ok(tally)
-}
-
-/// The board: by turns one whose memory controllers are kept alive by a reserve of power when the power fails, and one whose caches are, too.
-fn board(boot: u32) -> [&'static str; 4] {
-    let board = if boot.is_multiple_of(2) {
-        "q35,accel=tcg,nvdimm=on,nvdimm-persistence=mem-ctrl"
-    } else {
-        "q35,accel=tcg,nvdimm=on,nvdimm-persistence=cpu"
-    };
-    ["-M", board, "-m", "512M,slots=2,maxmem=2G"]
 }
 
 fn memory(dimms: &[PathBuf]) -> Vec<String> {
@@ -163,6 +191,7 @@ pub(super) fn guest(task: PmemTask) -> Result<String, String> {
         }
     }
     mount(&disk, "/data", "ext4", MountFlags::empty(), c"dax=always").map_err(text("mount the file system"))?;
+    doctor::check(Hardware::of(task.boot), (&disk, Path::new("/data")), &device)?;
     let said = write(task, Path::new("/data/region"), &device)?;
     unmount("/data", UnmountFlags::empty()).map_err(text("unmount the file system"))?;
     Ok(said)
@@ -223,17 +252,18 @@ fn write(task: PmemTask, file: &Path, device: &Path) -> Result<String, String> {
         Mapping::open(file, MapOptions::default())
     };
     let regions = [file, Mapping::open(device, MapOptions::default())];
-    let mut said = String::new();
-    let mut stores = Vec::new();
+    let hardware = Hardware::of(task.boot);
+    let (mut said, mut stores) = (String::new(), Vec::new());
     for region in regions {
         let region = region.map_err(|error| error.to_string())?;
         said += &format!("{} is {}; ", region.path().display(), region.domain());
-        if !region.survives_power_loss() || region.domain() == stratakv_pmem::Domain::File {
-            return Err(format!("{said}it is not taken for persistent memory"));
+        if region.domain() != hardware.domain {
+            return Err(format!("{said}it is {:?}", hardware.domain));
         }
         let made = if is_new { Hash::create(region, HashOptions::default()) } else { Hash::open(region, 1) };
         stores.push(made.map_err(|error| error.to_string())?);
     }
+    said += &format!("lines are written back by {}; so says doctor", hardware.flush);
     println!("lab: regions: {said}");
     let mut at = Vec::new();
     for store in &stores {
@@ -243,7 +273,7 @@ fn write(task: PmemTask, file: &Path, device: &Path) -> Result<String, String> {
         });
     }
     if task.is_last {
-        return Ok(format!("{said}they have {at:?} steps"));
+        return Ok(format!("{said}; they have {at:?} steps"));
     }
     let from = at.iter().copied().min().unwrap_or(0);
     for number in from.. {
@@ -315,8 +345,8 @@ mod tests {
     #[test]
     fn a_task_goes_through_a_command_line_and_acknowledgements_through_a_console() {
         for task in [
-            PmemTask { seed: 7, acknowledged: None, is_last: false },
-            PmemTask { seed: 8, acknowledged: Some(41), is_last: true },
+            PmemTask { boot: 2, seed: 7, acknowledged: None, is_last: false },
+            PmemTask { boot: 3, seed: 8, acknowledged: Some(41), is_last: true },
         ] {
             let words: Vec<String> = task.to_words().split(' ').map(str::to_owned).collect();
             assert_eq!(PmemTask::from_words(&words), Some(task));
