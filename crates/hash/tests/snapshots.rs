@@ -1,20 +1,19 @@
 //! Snapshots, backups and batches: what is seen belongs together, and is as it was.
 
+mod calls;
 mod hooked;
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use calls::{all_of, close_snapshot, items, one, open_snapshot};
 use hooked::Hooked;
 use stratakv_base::random::Random;
-use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
-use stratakv_engine::{
-    Change, ChangeKind, Error, Expect, Item, Operation, PageRequest, RecordPart, Reply, Shared, SnapshotOp,
-};
-use stratakv_hash::{Hash, HashOptions};
+use stratakv_base::{CollectionId, Expiry, Key, Mono, Now, Wall};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Item, Operation, RecordPart, Reply, Shared};
+use stratakv_hash::{Hash, HashOptions, Written};
 use stratakv_pmem::{MapOptions, Mapping};
 use stratakv_sim::pmem::Region;
 
@@ -41,89 +40,42 @@ fn delete(key: Key) -> Change {
 }
 
 fn write(hash: &impl Shared, changes: Vec<Change>) -> u64 {
-    match hash.execute(Operation::Write { changes, level: Level::PowerLoss, txn: None }, NOW) {
-        Reply::Done { version, .. } => version,
+    match calls::write(hash, changes, NOW) {
+        Ok(Written::Done { version, .. }) => version,
         other => panic!("{other:?}"),
     }
 }
 
 fn snapshot(hash: &impl Shared) -> u64 {
-    match hash.execute(Operation::Snapshot(SnapshotOp::Open), NOW) {
-        Reply::Number { number, .. } => number,
-        other => panic!("{other:?}"),
-    }
+    open_snapshot(hash, NOW).expect("a snapshot")
 }
 
 fn close(hash: &impl Shared, id: u64) {
-    let reply = hash.execute(Operation::Snapshot(SnapshotOp::Close(id)), NOW);
-    assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    close_snapshot(hash, id, NOW).expect("it is open");
 }
 
-fn page(hash: &impl Shared, request: PageRequest) -> Result<(Vec<Item>, Option<Bound<Key>>), Error> {
-    match hash.execute(Operation::Page(request), NOW) {
-        Reply::Page { items, next } => Ok((items, next)),
-        Reply::Failed(error) => Err(error),
-        other => panic!("{other:?}"),
+/// Values are empty where there are only keys.
+fn model_of(items: Vec<Item>) -> Model {
+    let mut found = Model::new();
+    for Item { key, record } in items {
+        let value = record.map(|record| record.value.to_bytes().to_vec()).unwrap_or_default();
+        assert!(found.insert(key, value).is_none(), "a key twice");
     }
+    found
 }
 
-fn all_of(collection: u32, at: Option<u64>, keys_only: bool) -> PageRequest {
-    PageRequest {
-        from: Bound::Included(Key::bound(CollectionId(collection), b"")),
-        to: Bound::Excluded(Key::bound(CollectionId(collection + 1), b"")),
-        reverse: false,
-        keys_only,
-        items_max: 37,
-        bytes_max: 1 << 20,
-        at,
-    }
-}
-
-/// A collection as it is seen, by pages; values are empty in a scan of keys.
+/// A collection as it is seen, by pages.
 fn scan(hash: &impl Shared, collection: u32, at: Option<u64>, keys_only: bool) -> Result<Model, Error> {
-    let (mut found, mut request) = (Model::new(), all_of(collection, at, keys_only));
-    loop {
-        let (items, next) = page(hash, request.clone())?;
-        for Item { key, record } in items {
-            let value = record.map(|record| record.value.to_bytes().to_vec()).unwrap_or_default();
-            assert!(found.insert(key, value).is_none(), "a key twice");
-        }
-        match next {
-            Some(next) => request.from = next,
-            None => return Ok(found),
-        }
-    }
+    items(hash, all_of(collection, at, keys_only), NOW).map(model_of)
 }
 
 fn one_at(hash: &impl Shared, key: &Key, at: u64) -> Option<Vec<u8>> {
-    let bound = || Bound::Included(key.clone());
-    let request = PageRequest { from: bound(), to: bound(), ..all_of(0, Some(at), false) };
-    let (items, next) = page(hash, request).expect("a page");
-    assert!(next.is_none());
+    let items = items(hash, one(key, Some(at)), NOW).expect("a page");
     items.into_iter().next().map(|item| item.record.expect("a record").value.to_bytes().to_vec())
 }
 
-fn backup(hash: &impl Shared, mut between: impl FnMut()) -> Model {
-    let cursor = match hash.execute(Operation::Backup { cursor: 0, shard: 0 }, NOW) {
-        Reply::Number { number, .. } => number,
-        other => panic!("{other:?}"),
-    };
-    let mut found = Model::new();
-    loop {
-        match hash.execute(Operation::Backup { cursor, shard: 0 }, NOW) {
-            Reply::Page { items, next } => {
-                for Item { key, record } in items {
-                    let value = record.expect("a record").value.to_bytes().to_vec();
-                    assert!(found.insert(key, value).is_none(), "a key twice");
-                }
-                if next.is_none() {
-                    return found;
-                }
-            }
-            other => panic!("{other:?}"),
-        }
-        between();
-    }
+fn backup(hash: &impl Shared, between: impl FnMut()) -> Model {
+    model_of(calls::backup(hash, NOW, between).expect("a backup"))
 }
 
 fn of_collection(model: &Model, collection: u32) -> Model {
@@ -425,7 +377,7 @@ fn open_beside_an_update(canary: Option<&'static str>) -> Result<(), String> {
             thread::yield_now();
         }
     };
-    let pmem = Hooked { region: Region::new(7 * 4096), at_store: &|_| {}, at_fence: &at_fence };
+    let pmem = Hooked { region: Region::new(7 * 4096), at_load: &|| {}, at_store: &|_| {}, at_fence: &at_fence };
     let hash = &Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     thread::scope(|scope| {
         let writer = scope.spawn(|| {

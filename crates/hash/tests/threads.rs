@@ -1,6 +1,7 @@
 //! Threads that write and read the same keys, with every value checked: what a get returns was put whole, and never goes back.
 
 mod hooked;
+mod values;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Reply, Share
 use stratakv_hash::{Hash, HashOptions, Report, Written};
 use stratakv_pmem::{MapOptions, Mapping};
 use stratakv_sim::pmem::Region;
+use values::Stamp;
 
 const NOW: Wall = Wall(1000);
 const KEYS: u64 = 300;
@@ -23,23 +25,11 @@ fn key(number: u64) -> Key {
     Key::new(CollectionId(0), format!("key {number}").as_bytes()).expect("a key")
 }
 
-/// Says whose it is and which it is, all over.
-fn value(number: u64, round: u64, random: &mut Random) -> Vec<u8> {
-    let words = 1 + random.below(40) as usize;
-    [number, round].iter().flat_map(|word| word.to_le_bytes()).cycle().take(words * 16).collect()
-}
-
 /// The round of a value, if it is whole and of this key.
 fn round_of(number: u64, value: &[u8]) -> Result<u64, String> {
-    let words: Vec<u64> =
-        value.chunks_exact(8).map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))).collect();
-    let round = *words.get(1).ok_or("it is short")?;
-    let whole = words.chunks(2).all(|pair| pair == [number, round]);
-    if whole {
-        Ok(round)
-    } else {
-        Err(format!("key {number} has a value of mixed words: {:?}", &words[..words.len().min(6)]))
-    }
+    let stamp = Stamp::read(value).map_err(|why| format!("a value of key {number}: {why}"))?;
+    let expected = Stamp { number, writer: number % WRITERS, round: stamp.round };
+    if stamp == expected { Ok(stamp.round) } else { Err(format!("key {number} has {stamp:?}")) }
 }
 
 /// Rounds of puts and deletes, each key by one writer; what readers saw that cannot be, if anything.
@@ -93,7 +83,8 @@ fn write(hash: &Hash<Mapping>, writer: u64, rounds: u64) -> Result<(), String> {
         let written = if random.below(8) == 0 {
             hash.delete(&key(number), Expect::Any, NOW)
         } else {
-            hash.put(&key(number), &value(number, round, &mut random), (0, Expiry::NEVER), Expect::Any, NOW)
+            let value = Stamp { number, writer, round }.value(1 + random.below(27));
+            hash.put(&key(number), &value, (0, Expiry::NEVER), Expect::Any, NOW)
         };
         match written {
             Ok(Written::Done { .. }) | Err(Error::Full(_)) => {}
@@ -158,7 +149,7 @@ fn a_store_with_room_is_not_full_for_good_because_others_wrote() {
             }
         }
     };
-    let pmem = Hooked { region: Region::new(7 * 4096), at_store: &at_store, at_fence: &|| {} };
+    let pmem = Hooked { region: Region::new(7 * 4096), at_load: &|| {}, at_store: &at_store, at_fence: &|| {} };
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     let put = |number: u64, value: &[u8]| hash.put(&key(number), value, (0, Expiry::NEVER), Expect::Any, NOW);
     thread::scope(|scope| {
@@ -190,7 +181,7 @@ fn held(begun: &AtomicU64, let_go: &AtomicU64) {
 fn seen_during_fences(canary: Option<&'static str>, is_batch: bool) -> Vec<bool> {
     let (begun, let_go) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let at_fence = || held(&begun, &let_go);
-    let pmem = Hooked { region: Region::new(7 * 4096), at_store: &|_| {}, at_fence: &at_fence };
+    let pmem = Hooked { region: Region::new(7 * 4096), at_load: &|| {}, at_store: &|_| {}, at_fence: &at_fence };
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     let put = |number: u64, value: &[u8]| hash.put(&key(number), value, (0, Expiry::NEVER), Expect::Any, NOW);
     put(1, b"old").expect("there is room");
@@ -233,7 +224,7 @@ fn a_write_is_seen_once_it_is_durable() {
 fn the_end_waits_for_writes_under_way() {
     let (begun, let_go) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let at_fence = || held(&begun, &let_go);
-    let pmem = Hooked { region: Region::new(7 * 4096), at_store: &|_| {}, at_fence: &at_fence };
+    let pmem = Hooked { region: Region::new(7 * 4096), at_load: &|| {}, at_store: &|_| {}, at_fence: &at_fence };
     let hash = Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     begun.store(0, Ordering::SeqCst);
     let_go.store(0, Ordering::SeqCst);

@@ -1,22 +1,25 @@
-//! A region that calls back before it stores and fences: so a test stops a writer where it wants to.
+//! A region that calls back before it loads, stores and fences: so a test stops a thread where it wants to.
 
 use stratakv_pmem::{Pmem, PmemError};
 use stratakv_sim::pmem::Region;
 
-pub struct Hooked<'a> {
-    pub region: Region,
+pub struct Hooked<'a, R = Region> {
+    pub region: R,
+    pub at_load: &'a (dyn Fn() + Sync),
     pub at_store: &'a (dyn Fn(&[u8]) + Sync),
     pub at_fence: &'a (dyn Fn() + Sync),
 }
 
-impl Pmem for Hooked<'_> {
+impl<R: Pmem> Pmem for Hooked<'_, R> {
     fn len_bytes(&self) -> u64 {
         self.region.len_bytes()
     }
     fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {
+        (self.at_load)();
         self.region.load(offset, into)
     }
     fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
+        (self.at_load)();
         self.region.load_u64(offset)
     }
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
@@ -37,6 +40,6 @@ impl Pmem for Hooked<'_> {
         self.region.fence()
     }
     fn sync(&self) -> Result<(), PmemError> {
-        self.region.fence()
+        self.region.sync()
     }
 }
