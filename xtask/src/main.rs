@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | interleave | sanitize | lab | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | interleave | sanitize | lab | mixed | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -7,6 +7,7 @@ mod compare;
 mod fuzz;
 mod interleave;
 mod lab;
+mod mixed;
 mod nightly;
 mod sanitize;
 mod sim;
@@ -27,6 +28,7 @@ usage: cargo xtask COMMAND
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; docs/lab.md says more
+  mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         "sim" => sim::run(&repository(), rest),
         "compare" => compare::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
+        "mixed" => mixed::run(&repository(), rest),
         "crash" | "realdata" | "soak" => ci::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -1,4 +1,4 @@
-//! `cargo xtask sanitize`: the tests of the crates with `unsafe`, and of those that lend them memory, under a sanitizer.
+//! `cargo xtask sanitize`: under AddressSanitizer the tests of the crates with `unsafe`, and of those that lend them memory; under ThreadSanitizer those in which threads share something.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,24 @@ use crate::nightly;
 const USAGE: &str = "\
 usage: cargo xtask sanitize [address|thread] [--short] [--package NAME ...]
 
-  address   out of bounds, use after free, leaks (AddressSanitizer with LeakSanitizer); the default
-  thread    data races (ThreadSanitizer); needs the sources of the standard library
-  --short   the crates with `unsafe` only: index, device";
+  address         out of bounds, use after free, leaks (AddressSanitizer with LeakSanitizer); the default
+  thread          data races (ThreadSanitizer) in the threaded tests of hash, and in runtime; needs the sources of the standard library
+  --short         address: the crates with `unsafe` only, index and device; thread: without the snapshots of hash
+  --package NAME  all tests of this crate instead";
 
 /// Where `unsafe` is.
 const UNSAFE: &[&str] = &["stratakv-index", "stratakv-device"];
 /// Where it is used hardest.
 const USERS: &[&str] = &["stratakv-runtime", "stratakv-slab", "stratakv"];
+
+/// Every test of a crate.
+const ALL: &[&str] = &["--lib", "--tests"];
+/// Where threads share what is not behind a lock, and the lanes.
+const THREADED: &[(&str, &[&str])] = &[
+    ("stratakv-hash", &["--test", "threads", "--test", "mixed"]),
+    ("stratakv-hash", &["--test", "snapshots"]),
+    ("stratakv-runtime", ALL),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sanitizer {
@@ -27,24 +37,43 @@ enum Sanitizer {
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     sanitizer: Sanitizer,
+    runs: Vec<Run>,
+}
+
+/// Tests that one call of cargo runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Run {
     packages: Vec<String>,
+    which: &'static [&'static str],
+}
+
+impl Run {
+    fn new<'a>(packages: impl IntoIterator<Item = &'a &'a str>, which: &'static [&'static str]) -> Run {
+        Run { packages: packages.into_iter().map(|name| (*name).to_owned()).collect(), which }
+    }
 }
 
 /// Runs the command.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
-    let Request { sanitizer, packages } = parse(arguments)?;
+    let Request { sanitizer, runs } = parse(arguments)?;
     if let Some(missing) = nightly::missing().or_else(|| sanitizer.missing()) {
         println!("skipped: {sanitizer:?}Sanitizer needs {missing}");
         return Ok(());
     }
     let started = Instant::now();
-    let status = sanitizer.tests(root, &packages).status().map_err(|error| format!("cannot start cargo: {error}"))?;
-    let (packages, seconds) = (packages.join(", "), started.elapsed().as_secs());
-    if status.success() {
-        println!("{sanitizer:?}Sanitizer: no finding in {packages} ({seconds} s)");
+    let (mut clean, mut dirty) = (Vec::new(), Vec::new());
+    for run in runs {
+        let status = sanitizer.tests(root, &run).status().map_err(|error| format!("cannot start cargo: {error}"))?;
+        let target = if status.success() { &mut clean } else { &mut dirty };
+        target.push(format!("{} ({})", run.packages.join(", "), run.which.join(" ")));
+    }
+    let seconds = started.elapsed().as_secs();
+    if dirty.is_empty() {
+        println!("{sanitizer:?}Sanitizer: no finding in {} ({seconds} s)", clean.join(", "));
         return Ok(());
     }
-    Err(format!("a test of {packages} failed, or {sanitizer:?}Sanitizer has something to say ({seconds} s): see above"))
+    let dirty = dirty.join(", ");
+    Err(format!("a test of {dirty} failed, or {sanitizer:?}Sanitizer has something to say ({seconds} s): see above"))
 }
 
 fn parse(arguments: &[String]) -> Result<Request, String> {
@@ -59,11 +88,15 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
             other => return Err(format!("unknown argument `{other}`\n\n{USAGE}")),
         }
     }
-    if packages.is_empty() {
-        let users: &[&str] = if short { &[] } else { USERS };
-        packages = UNSAFE.iter().chain(users).map(|name| (*name).to_owned()).collect();
-    }
-    Ok(Request { sanitizer, packages })
+    let runs = match sanitizer {
+        _ if !packages.is_empty() => vec![Run { packages, which: ALL }],
+        Sanitizer::Address => vec![Run::new(UNSAFE.iter().chain(if short { &[] } else { USERS }), ALL)],
+        Sanitizer::Thread => {
+            let threaded = THREADED.iter().filter(|(_, which)| !(short && which.contains(&"snapshots")));
+            threaded.map(|(package, which)| Run::new([package], which)).collect()
+        }
+    };
+    Ok(Request { sanitizer, runs })
 }
 
 impl Sanitizer {
@@ -76,18 +109,18 @@ impl Sanitizer {
         })
     }
 
-    fn tests(self, root: &Path, packages: &[String]) -> Command {
+    fn tests(self, root: &Path, run: &Run) -> Command {
         let flag = match self {
             Sanitizer::Address => "-Zsanitizer=address",
             Sanitizer::Thread => "-Zsanitizer=thread",
         };
         let mut cargo = nightly::cargo(root, &[flag, "-Cunsafe-allow-abi-mismatch=sanitizer"]);
         let folder: PathBuf = nightly::target_directory(root).join(format!("sanitize-{self:?}").to_lowercase());
-        cargo.args(["test", "--quiet", "--lib", "--tests", "--no-fail-fast", "--target-dir"]).arg(folder);
+        cargo.args(["test", "--quiet", "--no-fail-fast"]).args(run.which).arg("--target-dir").arg(folder);
         if self == Sanitizer::Thread {
             cargo.arg("-Zbuild-std");
         }
-        packages.iter().for_each(|package| _ = cargo.args(["--package", package]));
+        run.packages.iter().for_each(|package| _ = cargo.args(["--package", package]));
         let leaks = root.join("xtask/suppressions/leaks.txt");
         cargo.env("LSAN_OPTIONS", format!("suppressions={}:print_suppressions=0", leaks.display()));
         // A report is a failure also where the test itself succeeds.
@@ -106,10 +139,15 @@ mod tests {
 
     #[test]
     fn arguments_choose_sanitizer_and_crates() {
-        assert_eq!(asked(&[]).unwrap().packages.len(), UNSAFE.len() + USERS.len());
-        let thread = asked(&["thread", "--package", "x"]).unwrap();
-        assert_eq!(thread, Request { sanitizer: Sanitizer::Thread, packages: vec!["x".to_owned()] });
-        assert_eq!(asked(&["--short"]).unwrap().packages, UNSAFE);
+        let address =
+            |packages: &[&str]| Request { sanitizer: Sanitizer::Address, runs: vec![Run::new(packages, ALL)] };
+        assert_eq!(asked(&[]), Ok(address(&[UNSAFE, USERS].concat())));
+        assert_eq!(asked(&["--short"]), Ok(address(UNSAFE)));
+        let (long, short) = (asked(&["thread"]).unwrap(), asked(&["thread", "--short"]).unwrap());
+        assert_eq!((long.runs.len(), short.runs.len()), (THREADED.len(), THREADED.len() - 1));
+        assert!(short.runs.iter().all(|run| long.runs.contains(run)) && short.sanitizer == Sanitizer::Thread);
+        let one = Request { sanitizer: Sanitizer::Thread, runs: vec![Run::new(&["x"], ALL)] };
+        assert_eq!(asked(&["thread", "--package", "x"]), Ok(one));
         assert!(asked(&["memory"]).is_err() && asked(&["--package"]).is_err());
     }
 }
