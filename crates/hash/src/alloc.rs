@@ -155,7 +155,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Lets errors of one place pass, which is lost then, but not those of all of the region.
-fn of_one_place(error: PmemError) -> Result<(), PmemError> {
+pub(crate) fn of_one_place(error: PmemError) -> Result<(), PmemError> {
     match error {
         PmemError::Poisoned { .. } | PmemError::Shrunk { .. } | PmemError::OutOfBounds { .. } => Ok(()),
         all => Err(all),

@@ -9,13 +9,13 @@
 //!    either and frees the other.
 //! 3. The entries point to the copies. The old first words become free. Fence. The slots are unlocked.
 //!
-//! What a write pays is bounded by what it wants: it clears up to eight times that, or 512 blocks. KVDK does not move records.
+//! What a write pays is bounded: it walks up to 64 spans, and clears up to eight parts of as much as it wants and half a segment more. KVDK does not move records.
 
 use stratakv_base::{Expiry, canary};
 use stratakv_engine::Error;
 use stratakv_pmem::{Pmem, PmemError};
 
-use crate::alloc::{Clearing, Extent};
+use crate::alloc::{Clearing, Extent, of_one_place};
 use crate::epoch::stripe;
 use crate::hash::Hash;
 use crate::layout::{Header, Kind, value_crc};
@@ -26,8 +26,8 @@ use crate::write::{Draft, Laid, behind};
 /// Parts that are cleared, one after the other, before a write is told that there is no room.
 const CLEARINGS_MAX: usize = 8;
 /// Spans that are looked at for that: in some lie records that fit nowhere else.
-const LOOKS_MAX: usize = 64;
-/// Blocks cleared at a time: so many times those that are wanted, for the next writes want as many, but no more than half a segment for that; and at least so many.
+const LOOKS_MAX: u64 = 64;
+/// Blocks cleared at a time: so many times those that are wanted, for the next writes want as many, but no more than half a segment or so many, if not that is wanted.
 const TIMES: u32 = 8;
 const CLEARED_MIN: u32 = 512;
 /// Most records that are moved together, and most bytes of their values.
@@ -97,48 +97,51 @@ impl<P: Pmem> Hash<P> {
     pub(crate) fn make_room(&self, blocks: u32, in_hand: u64) -> Result<Option<Extent>, Error> {
         let _waiting = self.alloc.stand_back(in_hand);
         let _turn = self.alloc.turn();
+        // Whoever had the turn cleared more than it wanted.
+        if let Some(found) = self.alloc.look(&self.region, stripe(), blocks)? {
+            return Ok(Some(found));
+        }
         if self.alloc.clearing_is_useless(blocks) {
             return Ok(None);
         }
-        let (mut tried, mut clearings) = (Vec::new(), 0);
-        for _ in 0..LOOKS_MAX {
-            let Some(clearing) = self.alloc.begin_clearing(blocks, &mut tried) else { break };
-            let cleared = self.clear(&clearing, blocks);
-            if !matches!(cleared, Ok(0)) {
+        let (mut tried, mut clearings, freed) = (Vec::new(), 0, self.alloc.freed());
+        for look in 1..=LOOKS_MAX {
+            let Some(clearing) = self.alloc.begin_clearing(blocks, &mut tried) else {
+                if clearings == 0 {
+                    // Each look counts as something freed.
+                    self.alloc.note_useless_clearing(freed + look - 1, blocks);
+                }
+                break;
+            };
+            let moved = self.clear(&clearing, blocks);
+            if !matches!(moved, Ok(0)) {
                 self.alloc.settle(&self.epochs, false);
                 clearings += 1;
             }
-            let found = self.alloc.end_clearing(&self.region, stripe(), clearing, blocks)?;
-            if let Err(error) = cleared {
-                if let Some(found) = found {
-                    self.alloc.free(found);
-                    self.alloc.let_go();
-                }
-                return Err(error);
-            }
-            if found.is_some() {
+            self.alloc.end_clearing(&self.region, stripe(), clearing)?;
+            moved?;
+            let found = self.alloc.look(&self.region, stripe(), blocks)?;
+            if found.is_some() || clearings == CLEARINGS_MAX {
                 return Ok(found);
             }
-            if clearings == CLEARINGS_MAX {
-                break;
-            }
         }
-        self.alloc.note_useless_clearing(blocks);
         Ok(None)
     }
 
     /// Clears a part of a span for so many blocks and more, or all of several spans; how many records were moved.
     fn clear(&self, clearing: &Clearing, blocks: u32) -> Result<usize, Error> {
-        let longest = self.alloc.longest_listed();
+        let longest = self.alloc.longest();
         let segment_blocks = self.region.superblock.blocks_of(self.region.superblock.segment_bytes) as u32;
         let with_more = blocks.saturating_mul(TIMES).min(segment_blocks / 2).max(CLEARED_MIN).max(blocks);
         let parts: Vec<Vec<Extent>> = match clearing.spans[..] {
-            [(_, span)] => {
-                let extents = self.extents_of(span, longest);
+            [(first, span)] if span.blocks >= blocks => {
+                let extents = self.extents_of(first, span, longest);
                 best_part(&extents, with_more).or_else(|| best_part(&extents, blocks)).into_iter().collect()
             }
             ref spans => {
-                let all = spans.iter().map(|(_, span)| best_part(&self.extents_of(*span, longest), span.blocks));
+                let all =
+                    |(first, span): &(u32, Extent)| best_part(&self.extents_of(*first, *span, longest), span.blocks);
+                let all = spans.iter().map(all);
                 all.collect::<Option<_>>().unwrap_or_default()
             }
         };
@@ -146,14 +149,16 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// What lies in a span, up to where its medium is damaged.
-    fn extents_of(&self, span: Extent, longest: u32) -> Vec<Lying> {
+    fn extents_of(&self, first: u32, span: Extent, longest: u32) -> Vec<Lying> {
         let (mut at, end, mut found) = (span.place, span.place + u64::from(span.blocks), Vec::new());
+        let mut free = self.alloc.free_in(first).into_iter().peekable();
         while at < end {
             let Ok(Some(first)) = self.region.first(self.region.offset(at)) else { break };
+            while free.next_if(|free| free.place < at).is_some() {}
             let to_move = match first.kind {
-                Kind::Free => Some(0),
+                Kind::Free if free.next_if(|free| free.place == at).is_some() => Some(0),
                 Kind::Record if first.blocks <= longest => Some(first.blocks),
-                // It fits nowhere else, or is being written.
+                // It fits nowhere else, is being written, or somebody has it.
                 _ => None,
             };
             found.push(Lying { extent: Extent { place: at, blocks: first.blocks }, to_move });
@@ -181,7 +186,7 @@ impl<P: Pmem> Hash<P> {
     /// The record at `place`, whole; `None`: it is none any more, or is damaged, or lies on memory that cannot be read. Then it stays where it is, for whoever asks for it to be told.
     fn mover(&self, place: u64) -> Result<Option<Mover>, Error> {
         match self.read_whole(place) {
-            Err(PmemError::Poisoned { .. }) => Ok(None),
+            Err(error) => Ok(of_one_place(error).map(|()| None)?),
             read => Ok(read?),
         }
     }
@@ -200,7 +205,9 @@ impl<P: Pmem> Hash<P> {
     fn move_together(&self, movers: Vec<Mover>) -> Result<usize, Error> {
         let mut moved = Vec::with_capacity(movers.len());
         for old in movers {
-            let Some(extent) = self.alloc.take_for_move(old.header.blocks) else { continue };
+            // An error of all of the region comes again with the fence.
+            let found = self.alloc.look(&self.region, stripe(), old.header.blocks).ok().flatten();
+            let Some(extent) = found else { continue };
             match self.lay(extent, &old.draft()) {
                 Ok(copy) => moved.push(Moved { old, copy, extent }),
                 // The next one to be taken would be this one, and fail again.

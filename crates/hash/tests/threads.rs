@@ -259,7 +259,7 @@ fn wrong_beside_a_move(canary: Option<&'static str>, at: u64, updated: u64) -> (
             held(&begun, &let_go);
         }
     };
-    let pmem = Hooked { region: Region::new(8 * 4096), at_store: &|_| {}, at_fence: &at_fence };
+    let pmem = Hooked { region: Region::new(8 * 4096), at_load: &|| {}, at_store: &|_| {}, at_fence: &at_fence };
     let hash = &Hash::create(pmem, HashOptions { segment_bytes: 4096, ..HashOptions::default() }).expect("created");
     let value = |number: u64, bytes: usize| vec![number as u8; bytes];
     let put = |number, value: &[u8]| hash.put(&key(number), value, (7, Expiry::NEVER), Expect::Any, NOW);

@@ -163,6 +163,47 @@ fn what_is_free_in_pieces_takes_records_longer_than_a_segment() {
     assert!(taken > 75, "{taken} %");
 }
 
+/// Segments in use and free ones in turn, with little in those in use, or all that fits: two at once were never cleared, and a store with room for a hundred such records had room for none.
+#[test]
+fn records_longer_than_a_segment_find_room_between_segments_in_use() {
+    for (bytes, stays) in [(10, 1000), (65_000, 1)] {
+        let hash = created();
+        let all = put_until_full(&hash, 0, bytes);
+        // Records lie in the order in which they were put: 1,024 short ones in a segment, or a long one.
+        let in_segment = if bytes == 10 { 1024 } else { 1 };
+        let goes =
+            |number: u64| (number / in_segment).is_multiple_of(2) || !(number % in_segment).is_multiple_of(stays);
+        for number in (0..all).filter(|number| goes(*number)) {
+            hash.delete(&key(number), Expect::Any, Wall(1000)).expect("a delete");
+        }
+        let long = put_until_full(&hash, all, 120_000);
+        let free = (hash.report().free_bytes + hash.report().unused_bytes) >> 20;
+        assert!(long >= if bytes == 10 { 115 } else { 50 }, "{long} of 120,000 bytes between {all}, {free} MiB left");
+    }
+}
+
+/// What a snapshot keeps is free on the medium, and was taken for the best place to clear: nothing was, again and again, until the snapshot was ended.
+#[test]
+fn what_a_snapshot_keeps_is_not_cleared() {
+    let hash = created();
+    let all = put_until_full(&hash, 0, 10);
+    for number in (0..all).filter(|number| number % 4 > 0) {
+        hash.delete(&key(number), Expect::Any, Wall(1000)).expect("a delete");
+    }
+    let id = hash.open_snapshot(Mono(1)).expect("a snapshot");
+    // Of each segment a run of records, short enough for a quarter of the region.
+    for number in (0..all).filter(|number| number % 1024 < 600 && number % 4 == 0) {
+        hash.delete(&key(number), Expect::Any, Wall(1000)).expect("a delete");
+    }
+    for number in all..all + 40 {
+        hash.put(&key(number), &value(number, 5_000), (3, Expiry(9_000)), Expect::Any, Wall(1000))
+            .expect("there is room");
+    }
+    let report = hash.report().snapshots;
+    assert_eq!((report.open, report.ended_early), (1, 0), "{report:?}");
+    hash.close_snapshot(id).expect("it is open");
+}
+
 #[test]
 fn lists_that_grow_in_batches_with_what_stays_find_room_for_long() {
     let hash = created();

@@ -1,13 +1,13 @@
 //! Which part of which span is cleared when what is free is too short: see `moving.rs`.
 //!
-//! A span from which records are moved belongs to an arena of nobody meanwhile: what is freed in it stays in it, and nothing is allocated from it.
+//! A span from which records are moved belongs to an arena of nobody meanwhile: what is freed in it stays in it, and nothing of it is allocated but the tail that somebody had.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
 use stratakv_pmem::{Pmem, PmemError};
 
-use super::{Allocator, Arena, Extent, lock};
+use super::{Allocator, Arena, Extent, Span, lock};
 use crate::region::Region;
 
 /// Of a run of segments, most eighths of what is moved out of the way of a record that is longer than one.
@@ -35,13 +35,20 @@ impl Allocator {
         lock(&self.clearing)
     }
 
-    /// Whether clearing was of no use the last time, and nothing was freed since.
+    /// Whether clearing can be of no use: too little is free anywhere, or it was of none the last time and nothing was freed since.
     pub(crate) fn clearing_is_useless(&self, blocks: u32) -> bool {
-        self.none_by_moving.is_known(self.freed.load(Ordering::Acquire), blocks)
+        let in_arenas: u64 = self.arenas.iter().map(|arena| lock(arena).free_blocks()).sum();
+        let free = in_arenas + self.blocks_of(lock(&self.pool).segments());
+        free < u64::from(blocks) || self.none_by_moving.is_known(self.freed(), blocks)
     }
 
-    pub(crate) fn note_useless_clearing(&self, blocks: u32) {
-        self.none_by_moving.note(self.freed.load(Ordering::Acquire), blocks);
+    /// Nothing could be moved; `freed` is what was counted before that was tried. What others freed meanwhile may be of use.
+    pub(crate) fn note_useless_clearing(&self, freed: u64, blocks: u32) {
+        self.none_by_moving.note(freed, blocks);
+    }
+
+    pub(crate) fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Acquire)
     }
 
     /// Chooses what to clear for an extent of so many blocks, none of the spans in `tried`, and takes it from its arenas. `None`: there is nothing of which much is free.
@@ -71,15 +78,21 @@ impl Allocator {
         aside.insert(first, span);
     }
 
-    /// The first of so many segments side by side with the fewest blocks to move.
+    /// The first of so many segments side by side with the fewest blocks to move, apart from what was tried.
     fn best_run(&self, segments: u32, tried: &[u32]) -> Option<u32> {
-        let all = self.candidates();
-        let sum = |run: &[Option<Candidate>]| -> Option<u64> {
-            run.iter().try_fold(0, |sum, candidate| Some(sum + candidate.as_ref()?.live_blocks))
-        };
-        let runs = all.windows(segments as usize).zip(0..).filter(|(_, first)| !tried.contains(first));
-        let best = runs.filter_map(|(run, first)| Some((sum(run)?, first))).min()?;
-        (best.0 <= self.blocks_of(segments) / 8 * MOVED_EIGHTHS_MAX).then_some(best.1)
+        let (all, length) = (self.candidates(), segments as usize);
+        let most = self.blocks_of(segments) / 8 * MOVED_EIGHTHS_MAX;
+        // What cannot be cleared weighs more than any run.
+        let weight = |at: usize| all.get(at).copied().flatten().map_or(1 << 40, |candidate| candidate.live_blocks);
+        let (mut sum, mut best) = ((0..length).map(weight).sum::<u64>(), None);
+        for first in 0..(all.len() + 1).saturating_sub(length) {
+            let is_new = !tried.iter().any(|tried| tried.abs_diff(first as u32) < segments);
+            if sum <= most && is_new && best.is_none_or(|(least, _)| sum < least) {
+                best = Some((sum, first as u32));
+            }
+            sum = sum + weight(first + length) - weight(first);
+        }
+        best.map(|(_, first)| first)
     }
 
     /// By segment what there would be to move; none: it cannot be cleared.
@@ -116,28 +129,41 @@ impl Allocator {
         clearing
     }
 
-    /// A free extent of at least so many blocks, from whoever has the shortest that does, exactly so long if there is one. Ends with [`Allocator::let_go`].
-    pub(crate) fn take_for_move(&self, blocks: u32) -> Option<Extent> {
+    /// A free extent of at least so many blocks, from whoever has the shortest that does, exactly so long if there is one, else out of the pool. Ends with [`Allocator::let_go`].
+    pub(crate) fn look<P: Pmem>(
+        &self,
+        region: &Region<P>,
+        stripe: usize,
+        blocks: u32,
+    ) -> Result<Option<Extent>, PmemError> {
         let exact = self.arenas.iter().find_map(|arena| lock(arena).take_exactly(&self.owners, blocks));
-        let found =
-            exact.or_else(|| self.arenas.iter().find_map(|arena| lock(arena).take_listed(&self.owners, blocks)));
+        let listed = || self.arenas.iter().find_map(|arena| lock(arena).take_listed(&self.owners, blocks));
+        let found = match exact.or_else(listed) {
+            Some(found) => Some(found),
+            None => self.take_span(region, stripe, blocks)?,
+        };
         self.held.fetch_add(u64::from(found.is_some()), Ordering::AcqRel);
-        found
+        Ok(found)
     }
 
-    /// How long the longest free extent may be that [`Allocator::take_for_move`] finds.
-    pub(crate) fn longest_listed(&self) -> u32 {
-        self.arenas.iter().map(|arena| lock(arena).longest_listed()).max().unwrap_or(0)
+    /// What is free in a span that is being cleared, ascending. What is free on the medium and not here somebody has in hand, or a snapshot keeps.
+    pub(crate) fn free_in(&self, first: u32) -> Vec<Extent> {
+        lock(&self.aside).span(first).map(Span::free_extents).unwrap_or_default()
     }
 
-    /// Gives what was cleared to the arena of a stripe, and what is free as a whole to the pool; an extent of so many blocks, if there is one now. Ends with [`Allocator::let_go`].
+    /// No extent that [`Allocator::look`] finds for a record of a segment at most is longer.
+    pub(crate) fn longest(&self) -> u32 {
+        let of_pool = if lock(&self.pool).segments() > 0 { self.owners.segment_blocks } else { 0 };
+        self.arenas.iter().map(|arena| lock(arena).longest_listed()).max().unwrap_or(0).max(of_pool)
+    }
+
+    /// Gives what was cleared to the arena of a stripe, and what is free as a whole to the pool.
     pub(crate) fn end_clearing<P: Pmem>(
         &self,
         region: &Region<P>,
         stripe: usize,
         clearing: Clearing,
-        blocks: u32,
-    ) -> Result<Option<Extent>, PmemError> {
+    ) -> Result<(), PmemError> {
         let mut failed = Ok(());
         let number = stripe % self.arenas.len();
         for (first, _) in clearing.spans {
@@ -150,13 +176,8 @@ impl Allocator {
         for (first, count) in clearing.withheld {
             lock(&self.pool).give(first, count);
         }
-        failed?;
-        let listed = lock(&self.arenas[number]).take_listed(&self.owners, blocks);
-        let found = match listed {
-            Some(found) => Some(found),
-            None => self.take_span(region, stripe, blocks)?,
-        };
-        self.held.fetch_add(u64::from(found.is_some()), Ordering::AcqRel);
-        Ok(found)
+        // Who looked meanwhile did not see it.
+        self.freed.fetch_add(1, Ordering::Release);
+        failed
     }
 }
