@@ -1,5 +1,6 @@
 //! `stratakv dump`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -56,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         });
     }
     let is_ordered = stratakv::format_of(store.path())?.is_none_or(|format| format.engine != Engine::Hash);
-    let mut damaged = 0;
+    let mut passed_over = BTreeSet::new();
     for (of, collection) in &all {
         let mut write = |key: &[u8], record: &Record| {
             let (collection, list, order) = (of.collection.clone(), of.list.clone(), of.order.clone());
@@ -66,10 +67,19 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         };
         let (prefix, is_default) = (arguments.prefix.as_bytes(), collection.id() == store.id());
         if is_default && !is_ordered {
-            store.for_each(|of, key, record| match of == collection.id() && key.starts_with(prefix) {
+            let take = |of, key: &[u8], record: Record| match of == collection.id() && key.starts_with(prefix) {
                 true => write(key, &record),
                 false => Ok(()),
-            })?;
+            };
+            if arguments.skip_damaged {
+                // Records of all collections are met: those of the others are told when theirs are read.
+                store.for_each_undamaged(take, |error| {
+                    pass_over("", &error, &mut passed_over);
+                    Ok::<(), Failure>(())
+                })?;
+            } else {
+                store.for_each(take)?;
+            }
             continue;
         }
         // In another order than that of bytes, keys that begin alike do not lie together.
@@ -79,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             false => Ok(()),
         };
         if arguments.skip_damaged {
-            damaged += dump_undamaged(collection, scan, &mut write)?;
+            dump_undamaged(collection, scan, &mut write, &mut passed_over)?;
         } else {
             for item in collection.scan(scan) {
                 let (key, record) = item?;
@@ -89,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     drop(all);
     store.close()?;
-    match damaged {
+    match passed_over.len() {
         0 => Ok(()),
         damaged => Err(Failure::new(Exit::Corrupt, format!("{damaged} damaged records are missing from this dump"))),
     }
@@ -104,16 +114,16 @@ fn line_of(found: &Found, name: String) -> Line {
     }
 }
 
-/// Keys from the index, then each record by itself, so that one that is damaged does not hide the others. How many were passed over. Where single keys cannot be asked for,
+/// Keys from the index, then each record by itself, so that one that is damaged does not hide the others. Where single keys cannot be asked for,
 /// a scan goes on after what it cannot read.
 fn dump_undamaged(
     collection: &Collection,
     scan: ScanOptions,
     write: &mut impl FnMut(&[u8], &Record) -> Result<(), Failure>,
-) -> Result<u64, Failure> {
+    passed_over: &mut BTreeSet<String>,
+) -> Result<(), Failure> {
     let has_points = has_points(collection);
     let scan = if has_points { scan.keys_only() } else { scan };
-    let mut damaged = 0;
     for item in collection.scan(scan) {
         let read = match item {
             Ok((key, _)) if has_points => match collection.get(&key) {
@@ -127,11 +137,17 @@ fn dump_undamaged(
             Ok(Some((key, record))) => write(&key, &record)?,
             Ok(None) => {}
             Err((at, error)) if error.kind() == ErrorKind::Corrupt => {
-                eprintln!("stratakv: {at}{error}; passed over");
-                damaged += 1;
+                pass_over(&at, &error, passed_over);
             }
             Err((_, error)) => return Err(error.into()),
         }
     }
-    Ok(damaged)
+    Ok(())
+}
+
+/// Tells of damage, once.
+fn pass_over(at: &str, error: &stratakv::Error, passed_over: &mut BTreeSet<String>) {
+    if passed_over.insert(error.to_string()) {
+        eprintln!("stratakv: {at}{error}; passed over");
+    }
 }

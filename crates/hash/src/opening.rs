@@ -365,6 +365,48 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok(None)
     }
 
+    /// What the damage found so far has cost: keys of records whose values are damaged, and how many more records there may have been at most.
+    ///
+    /// # Errors
+    /// The memory fails.
+    pub fn lost(&self) -> Result<(Vec<Key>, u64), Error> {
+        let damage = self.damage();
+        let mut unknown = self.report().damaged - damage.len() as u64;
+        let mut lost = Vec::new();
+        for stratakv_base::Corruption { place, what, .. } in damage {
+            let offset = place.offset_bytes;
+            match what {
+                "record" => match self.key_at(offset)? {
+                    Some(key) => lost.push(key),
+                    None => unknown += 1,
+                },
+                _ => unknown += self.blocks_without_extent(offset)?,
+            }
+        }
+        Ok((lost, unknown))
+    }
+
+    /// The key of a record whose header and key check.
+    fn key_at(&self, offset: u64) -> Result<Option<Key>, Error> {
+        let Some(header) = self.region.header(offset)? else { return Ok(None) };
+        let prefix = self.region.prefix(offset, &header)?;
+        let checks = header.crc(self.region.uuid(), offset, &prefix) == header.header_crc;
+        Ok(Key::from_encoded(header.key_in(&prefix)).filter(|_| checks))
+    }
+
+    /// Blocks from here on until an extent begins: each may have been a record.
+    fn blocks_without_extent(&self, offset: u64) -> Result<u64, Error> {
+        let superblock = &self.region.superblock;
+        let first = superblock.first();
+        let end = first + (offset.saturating_sub(first) / superblock.segment_bytes + 1) * superblock.segment_bytes;
+        let block_bytes = u64::from(superblock.block_bytes);
+        let mut at = offset;
+        while at < end && self.region.first(at)?.is_none() {
+            at += block_bytes;
+        }
+        Ok((at - offset) / block_bytes)
+    }
+
     /// The header of the record at `offset` and its flags and key, if they check; else the damage is noted.
     fn checked_at(&self, offset: u64) -> Result<Option<(Header, Prefix)>, Error> {
         let Some(header) = self.region.header(offset)? else {

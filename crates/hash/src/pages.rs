@@ -154,10 +154,11 @@ impl<P: Pmem> Hash<P> {
         let bits = self.table.bits();
         let (mut deleted, mut version) = (0, 0);
         for share in 0..1 << bits {
-            let keys = {
+            let (keys, damaged) = {
                 let _inside = self.epochs.enter();
                 self.keys_of_share(share, bits)?
             };
+            damaged.into_iter().next().map_or(Ok(()), Err)?;
             let keys = keys.iter().filter_map(|key| Key::from_encoded(key));
             for key in keys.filter(|key| range.contains(key)) {
                 if let Some(done) = self.delete_if_not_after(&key, not_after, wall)? {

@@ -32,6 +32,9 @@ const KEPT_SHARE: u64 = 4;
 /// DRAM of an entry of the past besides its key: the node of the map, the key's box, what is said of the record.
 const PAST_BYTES: u64 = 128;
 
+/// Keys, and damage met on the way.
+pub(crate) type Share = (Vec<Box<[u8]>>, Vec<Error>);
+
 /// The bits of the hash in reverse order, so that the keys of a bucket lie together; and the key.
 type PastKey = (u64, Box<[u8]>);
 
@@ -345,19 +348,20 @@ impl<P: Pmem> Hash<P> {
         self.snapshots.report(u64::from(self.region.superblock.block_bytes))
     }
 
-    /// Keys whose hashes end in these bits, each once: those in the table now, and those kept. By somebody inside an epoch.
-    pub(crate) fn keys_of_share(&self, share: u64, bits: u32) -> Result<Vec<Box<[u8]>>, Error> {
-        let mut keys: HashMap<Box<[u8]>, ()> = HashMap::new();
+    /// Keys whose hashes end in these bits, each once: those in the table now, and those kept; and the damage met where the key of a record cannot be read. By somebody inside an epoch.
+    pub(crate) fn keys_of_share(&self, share: u64, bits: u32) -> Result<Share, Error> {
+        let (mut keys, mut damaged) = (HashMap::new(), Vec::new());
         for place in self.table.places(share, bits) {
             let offset = self.region.offset(place);
             let Some(header) = self.region.header(offset)? else {
-                return Err(self.note(self.region.damage(offset, "record", "a header", "something else".into())));
+                damaged.push(self.note(self.region.damage(offset, "record", "a header", "something else".into())));
+                continue;
             };
             let prefix = self.region.prefix(offset, &header)?;
-            keys.insert(header.key_in(&prefix).into(), ());
+            keys.insert(Box::from(header.key_in(&prefix)), ());
         }
         // Whoever was deleted before we looked into the table is there.
         keys.extend(self.snapshots.keys(share, bits).into_iter().map(|key| (key, ())));
-        Ok(keys.into_keys().collect())
+        Ok((keys.into_keys().collect(), damaged))
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Walk {
     bits: u32,
     /// The share that comes next.
     share: u64,
+    /// Met in shares before, and not told yet.
+    damaged: Vec<Error>,
 }
 
 impl<P: Pmem> Hash<P> {
@@ -41,26 +43,40 @@ impl<P: Pmem> Hash<P> {
             self.end_snapshot(snapshot)?;
         }
         let snapshot = self.open_snapshot(now)?;
-        *walk = Some(Walk { snapshot, bits: self.table.bits(), share: 0 });
+        *walk = Some(Walk { snapshot, bits: self.table.bits(), share: 0, damaged: Vec::new() });
         Ok(snapshot)
     }
 
     /// The next piece: records in no order, and whether there are more.
     ///
     /// # Errors
-    /// Another backup was begun, or the snapshot of this one ended because what it kept took too much room; a record is damaged.
+    /// Another backup was begun, or the snapshot of this one ended because what it kept took too much room; a record is damaged: whoever asks again gets what is left.
     pub(crate) fn backup_piece(&self, cursor: u64, wall: Wall) -> Result<Page, Error> {
         let mut state = self.walk_state();
         let Some(walk) = state.as_mut().filter(|walk| walk.snapshot == cursor) else {
             return Err(Error::NoSnapshot { id: cursor });
         };
         let version = self.snapshots.version_of(cursor)?;
+        if let Some(damaged) = walk.damaged.pop() {
+            return Err(damaged);
+        }
         let (mut items, mut bytes): (Vec<Item>, usize) = (Vec::new(), 0);
         while walk.share >> walk.bits == 0 && items.len() < PIECE_ITEMS && bytes < PIECE_BYTES {
             let _inside = self.epochs.enter();
-            for key in self.keys_of_share(walk.share, walk.bits)? {
-                let place = self.place_at(&key, version)?;
-                let record = place.map(|place| self.read(place, &key)).transpose()?.flatten();
+            let (keys, damaged) = self.keys_of_share(walk.share, walk.bits)?;
+            walk.damaged.extend(damaged);
+            for key in keys {
+                let read = self.place_at(&key, version).and_then(|place| match place {
+                    Some(place) => self.read(place, &key),
+                    None => Ok(None),
+                });
+                let record = match read {
+                    Err(damaged @ Error::Corrupt(_)) => {
+                        walk.damaged.push(damaged);
+                        continue;
+                    }
+                    read => read?,
+                };
                 let (Some(key), Some(record)) = (Key::from_encoded(&key), record) else { continue };
                 if !record.expiry.is_past(wall) {
                     bytes += key.encoded().len() + record.value.len() as usize;
@@ -71,7 +87,7 @@ impl<P: Pmem> Hash<P> {
         }
         // What was read is only right if it was kept all the time.
         self.snapshots.version_of(cursor)?;
-        let more = walk.share >> walk.bits == 0;
+        let more = walk.share >> walk.bits == 0 || !walk.damaged.is_empty();
         if !more {
             *state = None;
             self.end_snapshot(cursor)?;

@@ -112,7 +112,9 @@ impl<P: Pmem> Hash<P> {
                 return Ok(extent);
             }
             if !self.snapshots.keeps_any() || !self.end_oldest_snapshot() {
-                return Err(Error::Full("its region is used up"));
+                return Err(Error::Full(
+                    "its region is used up; restored from a backup with a larger --region it has more",
+                ));
             }
         }
     }

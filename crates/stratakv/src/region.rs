@@ -182,8 +182,13 @@ pub(crate) fn open(
 pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<CheckReport, Error> {
     let hash = recover(&path_of(directory, manifest, options), directory, manifest, options)?;
     let report = hash.report();
+    let failed = |error| Error::Volume { path: path_of(directory, manifest, options), error };
+    let (lost, lost_unknown) = hash.lost().map_err(failed)?;
     Ok(CheckReport {
         shards: 1,
+        lost_records: lost.len() as u64,
+        lost,
+        lost_unknown,
         records: report.records,
         pages: hash.pmem().len_bytes() / PAGE_BYTES,
         pages_free: (report.free_bytes + report.unused_bytes) / PAGE_BYTES,

@@ -17,7 +17,32 @@ impl Store {
     /// A record is damaged, too much was written meanwhile ([`ErrorKind::Busy`](crate::ErrorKind::Busy): try again), or what `take` says.
     pub fn for_each<E: From<Error>>(
         &self,
+        take: impl FnMut(CollectionId, &[u8], Record) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.walk(take, |damaged| Err(damaged.into()))
+    }
+
+    /// As [`Store::for_each`], but damaged records are passed over: `passed_over` is told of each place, or, in engines that cannot go on behind one, of the first, and that ends it.
+    ///
+    /// # Errors
+    /// As there, or what `passed_over` says.
+    pub fn for_each_undamaged<E: From<Error>>(
+        &self,
+        take: impl FnMut(CollectionId, &[u8], Record) -> Result<(), E>,
+        mut passed_over: impl FnMut(Error) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut last = None;
+        self.walk(take, |damaged| {
+            let told = damaged.to_string();
+            // One that comes again and again is not passed over.
+            if last.replace(told.clone()) == Some(told) { Err(damaged.into()) } else { passed_over(damaged) }
+        })
+    }
+
+    fn walk<E: From<Error>>(
+        &self,
         mut take: impl FnMut(CollectionId, &[u8], Record) -> Result<(), E>,
+        mut damaged: impl FnMut(Error) -> Result<(), E>,
     ) -> Result<(), E> {
         let failed = |error| E::from(Error::Operation(error));
         let cursor = match self.execute(Operation::Backup { cursor: 0, shard: 0 }) {
@@ -25,7 +50,7 @@ impl Store {
             Reply::Failed(error) => return Err(failed(error)),
             _ => return Err(odd().into()),
         };
-        let done = self.take_pieces(cursor, &mut take);
+        let done = self.take_pieces(cursor, &mut take, &mut damaged);
         if done.is_err() {
             self.end_backup(cursor);
         }
@@ -36,6 +61,7 @@ impl Store {
         &self,
         cursor: u64,
         take: &mut impl FnMut(CollectionId, &[u8], Record) -> Result<(), E>,
+        damaged: &mut impl FnMut(Error) -> Result<(), E>,
     ) -> Result<(), E> {
         let failed = |error| E::from(Error::Operation(error));
         // After the cut: who made a collection before it, or dropped one after it, did so while the store was open.
@@ -44,6 +70,10 @@ impl Store {
             loop {
                 let (items, next) = match self.execute(Operation::Backup { cursor, shard }) {
                     Reply::Page { items, next } => (items, next),
+                    Reply::Failed(error @ stratakv_engine::Error::Corrupt(_)) => {
+                        damaged(Error::Operation(error))?;
+                        continue;
+                    }
                     Reply::Failed(error) => return Err(failed(error)),
                     _ => return Err(odd().into()),
                 };

@@ -166,3 +166,28 @@ fn doctor_says_what_it_can_look_at() {
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"kept");
 }
+
+/// It left out most of what was undamaged, and did not say so; `check` said that no record was lost, and advised it.
+#[test]
+fn a_dump_of_a_damaged_region_lacks_what_is_damaged_and_nothing_else() {
+    const RECORDS: usize = 3_000;
+    let (_directory, data) = directory();
+    let line =
+        |of: &str, number: usize| format!("{{{of}\"key\":\"key {number:05}\",\"value\":\"a value {number:05}\"}}\n");
+    let lines: String = (0..RECORDS).map(|number| line("", number)).collect();
+    let named: String = (0..500).map(|number| line("\"collection\":\"named\",", number)).collect();
+    let load = ["load", "--engine", "hash", "--region", "4M", "--durability", "process_crash"];
+    assert_eq!(code(&feed(&data, &load, (lines + &named).as_bytes())), 0);
+    let region = data.join("pmem").join("region-000");
+    let mut bytes = std::fs::read(&region).unwrap();
+    let at = bytes.windows(13).position(|window| window == b"a value 00100").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&region, bytes).unwrap();
+    let checked = run(&data, &["check", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!((&report["lost_records"], &report["lost"][0]["key"]), (&1.into(), &"key 00100".into()), "{report}");
+    let dumped = run(&data, &["dump", "--skip-damaged"]);
+    let text = String::from_utf8(dumped.stdout.clone()).unwrap();
+    assert_eq!((code(&dumped), text.lines().count()), (4, RECORDS + 500 - 1), "{}", stderr(&dumped));
+    assert!(stderr(&dumped).contains("1 damaged records are missing"), "{}", stderr(&dumped));
+}
