@@ -276,7 +276,7 @@ impl Allocator {
         let waiting = self.stand_back(in_hand);
         self.settle(epochs, true);
         drop(waiting);
-        if self.none_by_merging.is_known(self.freed.load(Ordering::Acquire), blocks) {
+        if self.none_by_merging.is_known(self.freed(), blocks) {
             return Ok(None);
         }
         for arena in &self.arenas {
@@ -285,7 +285,7 @@ impl Allocator {
                 self.free(tail);
             }
         }
-        let freed = self.freed.load(Ordering::Acquire);
+        let freed = self.freed();
         for arena in &self.arenas {
             // What others free meanwhile they look for themselves.
             let queued = lock(arena).queued();
@@ -317,9 +317,9 @@ impl Allocator {
             let (mine, theirs) = if own < other { (&mut *first, &mut *second) } else { (&mut *second, &mut *first) };
             let Some(number) = theirs.emptiest().filter(|_| theirs.has_much()) else { continue };
             let is_queued = theirs.is_queued(number);
-            let Some(span) = theirs.remove(number, &self.owners) else { continue };
-            self.owners.set(number, span.segments, Some(own));
-            mine.insert(number, span);
+            if self.hand_over(number, theirs, mine, own).is_none() {
+                continue;
+            }
             if is_queued {
                 self.merge(region, mine, number)?;
             }
@@ -332,6 +332,15 @@ impl Allocator {
             }
         }
         Ok(None)
+    }
+
+    /// Gives a span to another arena, with this number; how many blocks it has, if it was there.
+    fn hand_over(&self, first: u32, from: &mut Arena, to: &mut Arena, number: usize) -> Option<u32> {
+        let span = from.remove(first, &self.owners)?;
+        let blocks = span.blocks();
+        self.owners.set(first, span.segments, Some(number));
+        to.insert(first, span);
+        Some(blocks)
     }
 
     /// Gives back an extent that no reader can have seen, and that is free on the medium.

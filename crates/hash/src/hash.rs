@@ -226,8 +226,7 @@ impl<P: Pmem> Hash<P> {
             let found = "bytes that do not".into();
             return Err(self.note(self.region.damage(offset, "record", "a header and a key that check", found)));
         }
-        let flags = prefix[..prefix.len() - key.len()].try_into().map_or(0, u32::from_le_bytes);
-        Ok(prefix.ends_with(key).then_some((header, flags)))
+        Ok((header.key_in(&prefix) == key).then(|| (header, header.flags_in(&prefix))))
     }
 
     pub(crate) fn slot(&self, key: &[u8]) -> Result<Slot<'_>, Error> {

@@ -290,6 +290,12 @@ impl Header {
         prefix.get(prefix.len().saturating_sub(self.key_bytes as usize)..).unwrap_or_default()
     }
 
+    /// The flags in what lies between the header and the value.
+    pub(crate) fn flags_in(&self, prefix: &[u8]) -> u32 {
+        let flags = prefix.strip_suffix(self.key_in(prefix)).and_then(|flags| flags.try_into().ok());
+        flags.map_or(0, u32::from_le_bytes)
+    }
+
     /// Bytes of the record.
     pub(crate) fn bytes(&self) -> u64 {
         HEADER_BYTES + self.prefix_bytes() + u64::from(self.value_bytes)

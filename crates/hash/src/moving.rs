@@ -27,7 +27,7 @@ use crate::write::{Draft, Laid, behind};
 const CLEARINGS_MAX: usize = 8;
 /// Spans that are looked at for that: in some lie records that fit nowhere else.
 const LOOKS_MAX: u64 = 64;
-/// Blocks cleared at a time: so many times those that are wanted, for the next writes want as many, but no more than half a segment or so many, if not that is wanted.
+/// Blocks cleared at a time: so many times those that are wanted, for the next writes want as many; but no more than the longest of half a segment, so many, and what is wanted.
 const TIMES: u32 = 8;
 const CLEARED_MIN: u32 = 512;
 /// Most records that are moved together, and most bytes of their values.
@@ -61,8 +61,7 @@ impl Mover {
     }
 
     fn draft(&self) -> Draft<'_> {
-        let flags = self.prefix.strip_suffix(self.key()).and_then(|flags| flags.try_into().ok());
-        let flags = flags.map_or(0, u32::from_le_bytes);
+        let flags = self.header.flags_in(&self.prefix);
         Draft { key: self.key(), value: &self.value, flags, expiry: Expiry(self.header.expiry) }
     }
 }

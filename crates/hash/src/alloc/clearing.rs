@@ -18,15 +18,8 @@ const MOVED_EIGHTHS_MAX: u64 = 6;
 pub(crate) struct Clearing {
     /// First segments and all blocks of spans.
     pub(crate) spans: Vec<(u32, Extent)>,
-    /// Segments between them that are in no span: first, count. Nobody else takes them meanwhile.
-    withheld: Vec<(u32, u32)>,
-}
-
-/// A segment that could be cleared.
-#[derive(Clone, Copy)]
-struct Candidate {
-    live_blocks: u64,
-    is_span: bool,
+    /// Segments between them that are in no span. Nobody else takes them meanwhile.
+    withheld: Vec<u32>,
 }
 
 impl Allocator {
@@ -72,18 +65,16 @@ impl Allocator {
         // In the order of their numbers, and this one after all others.
         let (mut arena, mut aside) = (lock(&self.arenas[number]), lock(&self.aside));
         // Somebody may have taken it over, or merged it.
-        let Some(span) = arena.remove(first, &self.owners) else { return };
-        clearing.spans.push((first, Extent { place: self.owners.place_of(first), blocks: span.blocks() }));
-        self.owners.set(first, span.segments, Some(self.arenas.len()));
-        aside.insert(first, span);
+        let Some(blocks) = self.hand_over(first, &mut arena, &mut aside, self.arenas.len()) else { return };
+        clearing.spans.push((first, Extent { place: self.owners.place_of(first), blocks }));
     }
 
     /// The first of so many segments side by side with the fewest blocks to move, apart from what was tried.
     fn best_run(&self, segments: u32, tried: &[u32]) -> Option<u32> {
-        let (all, length) = (self.candidates(), segments as usize);
+        let (all, length) = (self.live_blocks(), segments as usize);
         let most = self.blocks_of(segments) / 8 * MOVED_EIGHTHS_MAX;
         // What cannot be cleared weighs more than any run.
-        let weight = |at: usize| all.get(at).copied().flatten().map_or(1 << 40, |candidate| candidate.live_blocks);
+        let weight = |at: usize| all.get(at).copied().flatten().unwrap_or(1 << 40);
         let (mut sum, mut best) = ((0..length).map(weight).sum::<u64>(), None);
         for first in 0..(all.len() + 1).saturating_sub(length) {
             let is_new = !tried.iter().any(|tried| tried.abs_diff(first as u32) < segments);
@@ -95,34 +86,30 @@ impl Allocator {
         best.map(|(_, first)| first)
     }
 
-    /// By segment what there would be to move; none: it cannot be cleared.
-    fn candidates(&self) -> Vec<Option<Candidate>> {
+    /// By segment how many blocks there would be to move; none: it cannot be cleared.
+    fn live_blocks(&self) -> Vec<Option<u64>> {
         let mut all = vec![None; self.owners.words.len()];
         for arena in &self.arenas {
             for (first, live_blocks) in lock(arena).live_blocks_of_segments() {
-                all[first as usize] = Some(Candidate { live_blocks, is_span: true });
+                all[first as usize] = Some(live_blocks);
             }
         }
         for (first, count) in lock(&self.pool).runs() {
-            all[first as usize..(first + count) as usize].fill(Some(Candidate { live_blocks: 0, is_span: false }));
+            all[first as usize..(first + count) as usize].fill(Some(0));
         }
         all
     }
 
-    /// Takes all spans of a run from their arenas, and the segments between them from the pool.
+    /// Takes all spans of a run from their arenas, and the segments between them from the pool. What has changed meanwhile is left out: the rest is cleared all the same.
     fn take_run(&self, first: u32, segments: u32, tried: &mut Vec<u32>) -> Clearing {
         tried.push(first);
-        let (candidates, mut clearing) = (self.candidates(), Clearing::default());
+        let mut clearing = Clearing::default();
         for segment in first..first + segments {
-            match candidates.get(segment as usize).copied().flatten() {
-                Some(Candidate { is_span: true, .. }) => {
-                    let owner = self.owners.span_of(self.owners.place_of(segment));
-                    if let Some((first, number)) = owner.filter(|(_, number)| *number < self.arenas.len()) {
-                        self.set_aside(number, first, &mut clearing);
-                    }
+            match self.owners.span_of(self.owners.place_of(segment)) {
+                Some((first, number)) if first == segment && number < self.arenas.len() => {
+                    self.set_aside(number, first, &mut clearing);
                 }
-                Some(_) if lock(&self.pool).withhold(segment, 1) => clearing.withheld.push((segment, 1)),
-                // It has changed meanwhile: what can be is cleared all the same.
+                None if lock(&self.pool).withhold(segment, 1) => clearing.withheld.push(segment),
                 _ => {}
             }
         }
@@ -168,13 +155,12 @@ impl Allocator {
         let number = stripe % self.arenas.len();
         for (first, _) in clearing.spans {
             let (mut own, mut aside) = (lock(&self.arenas[number]), lock(&self.aside));
-            let Some(span) = aside.remove(first, &self.owners) else { continue };
-            self.owners.set(first, span.segments, Some(number));
-            own.insert(first, span);
-            failed = failed.and(self.merge(region, &mut own, first));
+            if self.hand_over(first, &mut aside, &mut own, number).is_some() {
+                failed = failed.and(self.merge(region, &mut own, first));
+            }
         }
-        for (first, count) in clearing.withheld {
-            lock(&self.pool).give(first, count);
+        for segment in clearing.withheld {
+            lock(&self.pool).give(segment, 1);
         }
         // Who looked meanwhile did not see it.
         self.freed.fetch_add(1, Ordering::Release);
