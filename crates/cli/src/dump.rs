@@ -23,7 +23,7 @@ A line: {\"key\":\"user:1\",\"value\":\"Ada\",\"flags\":1,\"expiry\":1790000000}
 collection say so with \"collection\", and with \"order\" if it is in another one than that of bytes; without --collection all collections are dumped, the default one first (with the engine `hash` in no
 order, and as it is at one moment). Elements of a list say \"list\", and their keys are their positions. When a collection expires as a
 whole is not kept.
-`dump` after `load` gives the same lines. A damaged record ends the dump with exit code 4; with --skip-damaged it is told,
+`dump` after `load` gives the same lines, those of the default collection of a `hash` store in another order. A damaged record ends the dump with exit code 4; with --skip-damaged it is told,
 the dump goes on, and the exit code is 4 in the end."
 )]
 pub(crate) struct Arguments {
