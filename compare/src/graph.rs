@@ -66,7 +66,7 @@ impl GraphJob {
                 // One thread writes: one shard spares `slab` agreement among shards.
                 let means = Means { memory_bytes, capacity_bytes: 0, region_bytes, clients: 1, cores: 1 };
                 let opened = Opened::open(subject, &self.directory, &means).map_err(said)?;
-                let (Opened::Ours(store, _) | Opened::Hash(store)) = &opened else {
+                let (Opened::Ours(store, _) | Opened::Hash(store, _)) = &opened else {
                     return Err(format!("{}: the graph is not measured over it", self.subject));
                 };
                 let found = run_graph(store.clone(), &self.subject, &options.graph).map_err(said)?;

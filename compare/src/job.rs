@@ -91,7 +91,9 @@ impl Job {
             (Task::Load { .. }, Subject::RocksDb { .. }) => Subject::RocksDb { sync: false },
             (Task::Load { .. }, Subject::WiredTiger { .. }) => Subject::WiredTiger { sync: false },
             (Task::Run { .. }, subject)
-            | (Task::Load { .. }, subject @ (Subject::Hash | Subject::RocksDbWithoutLog)) => subject,
+            | (Task::Load { .. }, subject @ (Subject::Hash | Subject::HashSorted | Subject::RocksDbWithoutLog)) => {
+                subject
+            }
         };
         let store = Opened::open(opened_as, &self.directory, &means)?;
         let mut done = Done { open_s: started.elapsed().as_secs_f64(), ..Done::default() };

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use stratakv::{Engine, Level, Options, Placement, Store};
+use stratakv::{CollectionId, Engine, Level, Options, Placement, Store};
 use stratakv_bench::BenchError;
 use stratakv_bench::target::{Kind, Target, Through, Way};
 
@@ -20,6 +20,8 @@ pub enum Subject {
     Ours(Placement, Level),
     /// Ours, engine `hash`: as durable as its directory's medium lets a process's crash be.
     Hash,
+    /// The same, its records in a sorted collection.
+    HashSorted,
     /// RocksDB without a log: what is not in a table file is lost with the process.
     RocksDbWithoutLog,
     /// `sync`: after the log has been flushed; else when it is in the kernel's cache.
@@ -30,12 +32,13 @@ pub enum Subject {
 
 impl Subject {
     /// All there are.
-    pub const ALL: [Subject; 10] = [
+    pub const ALL: [Subject; 11] = [
         Subject::Ours(Placement::InPlace, Level::PowerLoss),
         Subject::Ours(Placement::Packed, Level::PowerLoss),
         Subject::Ours(Placement::InPlace, Level::ProcessCrash),
         Subject::Ours(Placement::Packed, Level::ProcessCrash),
         Subject::Hash,
+        Subject::HashSorted,
         Subject::RocksDbWithoutLog,
         Subject::RocksDb { sync: true },
         Subject::RocksDb { sync: false },
@@ -49,6 +52,7 @@ impl Subject {
             Subject::Ours(Placement::InPlace, _) => "in_place",
             Subject::Ours(Placement::Packed, _) => "packed",
             Subject::Hash => "hash",
+            Subject::HashSorted => "hash-sorted",
             // Without a log it is not what the other two can go on with.
             Subject::RocksDbWithoutLog => "rocksdb-no_log",
             Subject::RocksDb { .. } => "rocksdb",
@@ -58,7 +62,7 @@ impl Subject {
 
     /// Whether it is of this house.
     pub fn is_ours(self) -> bool {
-        matches!(self, Subject::Ours(..) | Subject::Hash)
+        matches!(self, Subject::Ours(..) | Subject::Hash | Subject::HashSorted)
     }
 }
 
@@ -70,6 +74,7 @@ impl fmt::Display for Subject {
             Subject::Ours(Placement::InPlace, _) => "in_place-process_crash",
             Subject::Ours(Placement::Packed, _) => "packed-process_crash",
             Subject::Hash => "hash-process_crash",
+            Subject::HashSorted => "hash_sorted-process_crash",
             Subject::RocksDbWithoutLog => "rocksdb-no_log",
             Subject::RocksDb { sync: true } => "rocksdb-sync",
             Subject::RocksDb { sync: false } => "rocksdb-async",
@@ -107,8 +112,8 @@ pub struct Means {
 pub enum Opened {
     /// Ours.
     Ours(Store, Level),
-    /// Ours, engine `hash`: called in place.
-    Hash(Store),
+    /// Ours, engine `hash`: called in place. The records are in this collection.
+    Hash(Store, CollectionId),
     /// RocksDB, and how it writes.
     RocksDb(Arc<RocksDb>, Log),
     /// WiredTiger.
@@ -133,10 +138,13 @@ impl Opened {
                     .level(level);
                 Opened::Ours(options.open(directory)?, level)
             }
-            Subject::Hash => {
+            Subject::Hash | Subject::HashSorted => {
                 let options = Options::new().engine(Engine::Hash).region_bytes(means.region_bytes);
                 let options = options.memory_bytes(means.memory_bytes).level(Level::ProcessCrash);
-                Opened::Hash(options.open(directory)?)
+                let store = options.open(directory)?;
+                let sorted = (subject == Subject::HashSorted).then(|| store.collection("sorted")).transpose()?;
+                let collection = sorted.map(|sorted| sorted.id()).unwrap_or_default();
+                Opened::Hash(store, collection)
             }
             Subject::RocksDb { .. } | Subject::RocksDbWithoutLog => {
                 let log = match subject {
@@ -155,7 +163,7 @@ impl Opened {
     /// What ours tells of itself, by name.
     pub fn statistics(&self) -> BTreeMap<String, u64> {
         match self {
-            Opened::Ours(store, _) | Opened::Hash(store) => {
+            Opened::Ours(store, _) | Opened::Hash(store, _) => {
                 store.stats().into_iter().map(|one| (one.name.into(), one.value)).collect()
             }
             _ => BTreeMap::new(),
@@ -167,7 +175,7 @@ impl Opened {
     /// # Errors
     /// The store's own.
     pub fn close(self) -> Result<(), BenchError> {
-        if let Opened::Ours(store, _) | Opened::Hash(store) = self {
+        if let Opened::Ours(store, _) | Opened::Hash(store, _) = self {
             store.close()?;
         }
         Ok(())
@@ -178,7 +186,7 @@ impl Way for Opened {
     fn name(&self) -> String {
         match self {
             Opened::Ours(..) => "embedded".into(),
-            Opened::Hash(_) => "blocking".into(),
+            Opened::Hash(..) => "blocking".into(),
             Opened::RocksDb(..) => "RocksDB".into(),
             Opened::WiredTiger(..) => "WiredTiger".into(),
         }
@@ -192,11 +200,14 @@ impl Way for Opened {
     fn open(&self) -> Result<Box<dyn Target>, BenchError> {
         Ok(match self {
             Opened::Ours(store, level) => {
-                return Through { kind: Kind::Embedded, store: Some(store), level: *level }.open();
+                return {
+                    let (kind, collection) = (Kind::Embedded, CollectionId::default());
+                    Through { kind, store: Some(store), collection, level: *level }.open()
+                };
             }
-            Opened::Hash(store) => {
+            Opened::Hash(store, collection) => {
                 let (kind, level) = (Kind::Blocking, Level::ProcessCrash);
-                return Through { kind, store: Some(store), level }.open();
+                return Through { kind, store: Some(store), collection: *collection, level }.open();
             }
             Opened::RocksDb(db, log) => Box::new(RocksDbTarget::new(Arc::clone(db), *log)),
             Opened::WiredTiger(db) => Box::new(WiredTigerTarget::new(Arc::clone(db))?),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stratakv::{Level, Store};
+use stratakv::{CollectionId, Level, Store};
 use stratakv_base::random::Random;
 
 use crate::target::{BenchError, Kind, Request, Through, Way};
@@ -40,7 +40,11 @@ pub fn load(
     options: &LoadOptions,
     watch: &(dyn Fn(u64) + Sync),
 ) -> Result<Duration, BenchError> {
-    load_through(&Through { kind: options.target, store, level: options.level }, options, watch)
+    load_through(
+        &Through { kind: options.target, store, collection: CollectionId::default(), level: options.level },
+        options,
+        watch,
+    )
 }
 
 /// The same through a way of one's own; `target` and `level` of the options do not matter then.
@@ -74,7 +78,7 @@ pub fn load_through(
 /// # Errors
 /// One of them is not there, or cannot be read.
 pub fn expect_loaded(store: Option<&Store>, target: Kind, records: u64) -> Result<(), BenchError> {
-    let mut target = target.open(store, Level::ProcessCrash)?;
+    let mut target = target.open(store, CollectionId::default(), Level::ProcessCrash)?;
     let mut outcomes = Vec::new();
     for record in [0, records / 2, records.saturating_sub(1)] {
         target.submit(record, Request::Read(&key(record)))?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use stratakv::{Level, Store};
+use stratakv::{CollectionId, Level, Store};
 use stratakv_base::random::Random;
 
 use crate::target::{BenchError, Kind, Request};
@@ -67,7 +67,7 @@ fn page_reads(store: &Store) -> u64 {
 }
 
 fn one_path(path: &'static str, kind: Kind, store: &Store, among: u64, count: u64) -> Result<PathReport, BenchError> {
-    let mut target = kind.open(Some(store), Level::PowerLoss)?;
+    let mut target = kind.open(Some(store), CollectionId::default(), Level::PowerLoss)?;
     // Another sequence for each path: what one path has read would be a hit for the next.
     let mut random = Random::new(path.bytes().fold(11, |seed, byte| u64::wrapping_mul(seed, 31) + u64::from(byte)));
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 120_000_000_000, 3)

@@ -85,7 +85,7 @@ impl Tally {
 /// # Errors
 /// An operation failed, or a value did not belong to its key.
 pub fn run(store: Option<&Store>, options: &RunOptions) -> Result<Report, BenchError> {
-    let way = Through { kind: options.target, store, level: options.level };
+    let way = Through { kind: options.target, store, collection: CollectionId::default(), level: options.level };
     let mut generator = generator(options);
     if let (Some(store), 1..) = (store, options.hot_shard_percent) {
         let store = store.clone();

@@ -11,22 +11,23 @@ use super::{BenchError, Front, Outcome, Request, Target};
 
 pub(super) struct BlockingTarget {
     store: Store,
+    collection: CollectionId,
     level: Level,
     done: Vec<(u64, Outcome)>,
 }
 
 impl BlockingTarget {
-    pub(super) fn new(store: Store, level: Level) -> BlockingTarget {
-        BlockingTarget { store, level, done: Vec::new() }
+    pub(super) fn new(store: Store, collection: CollectionId, level: Level) -> BlockingTarget {
+        BlockingTarget { store, collection, level, done: Vec::new() }
     }
 }
 
 impl Target for BlockingTarget {
     fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
         let operation = match request {
-            Request::Read(key) => get(key)?,
-            Request::Write(key, value) => put(key, Bytes::copy_from_slice(value), self.level)?,
-            Request::Scan(key, len) => scan(key, len),
+            Request::Read(key) => get(self.collection, key)?,
+            Request::Write(key, value) => put(self.collection, key, Bytes::copy_from_slice(value), self.level)?,
+            Request::Scan(key, len) => scan(self.collection, key, len),
         };
         let reply = self.store.execute(operation);
         if let Reply::Failed(error) = reply {
@@ -42,19 +43,19 @@ impl Target for BlockingTarget {
     }
 }
 
-pub(super) fn get(key: &[u8]) -> Result<Operation, BenchError> {
-    Ok(Operation::Get { key: encoded(key)?, part: RecordPart::Whole })
+pub(super) fn get(collection: CollectionId, key: &[u8]) -> Result<Operation, BenchError> {
+    Ok(Operation::Get { key: encoded(collection, key)?, part: RecordPart::Whole })
 }
 
-pub(super) fn put(key: &[u8], value: Bytes, level: Level) -> Result<Operation, BenchError> {
+pub(super) fn put(collection: CollectionId, key: &[u8], value: Bytes, level: Level) -> Result<Operation, BenchError> {
     let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
-    let change = Change { key: encoded(key)?, expect: Expect::Any, kind };
+    let change = Change { key: encoded(collection, key)?, expect: Expect::Any, kind };
     Ok(Operation::Write { changes: vec![change], level, txn: None })
 }
 
-pub(super) fn scan(key: &[u8], len: u32) -> Operation {
+pub(super) fn scan(collection: CollectionId, key: &[u8], len: u32) -> Operation {
     Operation::Page(PageRequest {
-        from: Bound::Included(Key::bound(CollectionId(0), key)),
+        from: Bound::Included(Key::bound(collection, key)),
         to: Bound::Unbounded,
         reverse: false,
         keys_only: false,
@@ -64,8 +65,8 @@ pub(super) fn scan(key: &[u8], len: u32) -> Operation {
     })
 }
 
-fn encoded(key: &[u8]) -> Result<Key, BenchError> {
-    Ok(Key::new(CollectionId(0), key).map_err(stratakv::Error::from)?)
+fn encoded(collection: CollectionId, key: &[u8]) -> Result<Key, BenchError> {
+    Ok(Key::new(collection, key).map_err(stratakv::Error::from)?)
 }
 
 pub(super) fn outcome(reply: &Reply) -> Result<Outcome, BenchError> {

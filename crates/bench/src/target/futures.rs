@@ -8,13 +8,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use bytes::Bytes;
-use stratakv::{Level, Operation, Reply, Store};
+use stratakv::{CollectionId, Level, Operation, Reply, Store};
 
 use super::{BenchError, Outcome, Request, Target};
 use crate::target::blocking::{get, outcome, put};
 
 pub(super) struct FuturesTarget {
     store: Store,
+    collection: CollectionId,
     level: Level,
     tasks: Vec<Task>,
 }
@@ -40,16 +41,16 @@ impl Wake for Flag {
 }
 
 impl FuturesTarget {
-    pub(super) fn new(store: Store, level: Level) -> FuturesTarget {
-        FuturesTarget { store, level, tasks: Vec::new() }
+    pub(super) fn new(store: Store, collection: CollectionId, level: Level) -> FuturesTarget {
+        FuturesTarget { store, collection, level, tasks: Vec::new() }
     }
 }
 
 impl Target for FuturesTarget {
     fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
         let operation: Operation = match request {
-            Request::Read(key) => get(key)?,
-            Request::Write(key, value) => put(key, Bytes::copy_from_slice(value), self.level)?,
+            Request::Read(key) => get(self.collection, key)?,
+            Request::Write(key, value) => put(self.collection, key, Bytes::copy_from_slice(value), self.level)?,
             Request::Scan(..) => return Err(BenchError::NoScans("the async target")),
         };
         let store = self.store.clone();

@@ -8,7 +8,7 @@ mod session;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use stratakv::{Level, Store};
+use stratakv::{CollectionId, Level, Store};
 
 /// Why a benchmark stopped.
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +118,8 @@ pub struct Through<'a> {
     pub kind: Kind,
     /// Needed by all but servers.
     pub store: Option<&'a Store>,
+    /// Where the records lie; servers know only the default one.
+    pub collection: CollectionId,
     /// When writes are acknowledged.
     pub level: Level,
 }
@@ -132,7 +134,7 @@ impl Way for Through<'_> {
     }
 
     fn open(&self) -> Result<Box<dyn Target>, BenchError> {
-        self.kind.open(self.store, self.level)
+        self.kind.open(self.store, self.collection, self.level)
     }
 }
 
@@ -186,16 +188,21 @@ impl Kind {
         }
     }
 
-    /// One thread's target. `store` is needed by all but servers.
+    /// One thread's target, into `collection`. `store` is needed by all but servers.
     ///
     /// # Errors
     /// No ring, no connection.
-    pub fn open(self, store: Option<&Store>, level: Level) -> Result<Box<dyn Target>, BenchError> {
+    pub fn open(
+        self,
+        store: Option<&Store>,
+        collection: CollectionId,
+        level: Level,
+    ) -> Result<Box<dyn Target>, BenchError> {
         let store = || store.cloned().ok_or_else(|| BenchError::Wrong("this target needs a store".into()));
         Ok(match self {
-            Kind::Embedded => Box::new(session::SessionTarget::new(&store()?, level)?),
-            Kind::Blocking => Box::new(blocking::BlockingTarget::new(store()?, level)),
-            Kind::Async => Box::new(futures::FuturesTarget::new(store()?, level)),
+            Kind::Embedded => Box::new(session::SessionTarget::new(&store()?, collection, level)?),
+            Kind::Blocking => Box::new(blocking::BlockingTarget::new(store()?, collection, level)),
+            Kind::Async => Box::new(futures::FuturesTarget::new(store()?, collection, level)),
             Kind::Memcache(address) => Box::new(memcache::MemcacheTarget::connect(address)?),
         })
     }

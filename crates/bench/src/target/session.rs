@@ -3,29 +3,30 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use stratakv::{Level, Reply, Session, Store};
+use stratakv::{CollectionId, Level, Reply, Session, Store};
 
 use super::{BenchError, Outcome, Request, Target};
 use crate::target::blocking::{get, outcome, put, scan};
 
 pub(super) struct SessionTarget {
     session: Session,
+    collection: CollectionId,
     level: Level,
     tags: HashMap<u64, u64>,
 }
 
 impl SessionTarget {
-    pub(super) fn new(store: &Store, level: Level) -> Result<SessionTarget, BenchError> {
-        Ok(SessionTarget { session: store.session()?, level, tags: HashMap::new() })
+    pub(super) fn new(store: &Store, collection: CollectionId, level: Level) -> Result<SessionTarget, BenchError> {
+        Ok(SessionTarget { session: store.session()?, collection, level, tags: HashMap::new() })
     }
 }
 
 impl Target for SessionTarget {
     fn submit(&mut self, tag: u64, request: Request<'_>) -> Result<(), BenchError> {
         let operation = match request {
-            Request::Read(key) => get(key)?,
-            Request::Write(key, value) => put(key, Bytes::copy_from_slice(value), self.level)?,
-            Request::Scan(key, len) => scan(key, len),
+            Request::Read(key) => get(self.collection, key)?,
+            Request::Write(key, value) => put(self.collection, key, Bytes::copy_from_slice(value), self.level)?,
+            Request::Scan(key, len) => scan(self.collection, key, len),
         };
         let ticket = self.session.submit(operation);
         self.tags.insert(ticket, tag);
