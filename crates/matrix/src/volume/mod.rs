@@ -1,1 +1,9 @@
-//! To come.
+//! The volume: what its superblocks and its manifest say, and which pages are free.
+
+mod extents;
+mod manifest;
+mod superblock;
+
+pub use extents::{Extent, Extents};
+pub use manifest::{Malformed, Manifest, Rotation, Table, ValueFile};
+pub use superblock::{FIRST_PAGE, Refusal, Superblock};

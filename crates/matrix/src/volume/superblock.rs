@@ -1,0 +1,132 @@
+//! The two superblocks of a volume, pages 0 and 1, written in turn: each says where the manifest is.
+
+use stratakv_base::checksum::crc32c;
+use stratakv_base::codec::{Reader, Truncated, Writer};
+
+const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
+const FORMAT: u32 = 1;
+const CRC_AT: usize = 76;
+
+/// The first page that belongs to no superblock.
+pub const FIRST_PAGE: u64 = 2;
+
+/// What a superblock says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Superblock {
+    /// Of the store's shards, this one.
+    pub shard: u32,
+    /// Shards of the store.
+    pub shards: u32,
+    /// Number of the manifest; the superblock with the higher one counts, and it lies in page `number % 2`.
+    pub number: u64,
+    /// The manifest's first page.
+    pub page: u64,
+    /// Its pages.
+    pub pages: u32,
+    /// Its checksum.
+    pub checksum: u32,
+    /// The shard was closed in order since.
+    pub clean: bool,
+}
+
+/// Why bytes are no superblock of this store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Damaged, or none at all.
+    Damaged(&'static str),
+    /// A newer program's.
+    Newer(u32),
+    /// Another store's, whole.
+    Foreign,
+}
+
+impl Superblock {
+    /// Writes it into a page.
+    pub fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
+        page.fill(0);
+        let mut writer = Writer::new(page);
+        writer.bytes(&MAGIC).u32(FORMAT).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
+        writer.u64(self.number).u64(self.page).u32(self.pages).u32(self.checksum).u32(u32::from(self.clean));
+        debug_assert_eq!(writer.at(), CRC_AT);
+        let checksum = crc32c(0, &page[..CRC_AT]);
+        Writer::new(&mut page[CRC_AT..]).u32(checksum);
+    }
+
+    /// Reads it from a page.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, Refusal> {
+        Superblock::parse(uuid, page).unwrap_or(Err(Refusal::Damaged("it is cut short")))
+    }
+
+    fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, Refusal>, Truncated> {
+        let mut reader = Reader::new(page);
+        if reader.array::<16>()? != MAGIC {
+            return Ok(Err(Refusal::Damaged("it has no magic number")));
+        }
+        let (format, shard, shards, _) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let found = reader.array::<16>()?;
+        let (number, first) = (reader.u64()?, reader.u64()?);
+        let (pages, checksum, clean) = (reader.u32()?, reader.u32()?, reader.u32()? == 1);
+        let covered = page.get(..reader.at()).unwrap_or_default();
+        if reader.u32()? != crc32c(0, covered) {
+            return Ok(Err(Refusal::Damaged("its checksum does not match")));
+        }
+        if format != FORMAT {
+            return Ok(Err(Refusal::Newer(format)));
+        }
+        if found != *uuid {
+            return Ok(Err(Refusal::Foreign));
+        }
+        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> (Superblock, Vec<u8>) {
+        let superblock =
+            Superblock { shard: 1, shards: 2, number: 77, page: 12_345, pages: 9, checksum: 0xABCD, clean: true };
+        let mut page = vec![0xFF; 4096];
+        superblock.encode(&[7; 16], &mut page);
+        (superblock, page)
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let (superblock, page) = sample();
+        assert_eq!(Superblock::decode(&[7; 16], &page), Ok(superblock));
+        assert_eq!(Superblock::decode(&[8; 16], &page), Err(Refusal::Foreign));
+    }
+
+    #[test]
+    fn the_format_of_the_superblock_is_this() {
+        let (_, page) = sample();
+        assert_eq!(crc32c(0, &page), 2_681_157_336, "a change of the format needs a new version");
+    }
+
+    #[test]
+    fn every_turned_bit_is_noticed() {
+        let (superblock, page) = sample();
+        for bit in 0..80 * 8 {
+            let mut turned = page.clone();
+            turned[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(Superblock::decode(&[7; 16], &turned), Ok(superblock), "bit {bit}");
+        }
+        for len in 0..80 {
+            assert!(Superblock::decode(&[7; 16], &page[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_told() {
+        let (_, mut page) = sample();
+        page[16] = 2;
+        let checksum = crc32c(0, &page[..CRC_AT]);
+        page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(2)));
+    }
+}
