@@ -8,5 +8,6 @@
 pub mod container;
 pub mod cursor;
 pub mod entry;
+pub mod merge;
 pub mod table;
 pub mod volume;

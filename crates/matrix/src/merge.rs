@@ -1,0 +1,332 @@
+//! Many cursors as one, and what of it a reader sees.
+
+use stratakv_base::Wall;
+
+use crate::cursor::{Cursor, Stop};
+use crate::entry::{Body, Meta};
+
+/// The versions of several cursors in one order. A step costs O(log cursors) comparisons of keys.
+pub struct Merge<'a> {
+    cursors: Vec<Box<dyn Cursor + 'a>>,
+    /// A binary heap of the cursors that are not at their end: the next one is the first.
+    heap: Vec<usize>,
+    reverse: bool,
+}
+
+impl<'a> Merge<'a> {
+    /// Over these. No version of a key is in two of them.
+    pub fn new(cursors: Vec<Box<dyn Cursor + 'a>>) -> Merge<'a> {
+        Merge { cursors, heap: Vec::new(), reverse: false }
+    }
+
+    /// Whether the cursor `a` comes before `b`.
+    fn is_before(&self, a: usize, b: usize) -> bool {
+        let place = |cursor: usize| {
+            let cursor = self.cursors.get(cursor)?;
+            Some((cursor.key()?, std::cmp::Reverse(cursor.meta()?.version)))
+        };
+        if self.reverse { place(a) > place(b) } else { place(a) < place(b) }
+    }
+
+    fn gather(&mut self, reverse: bool) {
+        self.reverse = reverse;
+        self.heap = (0..self.cursors.len()).filter(|cursor| self.cursors[*cursor].key().is_some()).collect();
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sink(at);
+        }
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let mut first = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.heap.len() && self.is_before(self.heap[child], self.heap[first]) {
+                    first = child;
+                }
+            }
+            if first == at {
+                return;
+            }
+            self.heap.swap(at, first);
+            at = first;
+        }
+    }
+
+    fn head(&self) -> Option<&(dyn Cursor + 'a)> {
+        self.heap.first().and_then(|first| self.cursors.get(*first)).map(AsRef::as_ref)
+    }
+
+    /// The first one moved: to its end, or to a later place.
+    fn settle(&mut self) {
+        if self.head().is_some_and(|head| head.key().is_none()) {
+            self.heap.swap_remove(0);
+        }
+        self.sink(0);
+    }
+
+    fn step(&mut self) -> Result<(), Stop> {
+        let Some(first) = self.heap.first().copied() else { return Ok(()) };
+        let cursor = &mut self.cursors[first];
+        if self.reverse {
+            cursor.prev()?
+        } else {
+            cursor.next()?
+        }
+        self.settle();
+        Ok(())
+    }
+}
+
+/// It goes one way after a seek: `next` after [`Cursor::seek`], `prev` after [`Cursor::seek_before`]; the other way it seeks first.
+impl Cursor for Merge<'_> {
+    fn seek(&mut self, key: &[u8]) -> Result<(), Stop> {
+        all(self.cursors.iter_mut().map(|cursor| cursor.seek(key)))?;
+        self.gather(false);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), Stop> {
+        all(self.cursors.iter_mut().map(|cursor| cursor.seek_before(key)))?;
+        self.gather(true);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), Stop> {
+        debug_assert!(!self.reverse || self.heap.is_empty(), "it was sought backwards");
+        self.step()
+    }
+
+    fn prev(&mut self) -> Result<(), Stop> {
+        debug_assert!(self.reverse || self.heap.is_empty(), "it was sought forwards");
+        self.step()
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        self.head()?.key()
+    }
+
+    fn meta(&self) -> Option<Meta> {
+        self.head()?.meta()
+    }
+
+    fn value(&self, into: &mut Vec<u8>) -> Result<(), Stop> {
+        self.head().map_or(Ok(()), |head| head.value(into))
+    }
+}
+
+/// All of them, even if one stops: so everything that is missing is asked for at once. Damage goes before absence.
+fn all(steps: impl Iterator<Item = Result<(), Stop>>) -> Result<(), Stop> {
+    steps.fold(Ok(()), |sum, step| match (&sum, &step) {
+        (Err(Stop::Damaged(_)), _) | (Err(_), Ok(())) => sum,
+        _ => step,
+    })
+}
+
+/// Which versions a reader sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight {
+    /// None above this one.
+    pub at: u64,
+    /// None that is expired then.
+    pub now: Wall,
+}
+
+impl Sight {
+    fn shows(self, meta: Meta) -> bool {
+        meta.body != Body::Delete && !meta.expiry.is_past(self.now)
+    }
+}
+
+/// Goes over the keys that a reader sees, each with the newest version that it sees. Call [`Visible::forward`] or [`Visible::backward`] again and again.
+pub struct Visible<'c, C> {
+    cursor: &'c mut C,
+    sight: Sight,
+    key: Vec<u8>,
+    meta: Option<Meta>,
+    value: Vec<u8>,
+}
+
+impl<'c, C: Cursor> Visible<'c, C> {
+    /// Over a cursor that was sought.
+    pub fn new(cursor: &'c mut C, sight: Sight) -> Visible<'c, C> {
+        Visible { cursor, sight, key: Vec::new(), meta: None, value: Vec::new() }
+    }
+
+    /// The key found last.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value found last, if it lies beside its key.
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// The next key in order.
+    ///
+    /// # Errors
+    /// [`Stop`]: seek again.
+    pub fn forward(&mut self, with_value: bool) -> Result<Option<Meta>, Stop> {
+        while let Some((key, meta)) = self.cursor.key().zip(self.cursor.meta()) {
+            if meta.version > self.sight.at || (self.meta.is_some() && key == self.key) {
+                self.cursor.next()?;
+                continue;
+            }
+            self.take(meta, with_value)?;
+            self.cursor.next()?;
+            if self.sight.shows(meta) {
+                return Ok(Some(meta));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The previous key in order. Of one key the oldest version comes first, so the one before the next key, or before one that is too new, is it.
+    ///
+    /// # Errors
+    /// [`Stop`]: seek again.
+    pub fn backward(&mut self, with_value: bool) -> Result<Option<Meta>, Stop> {
+        let mut found = None;
+        while let Some((key, meta)) = self.cursor.key().zip(self.cursor.meta()) {
+            let is_next_key = found.is_some() && key != self.key;
+            if is_next_key && found.is_some_and(|found| self.sight.shows(found)) {
+                return Ok(found);
+            }
+            if is_next_key {
+                found = None;
+            }
+            if meta.version <= self.sight.at {
+                self.take(meta, with_value)?;
+                found = Some(meta);
+            }
+            self.cursor.prev()?;
+        }
+        Ok(found.filter(|found| self.sight.shows(*found)))
+    }
+
+    fn take(&mut self, meta: Meta, with_value: bool) -> Result<(), Stop> {
+        self.key.clear();
+        self.key.extend_from_slice(self.cursor.key().unwrap_or_default());
+        self.meta = Some(meta);
+        self.value.clear();
+        if with_value && self.sight.shows(meta) {
+            self.cursor.value(&mut self.value)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use stratakv_base::Expiry;
+    use stratakv_base::random::Random;
+
+    use super::*;
+
+    /// Versions in memory.
+    struct List {
+        versions: Vec<(Vec<u8>, Meta)>,
+        /// One beyond the place: 0 is before the first.
+        at: usize,
+    }
+
+    impl List {
+        fn here(&self) -> Option<&(Vec<u8>, Meta)> {
+            self.versions.get(self.at.checked_sub(1)?)
+        }
+    }
+
+    impl Cursor for List {
+        fn seek(&mut self, key: &[u8]) -> Result<(), Stop> {
+            self.at = self.versions.partition_point(|(other, _)| &other[..] < key) + 1;
+            Ok(())
+        }
+        fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), Stop> {
+            self.at = self.versions.partition_point(|(other, _)| key.is_none_or(|key| &other[..] < key));
+            Ok(())
+        }
+        fn next(&mut self) -> Result<(), Stop> {
+            self.at = (self.at + 1).min(self.versions.len() + 1);
+            Ok(())
+        }
+        fn prev(&mut self) -> Result<(), Stop> {
+            self.at = self.at.saturating_sub(1);
+            Ok(())
+        }
+        fn key(&self) -> Option<&[u8]> {
+            self.here().map(|(key, _)| &key[..])
+        }
+        fn meta(&self) -> Option<Meta> {
+            self.here().map(|(_, meta)| *meta)
+        }
+        fn value(&self, into: &mut Vec<u8>) -> Result<(), Stop> {
+            into.extend_from_slice(&self.meta().map_or(0, |meta| meta.version).to_le_bytes());
+            Ok(())
+        }
+    }
+
+    type History = BTreeMap<Vec<u8>, BTreeMap<u64, Meta>>;
+
+    /// Versions at random, shared out among lists as an LSM tree does: newer ones in earlier lists.
+    fn draw(random: &mut Random) -> (History, Vec<List>) {
+        let (mut history, mut lists, mut version) = (History::new(), Vec::new(), 1);
+        for _ in 0..random.below(6) {
+            let mut versions = Vec::new();
+            for _ in 0..random.below(20) {
+                let key = vec![b'a' + random.below(12) as u8; 1 + random.below(2) as usize];
+                let body = match random.below(3) {
+                    0 => Body::Delete,
+                    _ => Body::Here { value_bytes: 8, checksum: 0 },
+                };
+                let expiry = if random.below(5) == 0 { Expiry(50) } else { Expiry::NEVER };
+                let meta = Meta { version, flags: 0, expiry, body };
+                history.entry(key.clone()).or_default().insert(version, meta);
+                versions.push((key, meta));
+                version += 1;
+            }
+            versions.sort_by(|(a, x), (b, y)| a.cmp(b).then(y.version.cmp(&x.version)));
+            lists.push(List { versions, at: 0 });
+        }
+        (history, lists)
+    }
+
+    fn expected(history: &History, sight: Sight) -> Vec<(Vec<u8>, u64)> {
+        let newest = |versions: &BTreeMap<u64, Meta>| versions.range(..=sight.at).next_back().map(|(_, meta)| *meta);
+        let seen = history.iter().filter_map(|(key, versions)| Some((key, newest(versions)?)));
+        seen.filter(|(_, meta)| sight.shows(*meta)).map(|(key, meta)| (key.clone(), meta.version)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn readers_see_the_newest_version_of_each_key(seed in any::<u64>()) {
+            let mut random = Random::new(seed);
+            let (history, lists) = draw(&mut random);
+            let sight = Sight { at: random.below(100), now: Wall(if random.below(2) == 0 { 40 } else { 60 }) };
+            let mut merge = Merge::new(lists.into_iter().map(|list| Box::new(list) as Box<dyn Cursor>).collect());
+            let all = expected(&history, sight);
+            let from = vec![b'a' + random.below(12) as u8];
+
+            merge.seek(&from).unwrap();
+            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight));
+            while let Some(meta) = visible.forward(true).unwrap() {
+                prop_assert_eq!(visible.value(), meta.version.to_le_bytes());
+                found.push((visible.key().to_vec(), meta.version));
+            }
+            let after: Vec<_> = all.iter().filter(|(key, _)| *key >= from).cloned().collect();
+            prop_assert_eq!(found, after);
+
+            merge.seek_before(Some(&from)).unwrap();
+            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight));
+            while let Some(meta) = visible.backward(true).unwrap() {
+                prop_assert_eq!(visible.value(), meta.version.to_le_bytes());
+                found.push((visible.key().to_vec(), meta.version));
+            }
+            found.reverse();
+            let before: Vec<_> = all.into_iter().filter(|(key, _)| *key < from).collect();
+            prop_assert_eq!(found, before);
+        }
+    }
+}
