@@ -8,6 +8,9 @@
 pub mod container;
 pub mod cursor;
 pub mod entry;
+pub mod levels;
 pub mod merge;
+mod reading;
+pub mod retention;
 pub mod table;
 pub mod volume;

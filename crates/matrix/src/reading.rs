@@ -1,0 +1,199 @@
+//! Reads of the volume: what is wanted, what is in flight and who waits for it; and the pages that are in memory.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foldhash::HashMap;
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Corruption, Place};
+use stratakv_device::{Block, Class, Part};
+use stratakv_index::PageCache;
+
+use crate::cursor::{Pages, Stop};
+use crate::entry::Pointer;
+use crate::levels::Levels;
+
+/// What is to be read: up to 16 pages that lie one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The first page on the volume.
+    pub(crate) page: u64,
+    /// How many.
+    pub(crate) pages: u32,
+    /// The table and the ordinal of its first page; `None`: pages of values, which are checked by whoever takes a value from them.
+    pub(crate) table: Option<(u64, u32)>,
+}
+
+impl Wanted {
+    pub(crate) fn class(self) -> Class {
+        if self.pages == 1 { Class::Page } else { Class::Slice }
+    }
+}
+
+/// Who waits for a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// A parked operation.
+    Operation(u64),
+    /// The compaction that is under way.
+    Job,
+}
+
+/// Pages that somebody holds until it is done, by their place on the volume.
+pub(crate) type Pins = HashMap<u64, Part>;
+
+/// One read.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) wanted: Wanted,
+    pub(crate) waiters: Vec<Waiter>,
+}
+
+/// All reads, by the first page.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    flights: HashMap<u64, Flight>,
+    /// Those that have not been handed to the device: it has enough to do, or there is no block.
+    queue: VecDeque<u64>,
+}
+
+impl Reads {
+    /// Sees to it that this is read. Whether a new read was queued.
+    pub(crate) fn ask(&mut self, wanted: Wanted, waiter: Waiter) -> bool {
+        if let Some(flight) = self.flights.get_mut(&wanted.page) {
+            if !flight.waiters.contains(&waiter) {
+                flight.waiters.push(waiter);
+            }
+            return false;
+        }
+        self.flights.insert(wanted.page, Flight { wanted, waiters: vec![waiter] });
+        self.queue.push_back(wanted.page);
+        true
+    }
+
+    /// The next one to hand to the device.
+    pub(crate) fn next(&self) -> Option<Wanted> {
+        self.queue.front().and_then(|page| self.flights.get(page)).map(|flight| flight.wanted)
+    }
+
+    /// It was handed over.
+    pub(crate) fn begun(&mut self) {
+        self.queue.pop_front();
+    }
+
+    /// It came back.
+    pub(crate) fn finish(&mut self, page: u64) -> Option<Flight> {
+        self.flights.remove(&page)
+    }
+
+    /// Reads that are wanted.
+    pub(crate) fn len(&self) -> usize {
+        self.flights.len()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.flights.is_empty()
+    }
+}
+
+/// The pages of a read as parts of its block.
+pub(crate) fn parts(block: &Arc<Block>, pages: u32) -> impl Iterator<Item = Part> + '_ {
+    let part = |page: u32| Part { block: Arc::clone(block), start: page * PAGE_BYTES as u32, len: PAGE_BYTES as u32 };
+    (0..pages).map(part)
+}
+
+/// Pages in memory as lookups see them. What they miss is noted.
+pub(crate) struct InMemory<'a> {
+    pub(crate) levels: &'a Levels,
+    pub(crate) cache: &'a RefCell<PageCache>,
+    pub(crate) pins: &'a Pins,
+    /// How many pages of a table to read at once where one is missing.
+    pub(crate) ahead_pages: u32,
+    pub(crate) missing: RefCell<Vec<Wanted>>,
+    pub(crate) shard: u32,
+}
+
+impl InMemory<'_> {
+    fn held(&self, page: u64) -> Option<Part> {
+        if let Some(part) = self.pins.get(&page) {
+            return Some(part.clone());
+        }
+        self.cache.borrow_mut().get(page).map(Part::whole)
+    }
+
+    fn miss(&self, wanted: Wanted) {
+        let mut missing = self.missing.borrow_mut();
+        if !missing.contains(&wanted) {
+            missing.push(wanted);
+        }
+    }
+
+    fn damaged(&self, what: &'static str, expected: String, found: u32) -> Stop {
+        let place = Place { shard: self.shard, offset_bytes: 0 };
+        Stop::Damaged(Corruption { place, what, expected, found: found.to_string() })
+    }
+
+    /// As many pages from `ordinal` on as lie side by side on the volume, at most `most`.
+    fn run(&self, page: u64, ordinal: u32, most: u32, locate: impl Fn(u32) -> Option<u64>) -> u32 {
+        let is_next = |more: &u32| locate(ordinal + more) == Some(page + u64::from(*more));
+        1 + (1..most.clamp(1, 16)).take_while(is_next).count() as u32
+    }
+
+    /// Appends a value that lies in a value file to `into`, its checksum not compared yet.
+    ///
+    /// # Errors
+    /// [`Stop::Missing`]; all that is missing has been noted.
+    pub(crate) fn value(&self, pointer: Pointer, into: &mut Vec<u8>) -> Result<bool, Stop> {
+        let (first, end) = (
+            pointer.offset / PAGE_BYTES as u64,
+            (pointer.offset + u64::from(pointer.value_bytes)).div_ceil(PAGE_BYTES as u64),
+        );
+        let (Ok(first), Ok(end)) = (u32::try_from(first), u32::try_from(end)) else { return Ok(false) };
+        let mut held = Vec::new();
+        let mut ordinal = first;
+        let mut missing = false;
+        while ordinal < end {
+            let Some(page) = self.levels.locate_value(pointer, ordinal) else { return Ok(false) };
+            match self.held(page) {
+                Some(part) => {
+                    held.push(part);
+                    ordinal += 1;
+                }
+                None => {
+                    let pages =
+                        self.run(page, ordinal, end - ordinal, |ordinal| self.levels.locate_value(pointer, ordinal));
+                    self.miss(Wanted { page, pages, table: None });
+                    missing = true;
+                    ordinal += pages;
+                }
+            }
+        }
+        if missing {
+            return Err(Stop::Missing);
+        }
+        let (mut start, mut left) = ((pointer.offset % PAGE_BYTES as u64) as usize, pointer.value_bytes as usize);
+        for part in held {
+            let bytes = part.bytes().get(start..).unwrap_or_default();
+            let bytes = &bytes[..bytes.len().min(left)];
+            into.extend_from_slice(bytes);
+            left -= bytes.len();
+            start = 0;
+        }
+        Ok(left == 0)
+    }
+}
+
+impl Pages for InMemory<'_> {
+    fn page(&self, file: u64, ordinal: u32) -> Result<Part, Stop> {
+        let Some(page) = self.levels.locate(file, ordinal) else {
+            return Err(self.damaged("page number in an index", format!("a page of table {file}"), ordinal));
+        };
+        if let Some(part) = self.held(page) {
+            return Ok(part);
+        }
+        let pages = self.run(page, ordinal, self.ahead_pages, |ordinal| self.levels.locate(file, ordinal));
+        self.miss(Wanted { page, pages, table: Some((file, ordinal)) });
+        Err(Stop::Missing)
+    }
+}

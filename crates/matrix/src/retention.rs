@@ -1,0 +1,120 @@
+//! Which versions of a key a compaction keeps.
+
+use smallvec::SmallVec;
+use stratakv_base::{Expiry, Wall, canary};
+
+use crate::entry::{Body, Meta};
+
+/// Versions of one key that are kept, from new to old, each with its place among those that were given.
+pub type Kept = SmallVec<[(usize, Meta); 4]>;
+
+/// For whom versions are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Readers<'a> {
+    /// Versions of the open snapshots, from old to new.
+    pub snapshots: &'a [u64],
+    /// For what has expired.
+    pub now: Wall,
+    /// Nothing older of the key lies below where the versions go: what is deleted there needs no entry.
+    pub bottom: bool,
+}
+
+impl Readers<'_> {
+    /// Of the versions of a key, from new to old, those that somebody can still see: the newest one, and for each snapshot the newest one that it sees. What has expired
+    /// becomes a delete, which still hides what is below. O(versions · log snapshots).
+    pub fn keep(&self, versions: &[Meta]) -> Kept {
+        let mut kept = Kept::new();
+        let mut newer = None;
+        for (at, meta) in versions.iter().enumerate() {
+            if newer.is_none_or(|newer| self.sees_between(meta.version, newer)) {
+                kept.push((at, self.as_deleted(*meta)));
+            }
+            newer = Some(meta.version);
+        }
+        let drops = self.bottom || canary!("matrix_delete_dropped_above_the_bottom");
+        while drops && kept.last().is_some_and(|(_, meta)| meta.body == Body::Delete) {
+            kept.pop();
+        }
+        kept
+    }
+
+    /// Whether a snapshot was taken at or after `version`, and before `newer`.
+    fn sees_between(&self, version: u64, newer: u64) -> bool {
+        let first = self.snapshots.partition_point(|snapshot| *snapshot < version);
+        let sees = self.snapshots.get(first).is_some_and(|snapshot| *snapshot < newer);
+        sees && !canary!("matrix_version_of_a_snapshot_dropped")
+    }
+
+    fn as_deleted(&self, meta: Meta) -> Meta {
+        if meta.expiry.is_past(self.now) {
+            return Meta { body: Body::Delete, flags: 0, expiry: Expiry::NEVER, ..meta };
+        }
+        meta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use stratakv_base::random::Random;
+
+    use super::*;
+
+    const PUT: Body = Body::Here { value_bytes: 1, checksum: 0 };
+
+    fn versions(of: &[(u64, Body)]) -> Vec<Meta> {
+        of.iter()
+            .map(|(version, body)| Meta { version: *version, flags: 0, expiry: Expiry::NEVER, body: *body })
+            .collect()
+    }
+
+    fn kept(of: &[(u64, Body)], snapshots: &[u64], bottom: bool) -> Vec<u64> {
+        let readers = Readers { snapshots, now: Wall(100), bottom };
+        readers.keep(&versions(of)).iter().map(|(_, meta)| meta.version).collect()
+    }
+
+    #[test]
+    fn what_nobody_sees_goes() {
+        let history = [(9, PUT), (7, Body::Delete), (5, PUT), (3, PUT)];
+        assert_eq!(kept(&history, &[], false), [9]);
+        assert_eq!(kept(&history, &[2, 6, 10], false), [9, 5]);
+        assert_eq!(kept(&history, &[3, 4, 7, 8], false), [9, 7, 3]);
+        assert_eq!(kept(&history, &[7], false), [9, 7], "a delete hides what lies below");
+        assert_eq!(kept(&history, &[7], true), [9], "and nothing lies below the bottom");
+        assert_eq!(kept(&history[1..], &[], false), [7]);
+        assert_eq!(kept(&history[1..], &[], true), []);
+        assert_eq!(kept(&history[1..], &[5], true), [7, 5]);
+    }
+
+    #[test]
+    fn what_has_expired_is_a_delete() {
+        let readers = |bottom| Readers { snapshots: &[], now: Wall(100), bottom };
+        let expired = Meta { version: 4, flags: 3, expiry: Expiry(100), body: PUT };
+        assert_eq!(readers(true).keep(&[expired]).len(), 0);
+        let kept = readers(false).keep(&[expired]);
+        assert_eq!(kept[0].1, Meta { version: 4, flags: 0, expiry: Expiry::NEVER, body: Body::Delete });
+    }
+
+    proptest! {
+        #[test]
+        fn every_reader_sees_what_it_saw(seed in any::<u64>()) {
+            let mut random = Random::new(seed);
+            let mut history: Vec<(u64, Body)> =
+                (1..=1 + random.below(9)).map(|version| (version, if random.below(3) == 0 { Body::Delete } else { PUT })).collect();
+            history.reverse();
+            let mut snapshots: Vec<u64> = (0..random.below(4)).map(|_| random.below(11)).collect();
+            snapshots.sort_unstable();
+            for bottom in [false, true] {
+                let left = kept(&history, &snapshots, bottom);
+                for reader in snapshots.iter().copied().chain([u64::MAX]) {
+                    let seen = |versions: &[u64]| versions.iter().copied().find(|version| *version <= reader);
+                    let alive = |version: &u64| history.iter().any(|(other, body)| other == version && *body == PUT);
+                    let before = seen(&history.iter().map(|(version, _)| *version).collect::<Vec<_>>());
+                    let after = seen(&left);
+                    prop_assert_eq!(before.filter(alive), after.filter(alive));
+                    prop_assert!(bottom || before == after, "a delete may hide something below");
+                }
+            }
+        }
+    }
+}
