@@ -15,6 +15,7 @@ pub mod conformance;
 pub mod effects;
 pub mod error;
 pub mod event;
+pub mod io_table;
 pub mod operation;
 pub mod range;
 pub mod shard;
@@ -24,6 +25,7 @@ pub mod update;
 pub use effects::{Effects, Io, IoRequest, Outcome};
 pub use error::{Capability, Error, Unmet};
 pub use event::ShardEvent;
+pub use io_table::IoTable;
 pub use operation::{
     Change, ChangeKind, Expect, Item, Operation, PageRequest, Record, RecordPart, Reply, SnapshotOp, Txn, Update, Value,
 };

@@ -54,6 +54,8 @@ pub struct Capabilities {
     pub durable: bool,
     /// May drop records to make room.
     pub evicting: bool,
+    /// A put without a condition does not look whether its key is there, which would cost a read: it is answered as if it were not.
+    pub blind: bool,
 }
 
 /// A message between shards of one store (batches across shards, snapshot cuts). Opaque to the driver: what it is, only engines of its

@@ -18,7 +18,7 @@ const SCRUB_BYTES: u64 = 256 << 10;
 
 impl<P: Pmem + Send + Sync> Shared for Hash<P> {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ordered: false, snapshot: true, durable: true, evicting: false }
+        Capabilities { ordered: false, snapshot: true, durable: true, evicting: false, blind: false }
     }
 
     fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply {

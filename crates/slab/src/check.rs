@@ -9,13 +9,13 @@ use stratakv_index::PageCache;
 use crate::batch::Batches;
 use crate::config::{CheckReport, SlabConfig};
 use crate::group::Groups;
-use crate::io::IoTable;
 use crate::place::Place;
 use crate::recovery::Found;
 use crate::slab::{Closing, Counters, DebugCache, Slab, new_map};
 use crate::space::FIRST_PAGE;
 use crate::superblock::Superblock;
 use crate::table::NOWHERE;
+use stratakv_engine::IoTable;
 
 /// A sum over all pages and runs, independent of order: an orderly close records it, the next recovery compares it, so that lost
 /// or outdated pages are noticed even where nothing else tells of them.

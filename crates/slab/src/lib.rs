@@ -18,7 +18,6 @@ pub mod fuzzing;
 mod group;
 mod grow;
 mod holes;
-mod io;
 pub mod opener;
 mod packed;
 mod page;

@@ -10,13 +10,13 @@ use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
 
 use crate::config::{Placement, SlabConfig};
 use crate::grow::{initial_pages, zero_parts};
-use crate::io::IoTable;
 use crate::packed::checkpoint::load::{LogOpening, Range, slices};
 use crate::packed::{self, Packed};
 use crate::recovery::{Found, Scanner};
 use crate::slab::Slab;
 use crate::space::{SEGMENT_PAGES, Space};
 use crate::superblock::{INCARNATIONS_MAX, PACKED_FORMAT, Refusal, Superblock};
+use stratakv_engine::IoTable;
 
 /// Slices read ahead by recovery.
 const AHEAD: usize = 16;

@@ -21,7 +21,6 @@ use crate::batch::Batches;
 use crate::config::{RecoveryReport, SlabConfig};
 use crate::group::Groups;
 use crate::grow::Growth;
-use crate::io::IoTable;
 use crate::packed::{self, Packed};
 use crate::place::Place;
 use crate::range::Ranges;
@@ -33,6 +32,7 @@ use crate::space::Space;
 use crate::superblock::Superblock;
 use crate::table::PageTable;
 use crate::write::{Kind, Origin, Pending, Work};
+use stratakv_engine::IoTable;
 
 /// With placement `packed`, what the record cache leaves to batches and reads: two groups of five batches of 256 KiB, 64 reads over a page's
 /// end (a slice each), a victim.
@@ -418,7 +418,7 @@ impl Slab {
 
 impl Shard for Slab {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ordered: true, snapshot: false, durable: true, evicting: false }
+        Capabilities { ordered: true, snapshot: false, durable: true, evicting: false, blind: false }
     }
 
     fn room(&self) -> Room {

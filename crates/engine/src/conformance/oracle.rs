@@ -231,7 +231,7 @@ fn padded(number: u64, len: usize) -> Bytes {
 
 impl Subject for Oracle {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ordered: true, snapshot: false, durable: true, evicting: false }
+        Capabilities { ordered: true, snapshot: false, durable: true, evicting: false, blind: false }
     }
 
     fn execute(&mut self, operation: Operation) -> Reply {

@@ -148,7 +148,8 @@ impl<'a> Differential<'a> {
     fn difference(&mut self, expected: &Reply, found: &Reply) -> Option<&'static str> {
         match (expected, found) {
             (Reply::Done { version, existed }, Reply::Done { version: seen, existed: existed_there }) => {
-                (existed != existed_there).then_some("existed").or_else(|| self.version(*version, *seen))
+                let unseen = self.subject.capabilities().blind && !existed_there;
+                (existed != existed_there && !unseen).then_some("existed").or_else(|| self.version(*version, *seen))
             }
             (Reply::Record(Some(expected)), Reply::Record(Some(found))) => {
                 let same_value = expected.value.to_bytes() == found.value.to_bytes();

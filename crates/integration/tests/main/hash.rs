@@ -80,7 +80,7 @@ fn at_level(operation: Operation) -> Operation {
 
 impl Subject for StoreSubject {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ordered: false, snapshot: true, durable: true, evicting: false }
+        Capabilities { ordered: false, snapshot: true, durable: true, evicting: false, blind: false }
     }
 
     fn execute(&mut self, operation: Operation) -> Reply {

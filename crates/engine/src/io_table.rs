@@ -1,21 +1,28 @@
 //! The table of requests in flight.
 
-use stratakv_engine::Io;
+use crate::effects::Io;
 
-/// Hands out [`Io`] names and remembers what each request is for.
+/// Hands out [`Io`] names and remembers what each request is for. O(1) each; as many slots as were ever in flight at once.
 #[derive(Debug)]
-pub(crate) struct IoTable<T> {
+pub struct IoTable<T> {
     slots: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
 
+impl<T> Default for IoTable<T> {
+    fn default() -> Self {
+        IoTable::new()
+    }
+}
+
 impl<T> IoTable<T> {
-    pub(crate) fn new() -> Self {
+    /// Without requests.
+    pub fn new() -> Self {
         IoTable { slots: Vec::new(), free: Vec::new() }
     }
 
     /// Names a new request.
-    pub(crate) fn start(&mut self, purpose: T) -> Io {
+    pub fn start(&mut self, purpose: T) -> Io {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             (self.slots.len() - 1) as u32
@@ -27,7 +34,7 @@ impl<T> IoTable<T> {
     }
 
     /// Takes back the purpose of a finished request; `None` if there is no such request.
-    pub(crate) fn finish(&mut self, io: Io) -> Option<T> {
+    pub fn finish(&mut self, io: Io) -> Option<T> {
         let entry = self.slots.get_mut(io.slot as usize).filter(|entry| entry.0 == io.generation)?;
         let purpose = entry.1.take()?;
         self.free.push(io.slot);
@@ -35,7 +42,12 @@ impl<T> IoTable<T> {
     }
 
     /// Requests in flight.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Whether none is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
