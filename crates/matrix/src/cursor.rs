@@ -13,7 +13,7 @@ pub enum Stop {
     Missing,
     /// What is there does not check, or makes no sense.
     #[error("{0}")]
-    Damaged(Corruption),
+    Damaged(#[from] Corruption),
 }
 
 /// Pages of tables that are in memory, their checksums compared.

@@ -1,0 +1,207 @@
+//! What the region holds, in two slots; and how far a compactor's columns are down.
+
+use stratakv_base::checksum::crc32c;
+use stratakv_base::codec::{Reader, Truncated};
+use stratakv_base::{Corruption, canary};
+use stratakv_engine::Error;
+use stratakv_pmem::Pmem;
+
+use super::medium::{Layout, Medium};
+use super::superblock;
+
+const FIXED_BYTES: usize = 72;
+const ROW_BYTES: usize = 24;
+const CRC_AT: usize = 68;
+const WRAPPED: u32 = 1;
+const BEGUN: u32 = 2;
+
+/// How far the columns of a compactor are down, around the key space.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// The number of the compactor: hand-overs so far.
+    pub compactor: u64,
+    /// Where its first column began.
+    pub start: Vec<u8>,
+    /// Where the next one begins, once one is down. Empty after the end of the key space.
+    pub cursor: Vec<u8>,
+    /// The end of the key space is behind it.
+    pub wrapped: bool,
+    /// A column is down.
+    pub begun: bool,
+}
+
+impl Rotation {
+    /// Whether the compactor's records of this key are down.
+    pub fn is_down(&self, key: &[u8]) -> bool {
+        let (start, cursor) = (key >= &self.start[..], key < &self.cursor[..]);
+        self.begun && if self.wrapped { start || cursor } else { start && cursor }
+    }
+
+    /// Whether all columns are down.
+    pub fn is_over(&self) -> bool {
+        self.begun && self.wrapped && self.cursor >= self.start
+    }
+
+    /// What is not down and follows the cursor, up to the end of the key space (`None`) or the start.
+    pub fn rest(&self) -> (&[u8], Option<&[u8]>) {
+        match (self.begun, self.wrapped) {
+            (false, _) => (&self.start, None),
+            (true, false) => (&self.cursor, None),
+            (true, true) => (&self.cursor, Some(&self.start)),
+        }
+    }
+
+    /// The rotation once everything before `end` (`None`: before the end of the key space) is down.
+    pub fn after(&self, end: Option<&[u8]>) -> Rotation {
+        let cursor = end.unwrap_or_default().to_vec();
+        let (compactor, start) = (self.compactor, self.start.clone());
+        Rotation { compactor, start, cursor, wrapped: self.wrapped || end.is_none(), begun: true }
+    }
+
+    /// Whether it is further than the other one of the same compactor.
+    pub(super) fn is_beyond(&self, other: &Rotation) -> bool {
+        (self.begun, self.wrapped, &self.cursor) > (other.begun, other.wrapped, &other.cursor)
+    }
+}
+
+/// A row, as the directory has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RowEntry {
+    pub(super) number: u64,
+    pub(super) first_unit: u32,
+    pub(super) header_crc: u32,
+    /// Elements that are down: from this one ...
+    pub(super) down_from: u32,
+    /// ... up to this one, around the end if the rotation is.
+    pub(super) down_to: u32,
+}
+
+/// See `docs/format-matrix.md`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Directory {
+    pub(super) number: u64,
+    pub(super) flushed: u64,
+    pub(super) next: u64,
+    pub(super) version: u64,
+    pub(super) manifest: u64,
+    pub(super) compactor_rows: u32,
+    pub(super) rotation: Rotation,
+    pub(super) rows: Vec<RowEntry>,
+}
+
+/// Length with so many rows and bytes of keys.
+pub(super) fn bytes(rows: usize, keys_bytes: usize) -> usize {
+    FIXED_BYTES + rows * ROW_BYTES + keys_bytes
+}
+
+impl Directory {
+    /// Of a container without contents: 0 is no memtable's number.
+    pub(super) fn blank() -> Directory {
+        Directory { next: 1, ..Directory::default() }
+    }
+
+    fn encode(&self, layout: &Layout) -> Vec<u8> {
+        let rotation = &self.rotation;
+        let flags = if rotation.wrapped { WRAPPED } else { 0 } | if rotation.begun { BEGUN } else { 0 };
+        let mut bytes = Vec::with_capacity(bytes(self.rows.len(), rotation.start.len() + rotation.cursor.len()));
+        for word in [self.number, self.flushed, self.next, self.version, self.manifest, rotation.compactor] {
+            bytes.extend(word.to_le_bytes());
+        }
+        let lengths = [rotation.start.len() as u32, rotation.cursor.len() as u32];
+        for word in [self.compactor_rows, self.rows.len() as u32, lengths[0], lengths[1], flags, 0] {
+            bytes.extend(word.to_le_bytes());
+        }
+        for row in &self.rows {
+            bytes.extend(row.number.to_le_bytes());
+            for word in [row.first_unit, row.header_crc, row.down_from, row.down_to] {
+                bytes.extend(word.to_le_bytes());
+            }
+        }
+        bytes.extend(&rotation.start);
+        bytes.extend(&rotation.cursor);
+        let crc = checksum(&bytes, layout);
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `None`: it does not check.
+    fn decode(bytes: &[u8], layout: &Layout) -> Option<Directory> {
+        let (directory, len) = Directory::parse(bytes).ok()?;
+        let bytes = bytes.get(..len)?;
+        let stored = super::medium::u32_at(bytes, CRC_AT);
+        let sane = directory.compactor_rows as usize <= directory.rows.len();
+        (stored == checksum(bytes, layout) && sane).then_some(directory)
+    }
+
+    fn parse(bytes: &[u8]) -> Result<(Directory, usize), Truncated> {
+        let mut reader = Reader::new(bytes);
+        let mut directory = Directory { number: reader.u64()?, ..Directory::default() };
+        directory.flushed = reader.u64()?;
+        directory.next = reader.u64()?;
+        directory.version = reader.u64()?;
+        directory.manifest = reader.u64()?;
+        directory.rotation.compactor = reader.u64()?;
+        directory.compactor_rows = reader.u32()?;
+        let rows = reader.u32()?;
+        let (start, cursor) = (reader.u32()?, reader.u32()?);
+        let flags = reader.u32()?;
+        reader.u32()?;
+        for _ in 0..rows {
+            let (number, first_unit, header_crc) = (reader.u64()?, reader.u32()?, reader.u32()?);
+            let (down_from, down_to) = (reader.u32()?, reader.u32()?);
+            directory.rows.push(RowEntry { number, first_unit, header_crc, down_from, down_to });
+        }
+        directory.rotation.start = reader.bytes(start as usize)?.to_vec();
+        directory.rotation.cursor = reader.bytes(cursor as usize)?.to_vec();
+        (directory.rotation.wrapped, directory.rotation.begun) = (flags & WRAPPED != 0, flags & BEGUN != 0);
+        Ok((directory, reader.at()))
+    }
+
+    /// Whether a row more would fit, whatever the keys.
+    pub(super) fn has_room(&self, layout: &Layout) -> bool {
+        let keys_bytes = 2 * (superblock::key_bytes_max(layout.unit_bytes) + 1);
+        bytes(self.rows.len() + 1, keys_bytes) <= layout.directory_bytes as usize
+    }
+
+    fn slot(&self, layout: &Layout) -> u64 {
+        let slot = if canary!("matrix_directory_in_place") { 0 } else { self.number % 2 };
+        superblock::BYTES + slot * u64::from(layout.directory_bytes)
+    }
+
+    /// Stores it into its slot and flushes it: durable after a fence.
+    pub(super) fn store<P: Pmem>(&self, medium: &Medium<P>) -> Result<(), Error> {
+        let bytes = self.encode(&medium.layout);
+        if bytes.len() > medium.layout.directory_bytes as usize {
+            return Err(Error::Full("the directory of the container has no room for another row"));
+        }
+        let at = self.slot(&medium.layout);
+        medium.pmem.store(at, &bytes)?;
+        medium.pmem.flush(at, bytes.len() as u64)?;
+        Ok(())
+    }
+
+    /// The valid one with the higher number; and whether the other slot holds something that does not check.
+    pub(super) fn open<P: Pmem>(medium: &Medium<P>) -> Result<(Directory, bool), Corruption> {
+        let layout = &medium.layout;
+        let (mut newest, mut torn) = (None::<Directory>, false);
+        let mut bytes = vec![0; layout.directory_bytes as usize];
+        for slot in 0..2 {
+            let at = superblock::BYTES + slot * u64::from(layout.directory_bytes);
+            medium.load(at, &mut bytes)?;
+            match Directory::decode(&bytes, layout) {
+                Some(found) if newest.as_ref().is_none_or(|newest| newest.number < found.number) => {
+                    newest = Some(found);
+                }
+                Some(_) => {}
+                None => torn |= bytes[..FIXED_BYTES].iter().any(|byte| *byte != 0),
+            }
+        }
+        let none = || medium.damage(superblock::BYTES, "directory", "one valid slot", "none");
+        newest.map(|newest| (newest, torn)).ok_or_else(none)
+    }
+}
+
+fn checksum(bytes: &[u8], layout: &Layout) -> u32 {
+    let seed = layout.seed(u64::from(layout.shard), 0);
+    crc32c(crc32c(seed, &bytes[..CRC_AT]), &bytes[CRC_AT + 4..])
+}
