@@ -81,7 +81,7 @@ pub fn image(region: &Region) -> Vec<u8> {
 
 /// Some keys differ in their first bytes, some only far behind.
 pub fn key(number: u8) -> Vec<u8> {
-    let long = if number % 3 == 0 { "" } else { "-of-a-common-beginning" };
+    let long = if number.is_multiple_of(3) { "" } else { "-of-a-common-beginning" };
     format!("k{}{long}{number:02}", number / 6).into_bytes()
 }
 
@@ -361,19 +361,18 @@ impl Journal {
 
 /// What is done after a cut.
 fn going_on(round: u8) -> Vec<Do> {
-    let puts = Do::Append(vec![(round, Some(30)), (14, Some(200)), (15, None)]);
+    // As long as those that a cut may have lost: what survived of them follows these.
+    let put = Do::Append(vec![(3 * round, Some(30))]);
+    let batch = Do::Append(vec![(round, Some(30)), (14, Some(200)), (15, None)]);
     let all = 1 << 20;
     match round {
-        0 => vec![puts, Do::Commit],
-        1 => vec![puts, Do::Commit, Do::Seal, Do::Flush(all), Do::Flush(all), Do::HandOver],
-        _ => vec![
-            Do::Column(1000, 3000),
-            puts,
-            Do::Commit,
-            Do::Column(all, all),
-            Do::Column(all, all),
-            Do::Seal,
-            Do::Flush(all),
-        ],
+        0 => vec![put, Do::Commit],
+        1 => vec![batch, Do::Commit, Do::Seal, Do::Flush(all), put, Do::Flush(all), Do::Commit, Do::HandOver],
+        _ => [
+            vec![Do::Column(1000, 3000), batch, Do::Commit],
+            vec![Do::Column(all, all); 2],
+            vec![Do::Seal, Do::Flush(all)],
+        ]
+        .concat(),
     }
 }

@@ -184,13 +184,15 @@ impl Row {
 
     /// How many bytes of data lie before an element.
     pub(super) fn data_before<P: Pmem>(&self, medium: &Medium<P>, element: u32) -> Result<u64, Corruption> {
-        let capacity = medium.layout.capacity();
         if element >= self.elements {
-            return Ok(self.data_units().len() as u64 * capacity);
+            let last = self.elements.saturating_sub(1);
+            // Of what is down only the place is left.
+            let bytes = if self.is_down(last) { 0 } else { self.head(medium, last)?.record_bytes() };
+            return Ok(self.data_before(medium, last)? + bytes);
         }
         let unit = self.firsts.partition_point(|first| *first <= element).saturating_sub(1);
         let offset = self.place(medium, element)? % u64::from(medium.layout.unit_bytes);
-        Ok(unit as u64 * capacity + offset.saturating_sub(UNIT_HEADER_BYTES))
+        Ok(unit as u64 * medium.layout.capacity() + offset.saturating_sub(UNIT_HEADER_BYTES))
     }
 
     /// Where the columns stand in this row, if it is the compactor's.
