@@ -45,7 +45,14 @@ pub struct Pointer {
 }
 
 /// The checksum that goes with a value wherever that goes: it is tied to the version and the length.
+#[inline]
 pub fn value_checksum(version: u64, value: &[u8]) -> u32 {
-    let (version, len) = ((version as u32).to_le_bytes(), (value.len() as u32).to_le_bytes());
-    checksum::crc32c(checksum::crc32c(checksum::crc32c(0, &version), &len), value)
+    checksum::crc32c(value_checksum_head(version, value.len() as u32), value)
+}
+
+/// [`value_checksum`] before the value's bytes: for values in pieces.
+#[inline]
+pub fn value_checksum_head(version: u64, value_bytes: u32) -> u32 {
+    let head = u64::from(value_bytes) << 32 | u64::from(version as u32);
+    checksum::crc32c(0, &head.to_le_bytes())
 }

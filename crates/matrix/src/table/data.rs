@@ -1,0 +1,320 @@
+//! Entries of data blocks.
+
+use std::cmp::Ordering;
+
+use stratakv_base::Expiry;
+use stratakv_base::codec::Writer;
+
+use super::page::Block;
+use super::shared_bytes;
+use crate::cursor::Stop;
+use crate::entry::{Body, Meta, Pointer, value_checksum};
+
+/// Entries from one restart point to the next.
+pub(super) const RESTART_ENTRIES: usize = 16;
+/// 3 + 3 for the lengths of the key's parts, 10 version, 1 kind, 4 flags, 4 expiry, 5 + 4 + 10 + 10 pointer.
+pub(super) const HEAD_BYTES_MAX: usize = 54;
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const APART: u8 = 3;
+const HAS_FLAGS: u8 = 4;
+const HAS_EXPIRY: u8 = 8;
+
+/// All of an entry before the bytes of its key.
+pub(super) struct Head {
+    bytes: [u8; HEAD_BYTES_MAX],
+    len: usize,
+}
+
+impl Head {
+    #[inline]
+    pub fn new(shared: usize, suffix: usize, meta: &Meta) -> Head {
+        let mut head = Head { bytes: [0; HEAD_BYTES_MAX], len: 0 };
+        head.varint(shared as u64);
+        head.varint(suffix as u64);
+        head.varint(meta.version);
+        let kind = match meta.body {
+            Body::Here { .. } => PUT,
+            Body::Delete => DELETE,
+            Body::Apart(_) => APART,
+        };
+        let has_flags = if meta.flags == 0 { 0 } else { HAS_FLAGS };
+        let has_expiry = if meta.expiry == Expiry::NEVER { 0 } else { HAS_EXPIRY };
+        head.put(&[kind | has_flags | has_expiry]);
+        if has_flags != 0 {
+            head.put(&meta.flags.to_le_bytes());
+        }
+        if has_expiry != 0 {
+            head.put(&meta.expiry.0.to_le_bytes());
+        }
+        head.body(&meta.body);
+        head
+    }
+
+    #[inline]
+    fn body(&mut self, body: &Body) {
+        match body {
+            Body::Delete => {}
+            Body::Here { value_bytes, checksum } => {
+                self.varint(u64::from(*value_bytes));
+                self.put(&checksum.to_le_bytes());
+            }
+            Body::Apart(pointer) => {
+                self.varint(u64::from(pointer.value_bytes));
+                self.put(&pointer.checksum.to_le_bytes());
+                self.varint(pointer.file);
+                self.varint(pointer.offset);
+            }
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        Writer::new(&mut self.bytes[self.len..]).bytes(bytes);
+        self.len += bytes.len();
+    }
+
+    #[inline]
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes[self.len] = value as u8 | 0x80;
+            self.len += 1;
+            value >>= 7;
+        }
+        self.bytes[self.len] = value as u8;
+        self.len += 1;
+    }
+
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Fields off the front of bytes from a medium. `None`: they do not make sense.
+struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Fields<'_> {
+    #[inline]
+    fn varint(&mut self) -> Option<u64> {
+        let first = *self.bytes.get(self.at)?;
+        self.at += 1;
+        if first < 0x80 { Some(u64::from(first)) } else { self.long_varint(u64::from(first & 0x7f)) }
+    }
+
+    #[inline]
+    fn long_varint(&mut self, mut value: u64) -> Option<u64> {
+        for shift in (7..64).step_by(7) {
+            let byte = *self.bytes.get(self.at)?;
+            self.at += 1;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let field = self.bytes.get(self.at..)?.first_chunk::<N>()?;
+        self.at += N;
+        Some(*field)
+    }
+
+    #[inline]
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    #[inline]
+    fn length(&mut self) -> Option<u32> {
+        u32::try_from(self.varint()?).ok()
+    }
+
+    #[inline]
+    fn body(&mut self, kind: u8) -> Option<Body> {
+        match kind {
+            PUT => Some(Body::Here { value_bytes: self.length()?, checksum: self.u32()? }),
+            DELETE => Some(Body::Delete),
+            APART => {
+                let (value_bytes, checksum) = (self.length()?, self.u32()?);
+                let (file, offset) = (self.varint()?, self.varint()?);
+                Some(Body::Apart(Pointer { file, offset, value_bytes, checksum }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An entry, and where its parts lie among the block's entries: the key's own bytes from `suffix` to `value`, the value from there to `end`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub at: u32,
+    /// Bytes of its key that are the previous key's.
+    pub shared: u32,
+    pub suffix: u32,
+    pub value: u32,
+    pub end: u32,
+    pub meta: Meta,
+}
+
+impl Entry {
+    /// Before the first entry.
+    pub const NONE: Entry = Entry {
+        at: 0,
+        shared: 0,
+        suffix: 0,
+        value: 0,
+        end: 0,
+        meta: Meta { version: 0, flags: 0, expiry: Expiry::NEVER, body: Body::Delete },
+    };
+
+    /// The entry that begins at `at`; `None` if there is none that makes sense.
+    #[inline]
+    pub fn parse(entries: &[u8], at: usize) -> Option<Entry> {
+        let mut fields = Fields { bytes: entries, at };
+        let (shared, suffix_bytes) = (fields.length()?, fields.length()?);
+        let version = fields.varint()?;
+        let [kind] = fields.array::<1>()?;
+        let flags = if kind & HAS_FLAGS == 0 { 0 } else { fields.u32()? };
+        let expiry = Expiry(if kind & HAS_EXPIRY == 0 { 0 } else { fields.u32()? });
+        let body = fields.body(kind & !(HAS_FLAGS | HAS_EXPIRY))?;
+        let value_bytes = if let Body::Here { value_bytes, .. } = body { value_bytes as usize } else { 0 };
+        let suffix = fields.at;
+        // Sums of 32-bit numbers: they cannot run over.
+        let value = suffix + suffix_bytes as usize;
+        let end = value + value_bytes;
+        if end > entries.len() {
+            return None;
+        }
+        let meta = Meta { version, flags, expiry, body };
+        let (at, suffix, value, end) = (at as u32, suffix as u32, value as u32, end as u32);
+        Some(Entry { at, shared, suffix, value, end, meta })
+    }
+
+    /// The key's own bytes.
+    #[inline]
+    pub fn suffix<'a>(&self, entries: &'a [u8]) -> &'a [u8] {
+        entries.get(self.suffix as usize..self.value as usize).unwrap_or_default()
+    }
+
+    /// The value beside the key.
+    #[inline]
+    pub fn value<'a>(&self, entries: &'a [u8]) -> &'a [u8] {
+        entries.get(self.value as usize..self.end as usize).unwrap_or_default()
+    }
+
+    /// The value beside the key, its checksum compared; empty if there is none.
+    ///
+    /// # Errors
+    /// [`Stop::Damaged`].
+    #[inline]
+    pub fn checked_value<'a>(&self, block: &'a Block) -> Result<&'a [u8], Stop> {
+        let Body::Here { checksum, .. } = self.meta.body else { return Ok(&[]) };
+        let value = self.value(block.contents());
+        let found = value_checksum(self.meta.version, value);
+        if found != checksum {
+            return Err(block.damaged("a value with its checksum", format!("{found:08x} for {checksum:08x}")));
+        }
+        Ok(value)
+    }
+}
+
+/// The contents of a data block.
+#[derive(Clone, Copy)]
+pub(super) struct Data<'a> {
+    pub entries: &'a [u8],
+    restarts: &'a [[u8; 2]],
+}
+
+/// Where a search in a block ended.
+pub(super) struct Bound {
+    /// The first entry that is not before what was looked for; `None`: all are.
+    pub entry: Option<Entry>,
+    /// Whether that entry has the very key; where there is none, whether the block's last entry has it.
+    pub same_key: bool,
+}
+
+impl<'a> Data<'a> {
+    /// # Errors
+    /// [`Stop::Damaged`].
+    pub fn new(block: &'a Block) -> Result<Data<'a>, Stop> {
+        Data::split(block).ok_or_else(|| block.damaged("restart points behind its entries", "others"))
+    }
+
+    fn split(block: &'a Block) -> Option<Data<'a>> {
+        let (rest, count) = block.contents().split_last_chunk::<2>()?;
+        let count = usize::from(u16::from_le_bytes(*count));
+        let entries_bytes = rest.len().checked_sub(count * 2)?;
+        let (entries, restarts) = rest.split_at_checked(entries_bytes)?;
+        let right = count == usize::from(block.header.entries).div_ceil(RESTART_ENTRIES) && count > 0;
+        right.then_some(Data { entries, restarts: restarts.as_chunks().0 })
+    }
+
+    /// The entry at a restart point, whose key is whole.
+    #[inline]
+    fn restart(&self, number: usize) -> Option<Entry> {
+        let at = usize::from(u16::from_le_bytes(*self.restarts.get(number)?));
+        Entry::parse(self.entries, at).filter(|entry| entry.shared == 0)
+    }
+
+    /// Offset of the last restart point before `at`.
+    pub fn restart_before(&self, at: usize) -> Option<usize> {
+        let count = self.restarts.partition_point(|offset| usize::from(u16::from_le_bytes(*offset)) < at);
+        self.restarts.get(count.checked_sub(1)?).map(|offset| usize::from(u16::from_le_bytes(*offset)))
+    }
+
+    /// The first entry that is not before `version` of `key`. O(log entries), nothing is copied. `None`: the block makes no sense.
+    pub fn lower_bound(&self, key: &[u8], version: u64) -> Option<Bound> {
+        let (mut low, mut high) = (0, self.restarts.len());
+        // The restart points below `low` are before it, those from `high` on are not.
+        while low < high {
+            let middle = (low + high) / 2;
+            let entry = self.restart(middle)?;
+            let order = entry.suffix(self.entries).cmp(key).then(version.cmp(&entry.meta.version));
+            if order == Ordering::Less { low = middle + 1 } else { high = middle }
+        }
+        self.scan(self.restart(low.saturating_sub(1))?, key, version)
+    }
+
+    /// Looks from `entry` on, which is at a restart point.
+    ///
+    /// `matched` bytes of `key` are those of the previous entry, which is before what is looked for. So an entry that shares more with its
+    /// predecessor is before it too, one that shares less is not, and only otherwise need bytes be compared. The next restart point shares
+    /// nothing, and is not before it: the search among them said so.
+    #[inline]
+    fn scan(&self, mut entry: Entry, key: &[u8], version: u64) -> Option<Bound> {
+        let (mut matched, mut same_key) = (0, false);
+        loop {
+            match (entry.shared as usize).cmp(&matched) {
+                Ordering::Greater => {}
+                Ordering::Less => {
+                    let same_key = entry.shared == 0 && entry.suffix(self.entries) == key;
+                    return Some(Bound { entry: Some(entry), same_key });
+                }
+                Ordering::Equal => {
+                    let (suffix, wanted) = (entry.suffix(self.entries), key.get(matched..)?);
+                    let common = shared_bytes(suffix, wanted);
+                    same_key = common == suffix.len() && common == wanted.len();
+                    let before = match (suffix.get(common), wanted.get(common)) {
+                        (None, None) => entry.meta.version > version,
+                        (found, wanted) => found < wanted,
+                    };
+                    if !before {
+                        return Some(Bound { entry: Some(entry), same_key });
+                    }
+                    matched += common;
+                }
+            }
+            if entry.end as usize == self.entries.len() {
+                return Some(Bound { entry: None, same_key });
+            }
+            entry = Entry::parse(self.entries, entry.end as usize)?;
+        }
+    }
+}
