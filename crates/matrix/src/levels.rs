@@ -9,7 +9,7 @@ use crate::entry::Pointer;
 use crate::volume::{Extent, Manifest, Table, ValueFile};
 
 /// L1 and what is below it. Within a level tables are in the order of keys, and no two hold the same key.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Levels {
     levels: Vec<Vec<Arc<Table>>>,
     by_file: HashMap<u64, Arc<Table>>,
@@ -27,6 +27,8 @@ pub struct Change {
     pub values: Vec<ValueFile>,
     /// Bytes of values that no entry points to any more, by file.
     pub dropped: HashMap<u64, u64>,
+    /// Files that are loose no more: an entry of a table points to them.
+    pub settled: Vec<u64>,
 }
 
 impl Levels {
@@ -34,7 +36,7 @@ impl Levels {
     pub fn new(manifest: &Manifest) -> Levels {
         let mut levels = Levels { levels: Vec::new(), by_file: HashMap::new(), values: HashMap::new() };
         levels.levels = manifest.levels.iter().map(|level| level.iter().cloned().map(Arc::new).collect()).collect();
-        levels.by_file = levels.levels.iter().flatten().map(|table| (table.file, Arc::clone(table))).collect();
+        levels.by_file = levels.levels.iter().flatten().map(|table| (table.facts.file, Arc::clone(table))).collect();
         levels.values = manifest.values.iter().map(|values| (values.file, values.clone())).collect();
         levels
     }
@@ -59,21 +61,21 @@ impl Levels {
 
     /// Pages of a level's tables.
     pub fn pages(&self, level: usize) -> u64 {
-        self.level(level).iter().map(|table| u64::from(table.pages())).sum()
+        self.level(level).iter().map(|table| u64::from(table.facts.pages)).sum()
     }
 
     /// The table of a level that would hold `key`. O(log tables).
     pub fn table_for(&self, level: usize, key: &[u8]) -> Option<&Arc<Table>> {
         let tables = self.level(level);
-        let at = tables.partition_point(|table| &table.last[..] < key);
-        tables.get(at).filter(|table| &table.first[..] <= key)
+        let at = tables.partition_point(|table| &table.facts.last_key[..] < key);
+        tables.get(at).filter(|table| &table.facts.first_key[..] <= key)
     }
 
     /// The tables of a level that have keys at or after `from` and before `to` (`None`: up to the end).
     pub fn overlapping(&self, level: usize, from: &[u8], to: Option<&[u8]>) -> Range<usize> {
         let tables = self.level(level);
-        let start = tables.partition_point(|table| &table.last[..] < from);
-        let end = to.map_or(tables.len(), |to| tables.partition_point(|table| &table.first[..] < to));
+        let start = tables.partition_point(|table| &table.facts.last_key[..] < from);
+        let end = to.map_or(tables.len(), |to| tables.partition_point(|table| &table.facts.first_key[..] < to));
         start..end.max(start)
     }
 
@@ -81,7 +83,7 @@ impl Levels {
     pub fn lies_above(&self, level: usize, from: &[u8], last: &[u8]) -> bool {
         (level + 1..self.depth()).any(|below| {
             let tables = &self.level(below)[self.overlapping(below, from, None)];
-            tables.first().is_some_and(|table| &table.first[..] <= last)
+            tables.first().is_some_and(|table| &table.facts.first_key[..] <= last)
         })
     }
 
@@ -115,18 +117,23 @@ impl Levels {
         }
         let by_file = &self.by_file;
         for level in &mut self.levels {
-            level.retain(|table| by_file.contains_key(&table.file));
+            level.retain(|table| by_file.contains_key(&table.facts.file));
         }
         for (level, table) in change.added {
             if self.levels.len() <= level {
                 self.levels.resize_with(level + 1, Vec::new);
             }
             let table = Arc::new(table);
-            let at = self.levels[level].partition_point(|other| other.first < table.first);
+            let at = self.levels[level].partition_point(|other| other.facts.first_key < table.facts.first_key);
             self.levels[level].insert(at, Arc::clone(&table));
-            self.by_file.insert(table.file, table);
+            self.by_file.insert(table.facts.file, table);
         }
         self.values.extend(change.values.into_iter().map(|values| (values.file, values)));
+        for file in change.settled {
+            if let Some(values) = self.values.get_mut(&file) {
+                values.loose = false;
+            }
+        }
         for (file, bytes) in change.dropped {
             let Some(values) = self.values.get_mut(&file) else { continue };
             values.live_bytes = values.live_bytes.saturating_sub(bytes);
@@ -137,10 +144,21 @@ impl Levels {
         free
     }
 
+    /// Extents of these that the others do not have.
+    pub fn extents_not_in(&self, others: &Levels) -> Vec<Extent> {
+        let tables = self.by_file.values().filter(|table| !others.by_file.contains_key(&table.facts.file));
+        let values = self.values.values().filter(|values| !others.values.contains_key(&values.file));
+        tables.flat_map(|table| &table.extents).chain(values.flat_map(|values| &values.extents)).copied().collect()
+    }
+
     /// Bytes of memory.
     pub fn footprint_bytes(&self) -> usize {
         let table = |table: &Arc<Table>| {
-            size_of::<Table>() + 80 + table.first.len() + table.last.len() + table.extents.len() * size_of::<Extent>()
+            size_of::<Table>()
+                + 80
+                + table.facts.first_key.len()
+                + table.facts.last_key.len()
+                + table.extents.len() * size_of::<Extent>()
         };
         let values =
             self.values.values().map(|values| size_of::<ValueFile>() + 24 + values.extents.len() * size_of::<Extent>());
@@ -151,10 +169,25 @@ impl Levels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::TableFacts;
 
     fn table(file: u64, first: &str, last: &str) -> Table {
-        let extents = vec![Extent { page: 10 * file, pages: 2 }];
-        Table { file, first: first.into(), last: last.into(), extents, ..Table::default() }
+        let facts = TableFacts {
+            file,
+            entries: 2,
+            pages: 2,
+            data_pages: 1,
+            root: 0,
+            index_levels: 0,
+            filter_pages: 1,
+            lowest_version: 1,
+            highest_version: 2,
+            first_key: first.as_bytes().into(),
+            last_key: last.as_bytes().into(),
+            deletes: 0,
+            apart: Vec::new(),
+        };
+        Table { facts, extents: vec![Extent { page: 10 * file, pages: 2 }] }
     }
 
     fn sample() -> Levels {
@@ -168,7 +201,7 @@ mod tests {
     #[test]
     fn tables_are_found_by_key() {
         let levels = sample();
-        let found = |key: &str| levels.table_for(0, key.as_bytes()).map(|table| table.file);
+        let found = |key: &str| levels.table_for(0, key.as_bytes()).map(|table| table.facts.file);
         assert_eq!(
             ["a", "b", "c", "d", "e", "g", "h", "i", "p", "q"].map(found),
             [None, Some(1), Some(1), Some(1), None, Some(2), Some(2), None, Some(3), None]
@@ -186,8 +219,13 @@ mod tests {
     #[test]
     fn values_go_when_nothing_points_to_them() {
         let mut levels = sample();
-        let values =
-            vec![ValueFile { file: 9, extents: vec![Extent { page: 500, pages: 8 }], bytes: 100, live_bytes: 100 }];
+        let values = vec![ValueFile {
+            file: 9,
+            extents: vec![Extent { page: 500, pages: 8 }],
+            bytes: 100,
+            live_bytes: 100,
+            loose: false,
+        }];
         levels.apply(Change { values, ..Change::default() });
         let drop = |levels: &mut Levels, bytes| {
             levels.apply(Change { dropped: [(9, bytes)].into_iter().collect(), ..Change::default() })

@@ -5,12 +5,30 @@
 //! - [`table`]: tables as pages, made and read without I/O.
 //! - [`volume`]: superblocks, the manifest, free extents.
 
+mod changes;
+mod config;
 pub mod container;
 pub mod cursor;
 pub mod entry;
+mod install;
+mod job;
+mod level_cursor;
 pub mod levels;
+mod lookup;
+mod maintain;
+mod matrix;
 pub mod merge;
+mod opener;
+mod operations;
+mod output;
 mod reading;
 pub mod retention;
+mod scan;
+mod snapshots;
+mod spill;
 pub mod table;
 pub mod volume;
+
+pub use config::{MatrixConfig, RecoveryReport};
+pub use matrix::Matrix;
+pub use opener::MatrixOpener;

@@ -132,7 +132,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    fn shows(self, meta: Meta) -> bool {
+    pub(crate) fn shows(self, meta: Meta) -> bool {
         meta.body != Body::Delete && !meta.expiry.is_past(self.now)
     }
 }

@@ -13,6 +13,7 @@ use stratakv_index::PageCache;
 use crate::cursor::{Pages, Stop};
 use crate::entry::Pointer;
 use crate::levels::Levels;
+use crate::volume::Extent;
 
 /// What is to be read: up to 16 pages that lie one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +88,17 @@ impl Reads {
         self.flights.remove(&page)
     }
 
-    /// Reads that are wanted.
-    pub(crate) fn len(&self) -> usize {
-        self.flights.len()
+    /// Reads that the device has.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flights.len() - self.queue.len()
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        self.flights.is_empty()
+    /// Whether a page of this extent is being read. O(reads).
+    pub(crate) fn overlap(&self, extent: Extent) -> bool {
+        self.flights.values().any(|flight| {
+            let Wanted { page, pages, .. } = flight.wanted;
+            page < extent.end() && extent.page < page + u64::from(pages)
+        })
     }
 }
 
@@ -110,7 +115,7 @@ pub(crate) struct InMemory<'a> {
     pub(crate) pins: &'a Pins,
     /// How many pages of a table to read at once where one is missing.
     pub(crate) ahead_pages: u32,
-    pub(crate) missing: RefCell<Vec<Wanted>>,
+    pub(crate) missing: &'a RefCell<Vec<Wanted>>,
     pub(crate) shard: u32,
 }
 

@@ -73,7 +73,8 @@ pub(super) fn encode(layout: &Layout, change: &Change<'_>, stamp: Stamp, head: &
     head.clear();
     head.extend([0; 4]);
     head.extend((change.key.len() as u16).to_le_bytes());
-    head.extend([kind, u8::from(stamp.ends_batch)]);
+    let is_longer = change.key.len() > usize::from(u16::MAX);
+    head.extend([kind, u8::from(stamp.ends_batch) | u8::from(is_longer) << 1]);
     head.extend(stamp.version.to_le_bytes());
     for word in [value_bytes, change.flags, change.expiry.0, checksum, stamp.not_durable] {
         head.extend(word.to_le_bytes());
@@ -140,7 +141,8 @@ impl Head {
     }
 
     fn key_bytes(&self) -> usize {
-        u32_at(&self.bytes, 4) as usize & 0xFFFF
+        let flags = self.bytes.get(7).copied().unwrap_or(0);
+        u32_at(&self.bytes, 4) as usize & 0xFFFF | usize::from(flags >> 1 & 1) << 16
     }
 
     fn kind(&self) -> u8 {

@@ -37,7 +37,7 @@ pub struct Config {
 /// Longest key that a record in a unit can have.
 pub(super) fn key_bytes_max(unit_bytes: u32) -> usize {
     let room = unit_bytes as usize - 64 - record::HEADER_BYTES - record::POINTER_BYTES;
-    room.min(Key::ENCODED_BYTES_MAX).min(usize::from(u16::MAX))
+    room.min(Key::ENCODED_BYTES_MAX)
 }
 
 /// Lays the container out in a region.

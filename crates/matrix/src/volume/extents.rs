@@ -101,6 +101,17 @@ impl Extents {
         Some(self.take_pieces(pages))
     }
 
+    /// So many pages side by side.
+    pub fn take_contiguous(&mut self, pages: u32) -> Option<Extent> {
+        match self.take(pages)?.as_slice() {
+            [extent] => Some(*extent),
+            pieces => {
+                pieces.iter().for_each(|piece| self.give(*piece));
+                None
+            }
+        }
+    }
+
     fn take_pieces(&mut self, pages: u32) -> Vec<Extent> {
         let (mut taken, mut left) = (Vec::new(), u64::from(pages));
         while left > 0 {

@@ -3,14 +3,14 @@
 use stratakv_base::codec::{Reader, Truncated};
 
 use super::extents::Extent;
+use crate::container::Rotation;
+use crate::table::TableFacts;
 
 /// All that a volume holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// Grows by one with each manifest.
     pub number: u64,
-    /// Every version up to this one, of those that are not in the region, is in tables.
-    pub version: u64,
     /// The number that the next file gets: no file has it or had it.
     pub next_file: u64,
     /// Number of the newest directory of the region when this was written.
@@ -23,46 +23,13 @@ pub struct Manifest {
     pub values: Vec<ValueFile>,
 }
 
-/// How far a compactor's columns are down: from the start key up to the cursor key, around the end of the key space.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rotation {
-    /// Hand-overs before it, and itself.
-    pub compactor: u64,
-    /// Where it began.
-    pub start: Vec<u8>,
-    /// Where it is.
-    pub cursor: Vec<u8>,
-    /// At least one column is down.
-    pub begun: bool,
-    /// It went around the end of the key space.
-    pub wrapped: bool,
-}
-
 /// One table of a level.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Its number; seeds the checksums of its pages.
-    pub file: u64,
+    /// What its builder said of it.
+    pub facts: TableFacts,
     /// Where its pages lie, one after the other.
     pub extents: Vec<Extent>,
-    /// Versions in it.
-    pub entries: u64,
-    /// Pages with data; the index follows, then the filter.
-    pub data_pages: u32,
-    /// Ordinal of the index's root.
-    pub root: u32,
-    /// Ordinal of the first filter page.
-    pub filter: u32,
-    /// How many.
-    pub filter_pages: u32,
-    /// The lowest version in it.
-    pub version_min: u64,
-    /// The highest version in it.
-    pub version_max: u64,
-    /// Its first key.
-    pub first: Vec<u8>,
-    /// Its last key.
-    pub last: Vec<u8>,
 }
 
 /// One file of values.
@@ -76,6 +43,8 @@ pub struct ValueFile {
     pub bytes: u64,
     /// Bytes of those that an entry points to.
     pub live_bytes: u64,
+    /// One value, which was written before the record of the log that points to it: if there is none after a crash, the file is nobody's.
+    pub loose: bool,
 }
 
 /// Bytes that are no manifest: a field that ends too early, or a number that cannot be.
@@ -92,18 +61,11 @@ impl From<Truncated> for Malformed {
     }
 }
 
-impl Table {
-    /// Pages in all.
-    pub fn pages(&self) -> u32 {
-        self.extents.iter().map(|extent| extent.pages).sum()
-    }
-}
-
 impl Manifest {
     /// The bytes to write.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256 + 100 * self.levels.iter().map(Vec::len).sum::<usize>());
-        for number in [self.number, self.version, self.next_file, self.directory, self.rotation.compactor] {
+        for number in [self.number, self.next_file, self.directory, self.rotation.compactor] {
             put(&mut out, number);
         }
         put(&mut out, u64::from(self.rotation.begun) | u64::from(self.rotation.wrapped) << 1);
@@ -120,6 +82,7 @@ impl Manifest {
             put_extents(&mut out, &values.extents);
             put(&mut out, values.bytes);
             put(&mut out, values.live_bytes);
+            put(&mut out, u64::from(values.loose));
         }
         out
     }
@@ -131,13 +94,8 @@ impl Manifest {
     pub fn decode(bytes: &[u8]) -> Result<Manifest, Malformed> {
         let mut reader = Reader::new(bytes);
         let reader = &mut reader;
-        let mut manifest = Manifest {
-            number: get(reader)?,
-            version: get(reader)?,
-            next_file: get(reader)?,
-            directory: get(reader)?,
-            ..Manifest::default()
-        };
+        let mut manifest =
+            Manifest { number: get(reader)?, next_file: get(reader)?, directory: get(reader)?, ..Manifest::default() };
         let (compactor, flags) = (get(reader)?, get(reader)?);
         let (start, cursor) = (get_bytes(reader)?, get_bytes(reader)?);
         manifest.rotation = Rotation { compactor, start, cursor, begun: flags & 1 != 0, wrapped: flags & 2 != 0 };
@@ -150,7 +108,8 @@ impl Manifest {
         }
         for _ in 0..get(reader)? {
             let (file, extents) = (get(reader)?, get_extents(reader)?);
-            manifest.values.push(ValueFile { file, extents, bytes: get(reader)?, live_bytes: get(reader)? });
+            let (bytes, live_bytes, loose) = (get(reader)?, get(reader)?, get(reader)? != 0);
+            manifest.values.push(ValueFile { file, extents, bytes, live_bytes, loose });
         }
         Ok(manifest)
     }
@@ -163,32 +122,51 @@ impl Manifest {
 }
 
 fn put_table(out: &mut Vec<u8>, table: &Table) {
-    put(out, table.file);
+    let facts = &table.facts;
+    put(out, facts.file);
     put_extents(out, &table.extents);
-    put(out, table.entries);
-    for number in [table.data_pages, table.root, table.filter, table.filter_pages] {
+    put(out, facts.entries);
+    for number in [facts.pages, facts.data_pages, facts.root, u32::from(facts.index_levels), facts.filter_pages] {
         put(out, u64::from(number));
     }
-    put(out, table.version_min);
-    put(out, table.version_max);
-    put_bytes(out, &table.first);
-    put_bytes(out, &table.last);
+    put(out, facts.lowest_version);
+    put(out, facts.highest_version);
+    put_bytes(out, &facts.first_key);
+    put_bytes(out, &facts.last_key);
+    put(out, facts.deletes);
+    put(out, facts.apart.len() as u64);
+    for (file, bytes) in &facts.apart {
+        put(out, *file);
+        put(out, *bytes);
+    }
 }
 
 fn get_table(reader: &mut Reader<'_>) -> Result<Table, Malformed> {
-    Ok(Table {
-        file: get(reader)?,
-        extents: get_extents(reader)?,
+    let (file, extents) = (get(reader)?, get_extents(reader)?);
+    let facts = TableFacts {
+        file,
         entries: get(reader)?,
+        pages: get_u32(reader)?,
         data_pages: get_u32(reader)?,
         root: get_u32(reader)?,
-        filter: get_u32(reader)?,
+        index_levels: get_u32(reader)?.min(255) as u8,
         filter_pages: get_u32(reader)?,
-        version_min: get(reader)?,
-        version_max: get(reader)?,
-        first: get_bytes(reader)?,
-        last: get_bytes(reader)?,
-    })
+        lowest_version: get(reader)?,
+        highest_version: get(reader)?,
+        first_key: get_bytes(reader)?.into(),
+        last_key: get_bytes(reader)?.into(),
+        deletes: get(reader)?,
+        apart: get_pairs(reader)?,
+    };
+    Ok(Table { facts, extents })
+}
+
+fn get_pairs(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
+    let mut pairs = Vec::new();
+    for _ in 0..get(reader)? {
+        pairs.push((get(reader)?, get(reader)?));
+    }
+    Ok(pairs)
 }
 
 fn put_extents(out: &mut Vec<u8>, extents: &[Extent]) {
@@ -257,29 +235,40 @@ mod tests {
     use super::*;
 
     fn sample() -> Manifest {
-        let table = |file: u64| Table {
+        let facts = |file: u64| TableFacts {
             file,
-            extents: vec![Extent { page: 100 * file, pages: 7 }, Extent { page: 1 << 40, pages: 1 }],
             entries: 1000,
+            pages: 8,
             data_pages: 6,
             root: 6,
-            filter: 7,
+            index_levels: 1,
             filter_pages: 1,
-            version_min: 5,
-            version_max: u64::MAX,
-            first: vec![0; 3],
-            last: vec![0xFF; 300],
+            lowest_version: 5,
+            highest_version: u64::MAX,
+            first_key: vec![0; 3].into(),
+            last_key: vec![0xFF; 300].into(),
+            deletes: 3,
+            apart: vec![(4, 7), (1 << 40, 6)],
+        };
+        let table = |file: u64| Table {
+            facts: facts(file),
+            extents: vec![Extent { page: 100 * file, pages: 7 }, Extent { page: 1 << 40, pages: 1 }],
         };
         let rotation =
             Rotation { compactor: 3, start: b"start".into(), cursor: b"cursor".into(), begun: true, wrapped: false };
         Manifest {
             number: 9,
-            version: 1 << 33,
             next_file: 12,
             directory: 44,
             rotation,
             levels: vec![vec![table(1), table(2)], vec![], vec![table(3)]],
-            values: vec![ValueFile { file: 4, extents: vec![Extent { page: 5, pages: 6 }], bytes: 7, live_bytes: 6 }],
+            values: vec![ValueFile {
+                file: 4,
+                extents: vec![Extent { page: 5, pages: 6 }],
+                bytes: 7,
+                live_bytes: 6,
+                loose: true,
+            }],
         }
     }
 
@@ -295,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_format_of_the_manifest_is_this() {
-        assert_eq!(crc32c(0, &sample().encode()), 787_067_443, "a change of the format needs a new version");
+        assert_eq!(crc32c(0, &sample().encode()), 926_413_148, "a change of the format needs a new version");
     }
 
     #[test]

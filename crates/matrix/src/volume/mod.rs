@@ -5,5 +5,5 @@ mod manifest;
 mod superblock;
 
 pub use extents::{Extent, Extents};
-pub use manifest::{Malformed, Manifest, Rotation, Table, ValueFile};
+pub use manifest::{Malformed, Manifest, Table, ValueFile};
 pub use superblock::{FIRST_PAGE, Refusal, Superblock};

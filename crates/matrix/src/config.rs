@@ -1,0 +1,52 @@
+//! What a shard is told when it is opened, and what opening finds.
+
+use stratakv_base::Corruption;
+use stratakv_device::Geometry;
+
+/// How to create or open one shard.
+#[derive(Clone, Debug)]
+pub struct MatrixConfig {
+    /// The store's identity; seeds every checksum.
+    pub uuid: [u8; 16],
+    /// This shard's number.
+    pub shard: u32,
+    /// Shards of the store.
+    pub shards: u32,
+    /// The device under the volume.
+    pub geometry: Geometry,
+    /// Indexes, tables' facts and cache of this shard together, in bytes.
+    pub memory_bytes: u64,
+    /// Most reads in flight.
+    pub depth: u32,
+    /// The volume grows to this many bytes at most.
+    pub capacity_bytes: Option<u64>,
+    /// Length of the volume now, in bytes.
+    pub volume_bytes: u64,
+    /// A memtable becomes a row when its records take so many bytes.
+    pub row_bytes: u64,
+    /// A table is ended when it has so many bytes.
+    pub table_bytes: u64,
+    /// L1 may have so many bytes, each further level ten times as many.
+    pub level_bytes: u64,
+    /// Refuse changes and write nothing.
+    pub read_only: bool,
+}
+
+/// What opening found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The shard was closed in order.
+    pub clean: bool,
+    /// Changes found in the log.
+    pub log_records: u64,
+    /// Changes at the end of the log that were under way and are void.
+    pub torn: u64,
+    /// Damage to what was durable.
+    pub corrupt: Vec<Corruption>,
+    /// Tables on the volume.
+    pub tables: u64,
+    /// Versions in them.
+    pub entries: u64,
+    /// One superblock was damaged; the other one counted.
+    pub superblock_repaired: bool,
+}

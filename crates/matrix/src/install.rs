@@ -1,0 +1,211 @@
+//! Installing what a compaction made: the manifest is written elsewhere, everything is flushed, then a superblock points to it. Only then is the old free.
+
+use std::sync::Arc;
+
+use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_device::{Block, Class, Part};
+use stratakv_engine::Effects;
+use stratakv_pmem::Pmem;
+
+use crate::job::{Job, Source};
+use crate::levels::Levels;
+use crate::matrix::{Matrix, Purpose};
+use crate::spill::Spill;
+use crate::volume::{Extent, Manifest, Superblock};
+
+/// How far an installation is.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// The manifest is written.
+    Manifest {
+        /// Bytes of it that no write was begun for begin here.
+        begun: usize,
+        /// Writes in flight.
+        in_flight: u32,
+    },
+    /// Tables, values and manifest are flushed.
+    Flush,
+    /// The superblock is written through.
+    Superblock,
+}
+
+/// A manifest on its way to the medium.
+#[derive(Debug)]
+pub(crate) struct Install {
+    stage: Stage,
+    made: Made,
+    levels: Levels,
+    /// What the new manifest does not name any more.
+    free: Vec<Extent>,
+    extent: Extent,
+    bytes: Vec<u8>,
+    superblock: Superblock,
+}
+
+/// What an installation installs.
+#[derive(Debug)]
+pub(crate) enum Made {
+    /// Tables and values.
+    Compaction(Job),
+    /// Long values, ahead of the records that point to them.
+    Spill(Spill),
+}
+
+/// The checksum of a manifest.
+pub(crate) fn manifest_checksum(uuid: &[u8; 16], number: u64, pages: &[u8]) -> u32 {
+    crc32c(seed(uuid, number, 0), pages)
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Begins to install a job whose files are written. `None`, and the job: there is no room for the manifest.
+    pub(crate) fn begin_install(&mut self, mut made: Made) -> Result<Install, Box<Made>> {
+        let (mut change, mut outputs) = match &mut made {
+            Made::Compaction(job) => (std::mem::take(&mut job.change), std::mem::take(&mut job.finished)),
+            Made::Spill(spill) => (spill.change(), std::mem::take(&mut spill.outputs)),
+        };
+        for (file, bytes) in self.orphans.drain() {
+            *change.dropped.entry(file).or_default() += bytes;
+        }
+        for output in &mut outputs {
+            let (file, extents) = (output.file(), output.extents(&mut self.extents));
+            let table = change.added.iter_mut().find(|(_, table)| table.facts.file == file);
+            if let Some((_, table)) = table {
+                table.extents = extents;
+            } else if let Some(values) = change.values.iter_mut().find(|values| values.file == file) {
+                values.extents = extents;
+            }
+        }
+        let mut levels = self.levels.clone();
+        let mut free = levels.apply(change);
+        free.extend(self.manifest_extent);
+        let manifest = self.manifest_with(&levels, &made);
+        let mut bytes = manifest.encode();
+        bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
+        let pages = (bytes.len() / PAGE_BYTES) as u32;
+        let extent = self.extents.take_contiguous(pages);
+        let Some(extent) = extent else {
+            // What it made is lost: it is compacted again when there is room.
+            self.give_new(&levels);
+            return Err(Box::new(made));
+        };
+        let superblock = Superblock {
+            shard: self.config.shard,
+            shards: self.config.shards,
+            number: manifest.number,
+            page: extent.page,
+            pages,
+            checksum: manifest_checksum(&self.config.uuid, manifest.number, &bytes),
+            clean: false,
+        };
+        let stage = Stage::Manifest { begun: 0, in_flight: 0 };
+        Ok(Install { stage, made, levels, free, extent, bytes, superblock })
+    }
+
+    /// Gives back what only these levels have.
+    fn give_new(&mut self, levels: &Levels) {
+        for extent in levels.extents_not_in(&self.levels) {
+            self.extents.give(extent);
+        }
+    }
+
+    fn manifest_with(&self, levels: &Levels, made: &Made) -> Manifest {
+        let rotation = match made {
+            Made::Compaction(Job { source: Source::Column(column), .. }) => column.after.clone(),
+            _ => self.container.rotation().clone(),
+        };
+        let mut manifest = Manifest {
+            number: self.manifest_number + 1,
+            next_file: self.next_file,
+            directory: self.container.directory(),
+            rotation,
+            ..Manifest::default()
+        };
+        levels.describe(&mut manifest);
+        manifest
+    }
+
+    /// Goes on with the writes of the manifest, as far as there are blocks.
+    pub(crate) fn pump_install(&mut self, effects: &mut Effects) {
+        let Some(mut install) = self.install.take() else { return };
+        if let Stage::Manifest { begun, in_flight } = &mut install.stage {
+            while *begun < install.bytes.len() {
+                let Some(block) = self.take_block(Class::Slice, effects) else { break };
+                let end = (*begun + SLICE_BYTES).min(install.bytes.len());
+                let (place, bytes) =
+                    (install.extent.page * PAGE_BYTES as u64 + *begun as u64, &install.bytes[*begun..end]);
+                let io = self.io.start(Purpose::Manifest);
+                effects.write(io, place, vec![filled(block, bytes)], false);
+                (*begun, *in_flight) = (end, *in_flight + 1);
+            }
+        }
+        self.install = Some(install);
+    }
+
+    /// A write of the manifest is done; after the last one everything is flushed.
+    pub(crate) fn manifest_written(&mut self, effects: &mut Effects) {
+        let Some(install) = &mut self.install else { return };
+        let Stage::Manifest { begun, in_flight } = &mut install.stage else { return };
+        *in_flight -= 1;
+        if *in_flight == 0 && *begun == install.bytes.len() {
+            install.stage = Stage::Flush;
+            effects.flush(self.io.start(Purpose::Flush));
+        }
+    }
+
+    /// Everything is durable: the superblock may point to it.
+    pub(crate) fn flushed(&mut self, effects: &mut Effects) {
+        let Some(install) = &mut self.install else { return };
+        install.stage = Stage::Superblock;
+        let superblock = install.superblock;
+        self.write_superblock(superblock, effects);
+    }
+
+    /// Writes a superblock, now or as soon as there is a block.
+    pub(crate) fn write_superblock(&mut self, superblock: Superblock, effects: &mut Effects) {
+        let Some(mut block) = self.take_block(Class::Page, effects) else {
+            self.superblock_waits = Some(superblock);
+            return;
+        };
+        self.superblock_waits = None;
+        superblock.encode(&self.config.uuid, &mut block);
+        let io = self.io.start(Purpose::Superblock);
+        effects.write(io, superblock.number % 2 * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], true);
+    }
+
+    /// The new manifest holds: what it does not name is free, and the column is released.
+    pub(crate) fn installed(&mut self, effects: &mut Effects) {
+        let Some(install) = self.install.take() else { return };
+        self.superblock = install.superblock;
+        self.manifest_number = install.superblock.number;
+        self.manifest_extent = Some(install.extent);
+        self.levels = install.levels;
+        self.limbo.extend(install.free);
+        self.counters.installs += 1;
+        match install.made {
+            Made::Compaction(job) => self.compacted(&job),
+            Made::Spill(spill) => self.spilled(spill),
+        }
+        effects.more();
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    fn compacted(&mut self, job: &Job) {
+        self.counters.compacted_bytes += job.read_bytes;
+        match &job.source {
+            Source::Column(column) => {
+                self.counters.columns += 1;
+                if let Err(error) = self.container.release(column, self.manifest_number) {
+                    self.fail_region(error);
+                }
+            }
+            Source::Level { .. } => self.counters.level_compactions += 1,
+        }
+    }
+}
+
+fn filled(mut block: Block, bytes: &[u8]) -> Part {
+    block[..bytes.len()].copy_from_slice(bytes);
+    Part { block: Arc::new(block), start: 0, len: bytes.len() as u32 }
+}

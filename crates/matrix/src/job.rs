@@ -1,0 +1,320 @@
+//! One compaction: a column of L0 into L1, or a table of a level into the next. It is planned, then run in steps, each at the end of a turn; then it is installed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use stratakv_device::Part;
+use stratakv_pmem::Pmem;
+
+use crate::container::Column;
+use crate::cursor::{Cursor, Stop};
+use crate::entry::{Body, Meta, Pointer, value_checksum};
+use crate::level_cursor::LevelCursor;
+use crate::levels::Change;
+use crate::matrix::Matrix;
+use crate::merge::Merge;
+use crate::output::Output;
+use crate::reading::{InMemory, Pins};
+use crate::retention::Readers;
+use crate::table::Builder;
+use crate::table::values::ValuesWriter;
+use crate::volume::{Table, ValueFile};
+
+/// Values of so many bytes and more go into value files: they are written once, and not again by the levels below (WiscKey; `systems/matrixkv.md`).
+pub(crate) const APART_BYTES_MIN: usize = 512;
+/// Reads of up to 16 pages that a job holds: two tables, with their indexes, twice over.
+const READS_HELD: usize = 12;
+/// Bits of a table's filter for each key.
+const FILTER_BITS: u32 = 10;
+
+/// What a job takes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A column of the compactor.
+    Column(Column),
+    /// Tables of this level.
+    Level { tables: Vec<Arc<Table>> },
+}
+
+/// A compaction under way.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) source: Source,
+    /// Where it goes: a level, 0 is L1.
+    pub(crate) level: usize,
+    /// Tables there with keys of its range.
+    below: Vec<Arc<Table>>,
+    /// The first key that it has not dealt with.
+    position: Vec<u8>,
+    /// All keys are dealt with.
+    pub(crate) merged: bool,
+    /// Pages read for it.
+    pub(crate) pins: Pins,
+    /// The first page of each read, and its pages: the oldest go first.
+    read: VecDeque<(u64, u32)>,
+    /// Reads that it waits for.
+    pub(crate) missing: usize,
+    table: Option<(Builder, Output)>,
+    values: Option<(ValuesWriter, Output)>,
+    /// Files that are finished, but for their last writes.
+    pub(crate) finished: Vec<Output>,
+    pub(crate) change: Change,
+    scratch: Scratch,
+    /// Bytes of keys and values that went in.
+    pub(crate) read_bytes: u64,
+}
+
+/// Versions of one key.
+#[derive(Debug, Default)]
+struct Scratch {
+    key: Vec<u8>,
+    metas: Vec<Meta>,
+    /// Where each one's value ends in `values`.
+    ends: Vec<usize>,
+    values: Vec<u8>,
+}
+
+impl Scratch {
+    /// Takes all versions of the cursor's key.
+    fn fill(&mut self, cursor: &mut impl Cursor) -> Result<(), Stop> {
+        self.key.clear();
+        self.metas.clear();
+        self.ends.clear();
+        self.values.clear();
+        self.key.extend_from_slice(cursor.key().unwrap_or_default());
+        while let Some(meta) = cursor.meta().filter(|_| cursor.key() == Some(&self.key)) {
+            cursor.value(&mut self.values)?;
+            self.metas.push(meta);
+            self.ends.push(self.values.len());
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
+    fn value(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.ends.get(at).and_then(|end| self.values.get(start..*end)).unwrap_or_default()
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.key.len() * self.metas.len() + self.values.len()) as u64
+    }
+}
+
+impl Job {
+    pub(crate) fn new(source: Source, level: usize, below: Vec<Arc<Table>>) -> Job {
+        let mut change = Change::default();
+        change.removed.extend(below.iter().map(|table| table.facts.file));
+        if let Source::Level { tables, .. } = &source {
+            change.removed.extend(tables.iter().map(|table| table.facts.file));
+        }
+        Job {
+            source,
+            level,
+            below,
+            // Not where the column begins: a table below may begin before it.
+            position: Vec::new(),
+            merged: false,
+            pins: Pins::default(),
+            read: VecDeque::new(),
+            missing: 0,
+            table: None,
+            values: None,
+            finished: Vec::new(),
+            change,
+            scratch: Scratch::default(),
+            read_bytes: 0,
+        }
+    }
+
+    /// Pages were read for it. It keeps so many reads; what it needs again of older ones is read again.
+    pub(crate) fn hold(&mut self, page: u64, parts: impl Iterator<Item = Part>) {
+        let before = self.pins.len();
+        self.pins.extend((page..).zip(parts));
+        self.read.push_back((page, (self.pins.len() - before) as u32));
+        while self.read.len() > READS_HELD {
+            let Some((page, pages)) = self.read.pop_front() else { break };
+            (page..page + u64::from(pages)).for_each(|page| drop(self.pins.remove(&page)));
+        }
+    }
+
+    /// Whether everything it made is on the medium, though perhaps in its cache.
+    pub(crate) fn is_written(&self) -> bool {
+        self.merged && self.finished.iter().all(Output::is_written)
+    }
+
+    /// Its files that are not all written.
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut Output> {
+        let open = self.table.iter_mut().map(|(_, output)| output);
+        open.chain(self.values.iter_mut().map(|(_, output)| output)).chain(&mut self.finished)
+    }
+
+    pub(crate) fn into_outputs(self) -> impl Iterator<Item = Output> {
+        let open = self.table.map(|(_, output)| output).into_iter().chain(self.values.map(|(_, output)| output));
+        open.chain(self.finished)
+    }
+
+    /// Bytes made that no write has been begun for.
+    pub(crate) fn backlog_bytes(&mut self) -> usize {
+        self.outputs().map(|output| output.backlog_bytes()).sum()
+    }
+
+    fn end_table(&mut self) {
+        let Some((builder, mut output)) = self.table.take() else { return };
+        if let Some(facts) = builder.finish(&mut |page| output.push(page)) {
+            output.end();
+            self.change.added.push((self.level, Table { facts, extents: Vec::new() }));
+            self.finished.push(output);
+        }
+    }
+
+    fn end_values(&mut self) {
+        let Some((writer, mut output)) = self.values.take() else { return };
+        let facts = writer.finish(&mut |page| output.push(page));
+        output.end();
+        let (file, bytes) = (output.file(), facts.value_bytes);
+        self.change.values.push(ValueFile { file, extents: Vec::new(), bytes, live_bytes: bytes, loose: false });
+        self.finished.push(output);
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Merges about `budget_bytes`. What it lacks has been asked for if it stops early.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub(crate) fn merge(&mut self, job: &mut Job, budget_bytes: u64) -> Result<(), Stop> {
+        let mut numbers = self.next_file;
+        let merged = self.merge_with(job, budget_bytes, &mut numbers);
+        self.next_file = numbers;
+        merged
+    }
+
+    fn merge_with(&self, job: &mut Job, budget_bytes: u64, next_file: &mut u64) -> Result<(), Stop> {
+        let pins = std::mem::take(&mut job.pins);
+        let memory = InMemory { pins: &pins, ..self.in_memory(16) };
+        let done = self.merge_steps(job, budget_bytes, next_file, &memory);
+        drop(memory);
+        job.pins = pins;
+        done
+    }
+
+    fn merge_steps(
+        &self,
+        job: &mut Job,
+        budget_bytes: u64,
+        next_file: &mut u64,
+        memory: &InMemory<'_>,
+    ) -> Result<(), Stop> {
+        let (source, below) =
+            (std::mem::replace(&mut job.source, Source::Level { tables: Vec::new() }), std::mem::take(&mut job.below));
+        let done = self.merge_from(job, (&source, &below), budget_bytes, next_file, memory);
+        (job.source, job.below) = (source, below);
+        done
+    }
+
+    fn merge_from(
+        &self,
+        job: &mut Job,
+        (source, below): (&Source, &[Arc<Table>]),
+        budget_bytes: u64,
+        next_file: &mut u64,
+        memory: &InMemory<'_>,
+    ) -> Result<(), Stop> {
+        let mut cursors: Vec<Box<dyn Cursor + '_>> = match source {
+            Source::Column(column) => {
+                let rows = self.container.column_cursors(column)?.into_iter();
+                rows.map(|row| Box::new(row) as Box<dyn Cursor + '_>).collect()
+            }
+            Source::Level { tables, .. } => vec![Box::new(LevelCursor::new(tables, memory))],
+        };
+        cursors.push(Box::new(LevelCursor::new(below, memory)));
+        let mut cursor = Merge::new(cursors);
+        cursor.seek(&job.position)?;
+        let until = job.read_bytes + budget_bytes;
+        while job.read_bytes < until {
+            if cursor.key().is_none() {
+                job.end_table();
+                job.end_values();
+                job.merged = true;
+                return Ok(());
+            }
+            job.scratch.fill(&mut cursor)?;
+            job.read_bytes += job.scratch.bytes();
+            self.emit(job, next_file, memory)?;
+            job.position.clear();
+            job.position.extend_from_slice(&job.scratch.key);
+            job.position.push(0);
+        }
+        Ok(())
+    }
+
+    /// Writes what is kept of one key.
+    fn emit(&self, job: &mut Job, next_file: &mut u64, memory: &InMemory<'_>) -> Result<(), Stop> {
+        let scratch = std::mem::take(&mut job.scratch);
+        let bottom = || !self.levels.lies_above(job.level, &scratch.key, &scratch.key);
+        let last_is_gone =
+            scratch.metas.iter().any(|meta| meta.body == Body::Delete || meta.expiry.is_past(self.now.wall));
+        let readers =
+            Readers { snapshots: &self.snapshots.versions(), now: self.now.wall, bottom: last_is_gone && bottom() };
+        let kept = readers.keep(&scratch.metas);
+        // First all that can stop: nothing is written twice.
+        let mut moved = Vec::new();
+        for (at, meta) in &kept {
+            if let Body::Apart(pointer) = meta.body
+                && self.is_poor(pointer.file)
+            {
+                moved.push((*at, self.value_apart(meta.version, pointer, memory)?));
+            }
+        }
+        let kept_at = |at: usize| kept.iter().find(|(kept, _)| *kept == at).map(|(_, meta)| meta.body);
+        for (at, meta) in scratch.metas.iter().enumerate() {
+            let Body::Apart(pointer) = meta.body else { continue };
+            let stays = kept_at(at) == Some(meta.body) && !moved.iter().any(|(moved, _)| *moved == at);
+            if !stays {
+                *job.change.dropped.entry(pointer.file).or_default() += u64::from(pointer.value_bytes);
+            } else if self.levels.values(pointer.file).is_some_and(|values| values.loose) {
+                job.change.settled.push(pointer.file);
+            }
+        }
+        if !kept.is_empty() && job.table.as_ref().is_some_and(|(builder, _)| builder.bytes() >= self.config.table_bytes)
+        {
+            job.end_table();
+        }
+        for (at, meta) in &kept {
+            let value = match moved.iter().find(|(moved, _)| moved == at) {
+                Some((_, value)) => &value[..],
+                None => scratch.value(*at),
+            };
+            self.emit_version(job, next_file, &scratch.key, *meta, value);
+        }
+        job.scratch = scratch;
+        Ok(())
+    }
+
+    fn emit_version(&self, job: &mut Job, next_file: &mut u64, key: &[u8], meta: Meta, value: &[u8]) {
+        let number = |next_file: &mut u64| {
+            *next_file += 1;
+            *next_file - 1
+        };
+        let (mut meta, mut inline) = (meta, value);
+        if value.len() >= APART_BYTES_MIN && meta.body != Body::Delete {
+            let (writer, output) =
+                job.values.get_or_insert_with(|| (ValuesWriter::default(), Output::new(number(next_file))));
+            let offset = writer.add(value, &mut |page| output.push(page));
+            let checksum = match meta.body {
+                Body::Here { checksum, .. } => checksum,
+                _ => value_checksum(meta.version, value),
+            };
+            meta.body = Body::Apart(Pointer { file: output.file(), offset, value_bytes: value.len() as u32, checksum });
+            inline = &[];
+        }
+        let uuid = self.config.uuid;
+        let (builder, output) = job.table.get_or_insert_with(|| {
+            let file = number(next_file);
+            (Builder::new(uuid, file, FILTER_BITS), Output::new(file))
+        });
+        let added = builder.add(key, &meta, inline, &mut |page| output.push(page));
+        debug_assert!(added.is_ok(), "versions come in order: {added:?}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Where the newest version of a key is that a reader may see, and gets.
+
+use bytes::Bytes;
+use stratakv_base::{Corruption, Key, Place, canary};
+use stratakv_engine::{Record, RecordPart, Reply, Value};
+use stratakv_pmem::Pmem;
+
+use crate::container::Found;
+use crate::cursor::Stop;
+use crate::entry::{Body, Meta, Pointer, value_checksum};
+use crate::matrix::Matrix;
+use crate::merge::Sight;
+use crate::reading::InMemory;
+use crate::table::{self, Hit};
+
+/// A version that was found.
+pub(crate) struct Located {
+    pub(crate) meta: Meta,
+    source: Source,
+}
+
+enum Source {
+    Container(Found),
+    Table(Hit),
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// The newest version of `key` that is not above `at`: sources from new to old, and the first that has one has the newest.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub(crate) fn locate(&self, key: &[u8], at: u64, memory: &InMemory<'_>) -> Result<Option<Located>, Stop> {
+        if let Some(found) = self.container.get(key, at)? {
+            return Ok(Some(Located { meta: found.meta, source: Source::Container(found) }));
+        }
+        let mut hash = None;
+        for level in 0..self.levels.depth() {
+            let Some(table) = self.levels.table_for(level, key) else { continue };
+            let hash = *hash.get_or_insert_with(|| table::key_hash(key));
+            if !table::may_contain(&table.facts, memory, hash)? {
+                continue;
+            }
+            if let Some(hit) = table::find(&table.facts, memory, key, at)? {
+                return Ok(Some(Located { meta: hit.meta, source: Source::Table(hit) }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`Matrix::locate`], if it is there for a reader: not deleted, not expired.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub(crate) fn visible(&self, key: &[u8], sight: Sight, memory: &InMemory<'_>) -> Result<Option<Located>, Stop> {
+        Ok(self.locate(key, sight.at, memory)?.filter(|located| sight.shows(located.meta)))
+    }
+
+    /// The value of what was found, its checksum compared.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub(crate) fn value(&self, located: &Located, memory: &InMemory<'_>) -> Result<Bytes, Stop> {
+        let mut value = Vec::new();
+        match (located.meta.body, &located.source) {
+            (Body::Apart(pointer), _) => return self.value_apart(located.meta.version, pointer, memory),
+            (_, Source::Container(found)) => self.container.value(found, &mut value)?,
+            (_, Source::Table(hit)) => hit.value(&mut value)?,
+        }
+        Ok(value.into())
+    }
+
+    /// A value from a value file, its checksum compared.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub(crate) fn value_apart(&self, version: u64, pointer: Pointer, memory: &InMemory<'_>) -> Result<Bytes, Stop> {
+        let mut value = Vec::with_capacity(pointer.value_bytes as usize);
+        let is_there = memory.value(pointer, &mut value)?;
+        let found = value_checksum(version, &value);
+        if !is_there || (found != pointer.checksum && !canary!("matrix_value_unchecked")) {
+            return Err(Stop::Damaged(self.damaged_value(pointer, found)));
+        }
+        Ok(value.into())
+    }
+
+    fn damaged_value(&self, pointer: Pointer, found: u32) -> Corruption {
+        let page = self.levels.locate_value(pointer, (pointer.offset / 4096) as u32).unwrap_or_default();
+        let offset_bytes = page * 4096 + pointer.offset % 4096;
+        Corruption {
+            place: Place { shard: self.config.shard, offset_bytes },
+            what: "value",
+            expected: format!("checksum {:08x}", pointer.checksum),
+            found: format!("{found:08x}"),
+        }
+    }
+
+    /// A get. `long` is what it has of a long value: that is read piece by piece.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub(crate) fn get(&self, key: &Key, part: RecordPart, long: &mut Option<LongRead>) -> Result<Reply, Stop> {
+        let memory = self.in_memory(1);
+        let Some(located) = self.visible(key.encoded(), self.sight(), &memory)? else { return Ok(Reply::Record(None)) };
+        let value = match located.meta.body {
+            _ if part == RecordPart::Meta => Bytes::new(),
+            Body::Apart(pointer) if u64::from(pointer.value_bytes) > PIECE_BYTES => {
+                self.read_long(located.meta.version, pointer, long, &memory)?
+            }
+            _ => self.value(&located, &memory)?,
+        };
+        Ok(Reply::Record(Some(record(located.meta, value, part))))
+    }
+
+    /// Goes on with a long value. One that was overwritten meanwhile is begun anew.
+    fn read_long(
+        &self,
+        version: u64,
+        pointer: Pointer,
+        long: &mut Option<LongRead>,
+        memory: &InMemory<'_>,
+    ) -> Result<Bytes, Stop> {
+        if long.as_ref().is_none_or(|long| long.pointer != pointer) {
+            *long = Some(LongRead { pointer, bytes: Vec::with_capacity(pointer.value_bytes as usize) });
+        }
+        let Some(read) = long else { return Ok(Bytes::new()) };
+        while read.bytes.len() < pointer.value_bytes as usize {
+            let done = read.bytes.len() as u64;
+            let piece = Pointer {
+                offset: pointer.offset + done,
+                value_bytes: (u64::from(pointer.value_bytes) - done).min(PIECE_BYTES) as u32,
+                ..pointer
+            };
+            if !memory.value(piece, &mut read.bytes)? {
+                return Err(Stop::Damaged(self.damaged_value(pointer, 0)));
+            }
+        }
+        let found = value_checksum(version, &read.bytes);
+        if found != pointer.checksum {
+            return Err(Stop::Damaged(self.damaged_value(pointer, found)));
+        }
+        Ok(std::mem::take(&mut read.bytes).into())
+    }
+}
+
+/// Read at once of a long value.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// A long value that is being read.
+#[derive(Debug)]
+pub(crate) struct LongRead {
+    pointer: Pointer,
+    bytes: Vec<u8>,
+}
+
+impl LongRead {
+    pub(crate) fn progress(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Length of the value of a version.
+pub(crate) fn value_bytes(meta: Meta) -> u64 {
+    match meta.body {
+        Body::Delete => 0,
+        Body::Here { value_bytes, .. } => u64::from(value_bytes),
+        Body::Apart(pointer) => u64::from(pointer.value_bytes),
+    }
+}
+
+/// What a reader gets of a version and its value.
+pub(crate) fn record(meta: Meta, value: Bytes, part: RecordPart) -> Record {
+    let len = value.len() as u64;
+    let value = match part {
+        RecordPart::Range { start, len: wanted } => {
+            let start = start.min(len);
+            value.slice(start as usize..start.saturating_add(wanted).min(len) as usize)
+        }
+        _ => value,
+    };
+    let value_bytes = value_bytes(meta);
+    Record { value: Value::Inline(value), value_bytes, flags: meta.flags, version: meta.version, expiry: meta.expiry }
+}

@@ -1,0 +1,311 @@
+//! What a turn does besides operations: rows from memtables, columns into L1, tables into the levels below. All of it is paid for by the writes that cause it.
+
+use stratakv_base::canary;
+use stratakv_device::{Class, IoFault};
+use stratakv_engine::{Budget, Effects, Error};
+use stratakv_pmem::Pmem;
+
+use crate::container::{ColumnLimits, Flush};
+use crate::cursor::Stop;
+use crate::install::Made;
+use crate::job::{Job, Source};
+use crate::matrix::{Closing, Matrix, Purpose};
+use crate::output::{NoRoom, Output};
+use crate::reading::Waiter;
+
+/// A compaction stops merging while so much of what it made waits for the device.
+const BACKLOG_BYTES_MAX: usize = 1 << 20;
+/// Columns have between this many tables' bytes and twice as many (MatrixKV: between AF/2 and AF, AF = 10; smaller ones free room sooner).
+const COLUMN_TABLES: u64 = 4;
+/// Each level may have so many times the bytes of the one above it.
+const RATIO: u64 = 10;
+/// Of the container's units, so many of a hundred make the receiver hand over.
+const RECEIVER_PERCENT: u64 = 40;
+
+impl<P: Pmem> Matrix<P> {
+    /// A bounded step of everything that is due.
+    pub(crate) fn maintain(&mut self, budget: Budget, effects: &mut Effects) {
+        if self.config.read_only || self.region_failed.is_some() || self.volume_failed.is_some() {
+            return;
+        }
+        let written = std::mem::take(&mut self.credit_bytes);
+        let free = self.free_percent();
+        let share = budget.bytes.into();
+        if let Err(error) = self.flush(written, share, effects) {
+            return self.fail_region(error);
+        }
+        if self.closing == Closing::Open {
+            self.plan_job(free);
+        }
+        if self.job.is_some() {
+            // At half of the room one byte is merged for each that is written, near its end as many as the device takes.
+            let factor = if free > 60 {
+                1
+            } else if free > 30 {
+                2
+            } else {
+                8
+            };
+            let is_idle = written == 0;
+            self.job_credit_bytes += written * factor + if is_idle || free <= 10 { share } else { 0 };
+            self.run_job(effects);
+            if is_idle && self.job.is_some() && self.may_merge() {
+                effects.more();
+            }
+        }
+        self.pump_spills(effects);
+        self.pump_outputs(effects);
+        self.pump_install(effects);
+        if let Some(superblock) = self.superblock_waits {
+            self.write_superblock(superblock, effects);
+        }
+    }
+
+    fn free_percent(&self) -> u64 {
+        let statistics = self.container.statistics();
+        statistics.units_free * 100 / statistics.units.max(1)
+    }
+
+    /// Memtables become rows: as many bytes as came in, and half as many again.
+    fn flush(&mut self, written: u64, share: u64, effects: &mut Effects) -> Result<(), Error> {
+        if self.container.is_full()
+            && !matches!(self.container.seal(self.snapshots.versions()), Ok(_) | Err(Error::Full(_)))
+        {
+            self.counters.stalled_turns += 1;
+        }
+        if !self.container.has_sealed() {
+            return Ok(());
+        }
+        let budget = if written == 0 || !self.stalled.is_empty() { share * 4 } else { written + written / 2 };
+        match self.container.flush_step(budget) {
+            Ok(Flush::Row { .. }) => self.counters.rows += 1,
+            Ok(Flush::More | Flush::Idle) | Err(Error::Full(_)) => {}
+            Err(error) => return Err(error),
+        }
+        if written == 0 && self.container.has_sealed() {
+            effects.more();
+        }
+        Ok(())
+    }
+
+    /// Chooses what to compact next.
+    fn plan_job(&mut self, free_percent: u64) {
+        if self.job.is_some() || self.install.is_some() || self.is_full {
+            return;
+        }
+        let statistics = self.container.statistics();
+        if statistics.rows_compactor == 0
+            && statistics.rows_receiver > 0
+            && free_percent <= 100 - RECEIVER_PERCENT
+            && let Err(error) = self.container.hand_over()
+        {
+            return self.fail_region(error);
+        }
+        let deep = self.level_over_limit();
+        let column = self.next_column();
+        self.job = match (column, deep) {
+            // L1 that is much too long makes columns dear: it goes first, unless there is hardly room.
+            (_, Some(level)) if self.level_bytes(level) > 2 * self.limit_bytes(level) && free_percent > 10 => {
+                self.level_job(level)
+            }
+            (Some(job), _) => Some(job),
+            (None, Some(level)) => self.level_job(level),
+            (None, None) => None,
+        };
+    }
+
+    fn next_column(&mut self) -> Option<Job> {
+        let tables = self.levels.level(0);
+        let bounds: Vec<&[u8]> =
+            tables.iter().flat_map(|table| [&table.facts.first_key[..], &table.facts.last_key[..]]).collect();
+        let low_bytes = COLUMN_TABLES * self.config.table_bytes;
+        let limits = ColumnLimits { low_bytes, high_bytes: 2 * low_bytes };
+        match self.container.column(&bounds, limits) {
+            Ok(column) => {
+                let column = column?;
+                let below = self.levels.overlapping(0, &column.from, column.end.as_deref());
+                let below = self.levels.level(0)[below].to_vec();
+                Some(Job::new(Source::Column(column), 0, below))
+            }
+            Err(stop) => {
+                self.stop_job(stop);
+                None
+            }
+        }
+    }
+
+    fn limit_bytes(&self, level: usize) -> u64 {
+        self.config.level_bytes.saturating_mul(RATIO.saturating_pow(level as u32))
+    }
+
+    fn level_bytes(&self, level: usize) -> u64 {
+        self.levels.pages(level) * 4096
+    }
+
+    /// The level that is furthest beyond its limit.
+    fn level_over_limit(&self) -> Option<usize> {
+        let over = |level: &usize| self.level_bytes(*level) > self.limit_bytes(*level);
+        (0..self.levels.depth())
+            .filter(over)
+            .max_by_key(|level| self.level_bytes(*level) * 100 / self.limit_bytes(*level))
+    }
+
+    /// The table of a level that has the least below it for each byte of its own, into the next level.
+    fn level_job(&self, level: usize) -> Option<Job> {
+        let below = |table: &crate::volume::Table| {
+            let mut end = table.facts.last_key.to_vec();
+            end.push(0);
+            self.levels.overlapping(level + 1, &table.facts.first_key, Some(&end))
+        };
+        let cost = |table: &std::sync::Arc<crate::volume::Table>| {
+            let tables = &self.levels.level(level + 1)[below(table)];
+            let pages: u64 = tables.iter().map(|table| u64::from(table.facts.pages)).sum();
+            pages * 1000 / u64::from(table.facts.pages.max(1))
+        };
+        let table = self.levels.level(level).iter().min_by_key(|table| cost(table))?;
+        let tables = self.levels.level(level + 1)[below(table)].to_vec();
+        Some(Job::new(Source::Level { tables: vec![table.clone()] }, level + 1, tables))
+    }
+
+    fn may_merge(&mut self) -> bool {
+        let Some(job) = &mut self.job else { return false };
+        !job.merged && job.missing == 0 && job.backlog_bytes() < BACKLOG_BYTES_MAX
+    }
+
+    /// Merges as much as was paid for.
+    fn run_job(&mut self, effects: &mut Effects) {
+        if self.may_merge()
+            && self.job_credit_bytes >= MERGE_BYTES
+            && let Some(mut job) = self.job.take()
+        {
+            let budget = self.job_credit_bytes.min(4 * MERGE_BYTES);
+            let before = job.read_bytes;
+            let merged = self.merge(&mut job, budget);
+            self.job_credit_bytes = self.job_credit_bytes.saturating_sub((job.read_bytes - before).max(1));
+            self.job = Some(job);
+            match merged {
+                Ok(()) => {}
+                Err(Stop::Missing) => {
+                    let missing = self.ask(Waiter::Job);
+                    if let Some(job) = &mut self.job {
+                        job.missing = missing;
+                    }
+                }
+                Err(stop) => self.stop_job(stop),
+            }
+        }
+        let is_written = self.install.is_none() && self.job.as_ref().is_some_and(Job::is_written);
+        if is_written && let Some(job) = self.job.take() {
+            self.job_credit_bytes = 0;
+            match self.begin_install(Made::Compaction(job)) {
+                Ok(install) => self.install = Some(install),
+                Err(_) => self.volume_is_full(),
+            }
+            effects.more();
+        }
+    }
+
+    /// Hands what the job made to the device.
+    fn pump_outputs(&mut self, effects: &mut Effects) {
+        if let Some(mut job) = self.job.take() {
+            let written = job.outputs().try_for_each(|output| self.pump_output(output, effects));
+            self.job = Some(job);
+            if written.is_err() {
+                self.volume_is_full();
+            }
+        }
+        if let Some(mut spill) = self.spill.take() {
+            let written = spill.outputs.iter_mut().try_for_each(|output| self.pump_output(output, effects));
+            self.spill = Some(spill);
+            if written.is_err() {
+                self.fail_spill(effects);
+            }
+        }
+    }
+
+    fn pump_output(&mut self, output: &mut Output, effects: &mut Effects) -> Result<(), NoRoom> {
+        while output.wants_write() {
+            let Some(block) = self.take_block(Class::Slice, effects) else { break };
+            for (place, part) in output.next_write(block, &mut self.extents)? {
+                self.counters.write_bytes += u64::from(part.len);
+                let io = self.io.start(Purpose::Output(output.file()));
+                effects.write(io, place, vec![part], false);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn output_written(&mut self, file: u64, result: Result<(), IoFault>) {
+        let known = self.job.iter_mut().flat_map(Job::outputs);
+        let known = known.chain(self.spill.iter_mut().flat_map(|spill| &mut spill.outputs)).chain(&mut self.dropped);
+        for output in known.filter(|output| output.file() == file) {
+            output.written();
+        }
+        match result {
+            Ok(()) => {}
+            Err(IoFault::Full) => self.volume_is_full(),
+            Err(fault) => self.fail_volume(fault),
+        }
+        self.bury();
+    }
+
+    /// The volume has no room for what a compaction makes.
+    fn volume_is_full(&mut self) {
+        self.is_full = true;
+        self.drop_job();
+    }
+
+    /// Nothing of the job counts. Its room is free once its writes have ended.
+    pub(crate) fn drop_job(&mut self) {
+        self.dropped.extend(self.job.take().into_iter().flat_map(Job::into_outputs));
+        self.bury();
+    }
+
+    /// Gives back what was made in vain, once it is not being written any more.
+    pub(crate) fn bury(&mut self) {
+        let extents = &mut self.extents;
+        self.dropped.retain_mut(|output| {
+            let is_idle = output.in_flight() == 0;
+            if is_idle {
+                output.discard(extents);
+            }
+            !is_idle
+        });
+    }
+
+    /// What a compaction reads is damaged: it stays where it is, and so does everything that would have to be merged with it.
+    fn stop_job(&mut self, stop: Stop) {
+        if let Stop::Damaged(corruption) = stop {
+            self.fail_job(Error::Corrupt(corruption));
+        }
+    }
+
+    pub(crate) fn fail_job(&mut self, error: Error) {
+        tracing::error!(%error, shard = self.config.shard, "a compaction cannot go on: its room is not freed until the store is repaired");
+        self.is_full = true;
+        self.drop_job();
+    }
+
+    /// The volume refused the manifest.
+    pub(crate) fn fail_install(&mut self, fault: IoFault) {
+        self.fail_volume(fault);
+    }
+
+    /// Whether the container is full and nothing will make room in it.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_full
+            && self.job.is_none()
+            && self.install.is_none()
+            && self.spill.is_none()
+            && !self.container.has_sealed()
+    }
+
+    /// Whether so much of a value file is dead that what is alive goes to a new one when it is met.
+    pub(crate) fn is_poor(&self, file: u64) -> bool {
+        let poor = self.levels.values(file).is_some_and(|values| values.live_bytes * 2 < values.bytes);
+        poor && !canary!("matrix_values_never_moved")
+    }
+}
+
+/// Merged in one step.
+const MERGE_BYTES: u64 = 64 << 10;

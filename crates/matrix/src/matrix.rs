@@ -1,0 +1,715 @@
+//! [`Matrix`]: the state of one shard, and its face to the driver.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::{HashMap, HashMapExt};
+use stratakv_base::{Key, Level, Now};
+use stratakv_device::block::CHUNK_BYTES;
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::{
+    Budget, Capabilities, Capability, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply,
+    Room, Shard, ShardId, SnapshotOp, Statistic, Token,
+};
+use stratakv_index::PageCache;
+use stratakv_pmem::Pmem;
+
+use crate::changes::Attempt;
+use crate::config::{MatrixConfig, RecoveryReport};
+use crate::container::{Change as Append, Container, What};
+use crate::cursor::Stop;
+use crate::install::Install;
+use crate::job::Job;
+use crate::levels::Levels;
+use crate::merge::Sight;
+use crate::operations::{Parked, Turns, Work};
+use crate::output::Output;
+use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
+use crate::scan::{PageWork, RangeWork};
+use crate::snapshots::Snapshots;
+use crate::spill::Spill;
+use crate::table;
+use crate::volume::{Extent, Extents, Superblock};
+
+/// What a request in flight is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    /// The read that begins at this page.
+    Read(u64),
+    /// A piece of this file.
+    Output(u64),
+    /// A piece of a manifest.
+    Manifest,
+    /// A flush before a superblock.
+    Flush,
+    /// A superblock.
+    Superblock,
+    /// The superblock of an orderly end.
+    Close,
+}
+
+/// Counters, see [`Shard::statistics`].
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) page_reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
+    pub(crate) user_bytes: u64,
+    pub(crate) installs: u64,
+    pub(crate) columns: u64,
+    pub(crate) level_compactions: u64,
+    pub(crate) compacted_bytes: u64,
+    pub(crate) rows: u64,
+    pub(crate) full_refusals: u64,
+    pub(crate) corrupt_records: u64,
+    pub(crate) stalled_turns: u64,
+}
+
+/// How far closing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    Open,
+    /// Finishing what was accepted.
+    Draining,
+    /// The last superblock is on its way.
+    Superblock,
+    Closed,
+}
+
+/// One shard of a store with the engine `matrix`. See the crate.
+#[derive(Debug)]
+pub struct Matrix<P> {
+    pub(crate) config: MatrixConfig,
+    pub(crate) report: RecoveryReport,
+    pub(crate) container: Container<P>,
+    pub(crate) levels: Levels,
+    pub(crate) extents: Extents,
+    /// Free as soon as nobody reads it.
+    pub(crate) limbo: Vec<Extent>,
+    pub(crate) cache: RefCell<PageCache>,
+    pub(crate) reads: Reads,
+    /// Pages that the operation holds that is being attempted, and those that it lacks.
+    pub(crate) pins: Pins,
+    pub(crate) missing: RefCell<Vec<Wanted>>,
+    pub(crate) io: IoTable<Purpose>,
+    pub(crate) parked: HashMap<u64, Parked>,
+    pub(crate) ready: VecDeque<u64>,
+    /// Operations for which the container had no room, in order.
+    pub(crate) stalled: VecDeque<u64>,
+    pub(crate) turns: Turns,
+    pub(crate) next_operation: u64,
+    /// Replies for when the log is durable.
+    pub(crate) promises: Vec<(Token, Reply)>,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) job: Option<Job>,
+    pub(crate) install: Option<Install>,
+    pub(crate) superblock: Superblock,
+    pub(crate) superblock_waits: Option<Superblock>,
+    pub(crate) manifest_number: u64,
+    pub(crate) manifest_extent: Option<Extent>,
+    pub(crate) next_file: u64,
+    /// Compaction owes so many bytes to the writes that came in.
+    pub(crate) credit_bytes: u64,
+    /// And has so much to spend.
+    pub(crate) job_credit_bytes: u64,
+    /// Given up, with writes in flight.
+    pub(crate) dropped: Vec<Output>,
+    /// Writes whose long values are to be written to the volume, and the values.
+    pub(crate) spills: VecDeque<(u64, Vec<Bytes>)>,
+    pub(crate) spill: Option<Spill>,
+    /// Bytes of values that were written ahead of a record that never came, by file.
+    pub(crate) orphans: HashMap<u64, u64>,
+    /// The turn's.
+    pub(crate) now: Now,
+    pub(crate) volume_failed: Option<IoFault>,
+    pub(crate) region_failed: Option<Error>,
+    /// The volume had no room for what a compaction made: until something is deleted it is not tried again.
+    pub(crate) is_full: bool,
+    pub(crate) closing: Closing,
+    pub(crate) counters: Counters,
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// What opening found.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// What a reader without a snapshot sees.
+    pub(crate) fn sight(&self) -> Sight {
+        Sight { at: u64::MAX, now: self.now.wall }
+    }
+
+    /// The pages that the operation in hand can use; `ahead_pages` are read at once where one is missing.
+    pub(crate) fn in_memory(&self, ahead_pages: u32) -> InMemory<'_> {
+        InMemory {
+            levels: &self.levels,
+            cache: &self.cache,
+            pins: &self.pins,
+            ahead_pages,
+            missing: &self.missing,
+            shard: self.config.shard,
+        }
+    }
+
+    /// The longest value that fits into a record of the log.
+    pub(crate) fn value_bytes_max(&self) -> u64 {
+        self.container.record_bytes_max().saturating_sub(36 + self.container.key_bytes_max() as u64 + 8)
+    }
+
+    /// A block, making room in the cache if need be.
+    pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
+        for _ in 0..8 {
+            if let Some(block) = effects.block(class) {
+                return Some(block);
+            }
+            drop(self.cache.get_mut().evict()?);
+        }
+        effects.block(class)
+    }
+
+    /// Appends changes to the log as one batch, and returns the version of the last one.
+    ///
+    /// # Errors
+    /// What the write comes to instead.
+    pub(crate) fn append(&mut self, changes: &[Append<'_>]) -> Result<u64, Attempt> {
+        match self.container.append(changes, self.snapshots.versions()) {
+            Ok(versions) => {
+                let bytes = changes.iter().map(user_bytes).sum::<u64>();
+                self.counters.user_bytes += bytes;
+                self.credit_bytes += bytes;
+                Ok(*versions.end())
+            }
+            Err(Error::Full(_)) => Err(Attempt::NoRoom),
+            Err(error) => Err(Attempt::Reply(Reply::Failed(error))),
+        }
+    }
+
+    /// The region takes no more writes.
+    pub(crate) fn fail_region(&mut self, error: Error) {
+        tracing::error!(%error, shard = self.config.shard, "the container takes no more writes");
+        self.region_failed.get_or_insert(error);
+    }
+
+    /// Why there can be no writes, if there can be none.
+    fn refusal(&self) -> Option<Error> {
+        if self.config.read_only {
+            return Some(Error::WrongVolume(
+                "the store is open for reading only: open it for writing to change it".into(),
+            ));
+        }
+        self.region_failed.clone().or(self.volume_failed.map(Error::Poisoned))
+    }
+
+    /// What is wrong with an operation, whatever the store holds.
+    fn complaint(&self, operation: &Operation) -> Option<Error> {
+        let key_error = |key: &Key| key.check().err().map(Error::from);
+        match operation {
+            Operation::Get { key, .. } => key_error(key),
+            Operation::Update { key, level, .. } => {
+                self.refusal().or_else(|| key_error(key)).or_else(|| unsupported(*level))
+            }
+            Operation::Write { txn: Some(_), .. } => Some(Error::Unsupported(Capability::Batch)),
+            Operation::Write { changes, level, .. } => {
+                let mut seen = foldhash::HashSet::default();
+                let mut twice = || changes.len() > 1 && !changes.iter().all(|change| seen.insert(change.key.encoded()));
+                self.refusal()
+                    .or_else(|| unsupported(*level))
+                    .or_else(|| changes.iter().find_map(|change| key_error(&change.key)))
+                    .or_else(|| changes.is_empty().then_some(Error::BadBatch("it is empty")))
+                    .or_else(|| {
+                        changes.iter().find_map(|change| match &change.kind {
+                            ChangeKind::Put { value, .. } => Self::value_error(value.len()),
+                            _ => None,
+                        })
+                    })
+                    .or_else(|| twice().then_some(Error::BadBatch("a key occurs twice")))
+            }
+            Operation::DeleteRange { level, .. } => self.refusal().or_else(|| unsupported(*level)),
+            Operation::Backup { .. } => Some(Error::Unsupported(Capability::Backup)),
+            Operation::Sync => self.refusal(),
+            Operation::Page(_) | Operation::Snapshot(_) => None,
+        }
+    }
+
+    fn begin(&mut self, token: Token, operation: Operation, effects: &mut Effects) {
+        let work = match operation {
+            Operation::Get { key, part } => Work::Get { key, part, long: None },
+            Operation::Update { key, update, .. } => Work::Update { key, update, placed: Vec::new() },
+            Operation::Write { changes, .. } => Work::Write { changes, placed: Vec::new() },
+            Operation::Page(request) => match self.sight_of(request.at) {
+                Ok(sight) => Work::Page(PageWork::new(request, sight)),
+                Err(error) => return effects.reply(token, Reply::Failed(error)),
+            },
+            Operation::DeleteRange { from, to, .. } => Work::DeleteRange { from, to },
+            Operation::Sync => Work::Sync,
+            Operation::Snapshot(operation) => return effects.reply(token, self.snapshot(operation)),
+            Operation::Backup { .. } => {
+                return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Backup)));
+            }
+        };
+        self.next_operation += 1;
+        let id = self.next_operation;
+        let parked = Parked { token, work, pins: Pins::new(), missing: 0, spills: false };
+        let is_free =
+            if parked.work.is_barrier() { self.turns.is_idle() } else { self.turns.is_free(parked.work.keys()) };
+        if !parked.work.is_write() || (is_free && self.stalled.is_empty()) {
+            return self.attempt(id, parked, false, effects);
+        }
+        self.turns.queue(id, parked.work.keys(), parked.work.is_barrier());
+        self.parked.insert(id, parked);
+    }
+
+    fn sight_of(&self, snapshot: Option<u64>) -> Result<Sight, Error> {
+        let at = match snapshot {
+            // A page may take several attempts: they see one instant.
+            None => self.container.version(),
+            Some(id) => self.snapshots.version_of(id).ok_or(Error::NoSnapshot { id })?,
+        };
+        Ok(Sight { at, now: self.now.wall })
+    }
+
+    fn snapshot(&mut self, operation: SnapshotOp) -> Reply {
+        match operation {
+            SnapshotOp::Open => {
+                let version = self.container.version();
+                Reply::Number { number: self.snapshots.open(version, self.now.mono), version }
+            }
+            SnapshotOp::Close(id) if self.snapshots.close(id) => Reply::Number { number: id, version: 0 },
+            SnapshotOp::Close(id) => Reply::Failed(Error::NoSnapshot { id }),
+        }
+    }
+
+    /// Attempts an operation. `queued`: it has its turn among writes.
+    fn attempt(&mut self, id: u64, mut parked: Parked, queued: bool, effects: &mut Effects) {
+        std::mem::swap(&mut self.pins, &mut parked.pins);
+        self.missing.get_mut().clear();
+        let before = parked.work.progress();
+        let outcome = self.step(id, &mut parked.work);
+        if parked.work.progress() != before {
+            // What it held has served. What it needs again is in the cache, or is read again.
+            self.pins.clear();
+        }
+        std::mem::swap(&mut self.pins, &mut parked.pins);
+        match outcome {
+            Ok(Attempt::Reply(reply)) => {
+                self.orphan(&mut parked.work);
+                effects.reply(parked.token, reply);
+            }
+            Ok(Attempt::Logged(reply)) => self.promises.push((parked.token, reply)),
+            Ok(Attempt::NoRoom) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.parked.insert(id, parked);
+                self.stalled.push_back(id);
+                return;
+            }
+            Ok(Attempt::Spill(values)) => {
+                self.wait_for_turn(id, &parked, queued);
+                parked.spills = true;
+                self.parked.insert(id, parked);
+                self.spills.push_back((id, values));
+                effects.more();
+                return;
+            }
+            Ok(Attempt::Again) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.parked.insert(id, parked);
+                self.ready.push_back(id);
+                effects.more();
+                return;
+            }
+            Err(Stop::Missing) => {
+                self.wait_for_turn(id, &parked, queued);
+                parked.missing = self.ask(Waiter::Operation(id));
+                debug_assert!(parked.missing > 0, "an operation stopped and nothing is missing");
+                self.parked.insert(id, parked);
+                return;
+            }
+            Err(Stop::Damaged(corruption)) => {
+                self.counters.corrupt_records += 1;
+                tracing::warn!(%corruption, "damage on the medium");
+                effects.reply(parked.token, Reply::Failed(Error::Corrupt(corruption)));
+            }
+        }
+        if queued {
+            self.turns.done(id, parked.work.keys());
+        }
+    }
+
+    /// A write that cannot be ended now holds its keys from here on.
+    fn wait_for_turn(&mut self, id: u64, parked: &Parked, queued: bool) {
+        if parked.work.is_write() && !queued {
+            self.turns.queue(id, parked.work.keys(), parked.work.is_barrier());
+        }
+    }
+
+    /// Sees to it that what was missing is read. How many reads there are.
+    pub(crate) fn ask(&mut self, waiter: Waiter) -> usize {
+        let missing = std::mem::take(self.missing.get_mut());
+        for wanted in &missing {
+            self.reads.ask(*wanted, waiter);
+        }
+        missing.len()
+    }
+
+    fn step(&mut self, id: u64, work: &mut Work) -> Result<Attempt, Stop> {
+        match work {
+            Work::Get { key, part, long } => self.get(key, *part, long).map(Attempt::Reply),
+            Work::Write { changes, placed } => self.write(changes, placed),
+            Work::Update { key, update, placed } => self.update(key.encoded(), update, placed),
+            Work::Page(page) => self.page(page).map(Attempt::Reply),
+            Work::Sync => Ok(Attempt::Logged(Reply::Done { version: 0, existed: false })),
+            Work::DeleteRange { from, to } => {
+                // All writes before it are done, those after it have higher versions: they need not wait.
+                let range = RangeWork::new(from.clone(), to.clone(), self.container.version());
+                self.turns.begun(id);
+                *work = Work::Deleting(range);
+                Ok(Attempt::Again)
+            }
+            Work::Deleting(range) => self.delete_range(range),
+        }
+    }
+
+    /// Attempts everything that has got what it waited for.
+    fn run_ready(&mut self, effects: &mut Effects) {
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front() else { break };
+            if let Some(parked) = self.parked.remove(&id) {
+                let queued = parked.work.is_write();
+                self.attempt(id, parked, queued, effects);
+            }
+        }
+        self.retry_stalled(effects);
+        self.give_turns(effects);
+    }
+
+    fn retry_stalled(&mut self, effects: &mut Effects) {
+        for _ in 0..self.stalled.len() {
+            let Some(id) = self.stalled.pop_front() else { break };
+            let Some(parked) = self.parked.remove(&id) else { continue };
+            if self.is_stuck() {
+                self.counters.full_refusals += 1;
+                self.turns.done(id, parked.work.keys());
+                let why = "the volume has no room for what the container holds";
+                effects.reply(parked.token, Reply::Failed(Error::Full(why)));
+                continue;
+            }
+            let queued = parked.work.is_write();
+            self.attempt(id, parked, queued, effects);
+            if self.stalled.back() == Some(&id) {
+                // No room for the first one: the others wait behind it.
+                self.stalled.rotate_right(1);
+                self.counters.stalled_turns += 1;
+                break;
+            }
+        }
+    }
+
+    /// Writes that waited for others.
+    fn give_turns(&mut self, effects: &mut Effects) {
+        let mut progress = true;
+        while progress && self.stalled.is_empty() {
+            progress = false;
+            let has_turn = |id: &u64| {
+                self.parked.get(id).is_some_and(|parked| {
+                    parked.missing == 0
+                        && !parked.spills
+                        && parked.work.is_write()
+                        && self.turns.has(*id, parked.work.keys())
+                })
+            };
+            let ids: Vec<u64> = self.turns.waiting().filter(has_turn).filter(|id| !self.ready.contains(id)).collect();
+            for id in ids {
+                if let Some(parked) = self.parked.remove(&id) {
+                    progress = true;
+                    self.attempt(id, parked, true, effects);
+                }
+            }
+        }
+    }
+
+    /// Reads come back: those who wait get their pages.
+    fn read_done(&mut self, page: u64, block: Block, result: Result<(), IoFault>, effects: &mut Effects) {
+        let Some(flight) = self.reads.finish(page) else { return };
+        let wanted = flight.wanted;
+        let checked = match result {
+            Ok(()) => self.check_pages(wanted, &block),
+            Err(fault) => Err(Error::Io { what: "a read", fault }),
+        };
+        self.counters.page_reads += u64::from(wanted.pages);
+        let block = Arc::new(block);
+        if checked.is_ok() && wanted.pages == 1 {
+            self.cache.get_mut().insert(page, Arc::clone(&block));
+        }
+        for waiter in flight.waiters {
+            match (waiter, &checked) {
+                (Waiter::Operation(id), Ok(())) => {
+                    let Some(parked) = self.parked.get_mut(&id) else { continue };
+                    parked.pins.extend((page..).zip(parts(&block, wanted.pages)));
+                    parked.missing = parked.missing.saturating_sub(1);
+                    if parked.missing == 0 {
+                        self.ready.push_back(id);
+                    }
+                }
+                (Waiter::Operation(id), Err(error)) => self.fail_operation(id, error.clone(), effects),
+                (Waiter::Job, Ok(())) => {
+                    let Some(job) = &mut self.job else { continue };
+                    job.hold(page, parts(&block, wanted.pages));
+                    job.missing = job.missing.saturating_sub(1);
+                }
+                (Waiter::Job, Err(error)) => self.fail_job(error.clone()),
+            }
+        }
+    }
+
+    fn check_pages(&mut self, wanted: Wanted, block: &Block) -> Result<(), Error> {
+        let Some((file, first)) = wanted.table else { return Ok(()) };
+        for (ordinal, page) in (first..).zip(block.chunks(4096)).take(wanted.pages as usize) {
+            if let Err(mut corruption) = table::verify(page, &self.config.uuid, file, ordinal) {
+                corruption.place.shard = self.config.shard;
+                corruption.place.offset_bytes = (wanted.page + u64::from(ordinal - first)) * 4096;
+                self.counters.corrupt_records += 1;
+                return Err(Error::Corrupt(corruption));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fail_operation(&mut self, id: u64, error: Error, effects: &mut Effects) {
+        let Some(mut parked) = self.parked.remove(&id) else { return };
+        self.orphan(&mut parked.work);
+        if parked.work.is_write() {
+            self.turns.done(id, parked.work.keys());
+        }
+        effects.reply(parked.token, Reply::Failed(error));
+    }
+
+    /// Hands reads to the device, as many as it should have.
+    fn pump_reads(&mut self, effects: &mut Effects) {
+        while let Some(wanted) = self.reads.next() {
+            if self.reads.in_flight() >= self.config.depth as usize {
+                break;
+            }
+            let Some(block) = self.take_block(wanted.class(), effects) else { break };
+            self.reads.begun();
+            let len = wanted.pages * 4096;
+            self.counters.read_bytes += u64::from(len);
+            effects.read(self.io.start(Purpose::Read(wanted.page)), wanted.page * 4096, block, len);
+        }
+    }
+
+    /// What is free and nobody reads any more can be taken again; its pages leave the cache.
+    fn empty_limbo(&mut self) {
+        for _ in 0..self.limbo.len() {
+            let Some(extent) = self.limbo.pop() else { break };
+            if self.reads.overlap(extent) {
+                self.limbo.insert(0, extent);
+                continue;
+            }
+            let cache = self.cache.get_mut();
+            (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
+            self.extents.give(extent);
+            self.is_full = false;
+        }
+    }
+
+    /// Everything appended in this turn becomes durable, then it is acknowledged.
+    fn commit(&mut self, effects: &mut Effects) {
+        if self.promises.is_empty() && self.container.durable_version() == self.container.version() {
+            return;
+        }
+        let committed = self.container.commit();
+        for (token, reply) in self.promises.drain(..) {
+            match &committed {
+                Ok(_) => effects.reply(token, reply),
+                Err(_) => effects.reply(
+                    token,
+                    Reply::Failed(Error::Unknown("the persistent memory failed while the write was made durable")),
+                ),
+            }
+        }
+        if let Err(error) = committed {
+            self.fail_region(error);
+        }
+    }
+
+    /// Gives the cache what everything else leaves of the cap (NOTES rule 11).
+    fn balance_memory(&mut self, effects: &Effects) {
+        let pool = effects.pool();
+        let statistics = self.container.statistics();
+        let used = statistics.index_bytes + statistics.row_dram_bytes + self.levels.footprint_bytes() as u64;
+        let used = used + self.cache.get_mut().footprint_bytes() as u64;
+        let left = (self.config.memory_bytes.saturating_sub(used) as usize).max(4 * CHUNK_BYTES);
+        pool.set_limit_bytes(left);
+        for _ in 0..4 {
+            if pool.held_bytes() <= left {
+                break;
+            }
+            let Some(chunk) = pool.retire_chunk() else { break };
+            self.cache.get_mut().drop_chunk(chunk);
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.parked.is_empty() && self.promises.is_empty() && self.io.len() == 0 && self.superblock_waits.is_none()
+    }
+
+    fn pump_close(&mut self, effects: &mut Effects) {
+        if self.closing != Closing::Draining || !self.is_drained() || self.install.is_some() {
+            return;
+        }
+        self.drop_job();
+        if self.config.read_only || self.volume_failed.is_some() {
+            self.closing = Closing::Closed;
+            return;
+        }
+        let _ = self.container.pmem().sync();
+        self.superblock.clean = true;
+        let Some(mut block) = self.take_block(Class::Page, effects) else { return effects.more() };
+        self.superblock.encode(&self.config.uuid, &mut block);
+        self.closing = Closing::Superblock;
+        let io = self.io.start(Purpose::Close);
+        let part = stratakv_device::Part::whole(Arc::new(block));
+        effects.write(io, self.superblock.number % 2 * 4096, vec![part], true);
+    }
+
+    fn completed(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
+        match (purpose, outcome) {
+            (Purpose::Read(page), Outcome::Read(block, result)) => self.read_done(page, block, result, effects),
+            (Purpose::Output(file), Outcome::Write(result)) => self.output_written(file, result),
+            (Purpose::Manifest, Outcome::Write(Ok(()))) => self.manifest_written(effects),
+            (Purpose::Flush, Outcome::Flush(Ok(()))) => self.flushed(effects),
+            (Purpose::Superblock, Outcome::Write(Ok(()))) => self.installed(effects),
+            (Purpose::Close, Outcome::Write(_)) => self.closing = Closing::Closed,
+            (Purpose::Manifest, Outcome::Write(Err(fault))) => self.fail_install(fault),
+            (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => self.fail_volume(fault),
+            _ => {}
+        }
+    }
+
+    /// A flush or a superblock failed: what is on the medium is not known, so nothing more is written to it.
+    pub(crate) fn fail_volume(&mut self, fault: IoFault) {
+        tracing::error!(%fault, shard = self.config.shard, "a flush failed: the volume takes no more writes");
+        self.volume_failed.get_or_insert(fault);
+    }
+}
+
+/// Bytes of key and value.
+fn user_bytes(change: &Append<'_>) -> u64 {
+    let value = match change.what {
+        What::Put(value) => value.len() as u64,
+        What::Apart(pointer) => u64::from(pointer.value_bytes),
+        What::Delete => 0,
+    };
+    change.key.len() as u64 + value
+}
+
+/// Levels that are not durable are none of this engine.
+fn unsupported(level: Level) -> Option<Error> {
+    (level == Level::Memory).then_some(Error::Unsupported(Capability::Level))
+}
+
+impl<P: Pmem + Send> Shard for Matrix<P> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { ordered: true, snapshot: true, durable: true, evicting: false, blind: true }
+    }
+
+    fn room(&self) -> Room {
+        let waiting = self.parked.len() as u32;
+        let (reads, writes) = (
+            4096u32.saturating_sub(waiting),
+            if self.stalled.is_empty() { 4096u32.saturating_sub(waiting) } else { 0 },
+        );
+        Room { reads, writes, write_bytes: if writes > 0 { 64 << 20 } else { 0 } }
+    }
+
+    fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
+        if self.closing != Closing::Open {
+            return Err(operation);
+        }
+        self.now = effects.now();
+        match self.complaint(&operation) {
+            Some(error) => effects.reply(token, Reply::Failed(error)),
+            None => self.begin(token, operation, effects),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        self.now = effects.now();
+        if let Some(purpose) = self.io.finish(io) {
+            self.completed(purpose, outcome, effects);
+        }
+    }
+
+    fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
+
+    fn turn_end(&mut self, budget: Budget, effects: &mut Effects) {
+        self.now = effects.now();
+        self.run_ready(effects);
+        self.commit(effects);
+        self.maintain(budget, effects);
+        self.empty_limbo();
+        self.balance_memory(effects);
+        self.pump_reads(effects);
+        self.pump_close(effects);
+        if !self.ready.is_empty() {
+            effects.more();
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        // Reads are forgotten; writes are carried out.
+        self.parked.retain(|_, parked| {
+            parked.token != token || parked.work.is_write() || matches!(parked.work, Work::Deleting(_))
+        });
+    }
+
+    fn close(&mut self, effects: &mut Effects) {
+        if self.closing == Closing::Open {
+            self.closing = Closing::Draining;
+        }
+        effects.more();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closing == Closing::Closed
+    }
+
+    fn statistics(&self, out: &mut Vec<Statistic>) {
+        let container = self.container.statistics();
+        let counters = &self.counters;
+        let mut add = |name, value| out.push(Statistic { name, value });
+        add("container_units", container.units);
+        add("container_units_free", container.units_free);
+        add("container_unit_bytes", container.unit_bytes);
+        add("container_rows", container.rows_receiver + container.rows_compactor);
+        add("container_elements", container.elements);
+        add("memtable_bytes", container.memtable_bytes);
+        add("index_bytes", container.index_bytes + container.row_dram_bytes + self.levels.footprint_bytes() as u64);
+        add("metadata_elements_touched", container.elements_touched);
+        add("levels", self.levels.depth() as u64);
+        add("tables", (0..self.levels.depth()).map(|level| self.levels.level(level).len() as u64).sum());
+        add("value_files", self.levels.value_files().count() as u64);
+        add("value_live_bytes", self.levels.value_files().map(|values| values.live_bytes).sum());
+        add("value_bytes", self.levels.value_files().map(|values| values.bytes).sum());
+        add("cached_pages", self.cache.borrow().len() as u64);
+        add("volume_free_pages", self.extents.free_pages());
+        add("page_reads", counters.page_reads);
+        add("read_bytes", counters.read_bytes);
+        add("write_bytes", counters.write_bytes);
+        add("user_bytes", counters.user_bytes);
+        add("installs", counters.installs);
+        add("columns_down", counters.columns);
+        add("level_compactions", counters.level_compactions);
+        add("compacted_bytes", counters.compacted_bytes);
+        add("rows_flushed", counters.rows);
+        add("stalled_turns", counters.stalled_turns);
+        add("full_refusals", counters.full_refusals);
+        add("corrupt_records", counters.corrupt_records);
+        add("snapshots", self.snapshots.len() as u64);
+        add("snapshot_oldest_ns", self.snapshots.oldest_ns(self.now.mono));
+    }
+}

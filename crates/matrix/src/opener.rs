@@ -1,0 +1,344 @@
+//! [`MatrixOpener`]: creates or recovers a shard. Superblocks, the manifest one of them points to, then the region.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Corruption, Now, Place};
+use stratakv_device::{Class, Part};
+use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
+use stratakv_index::PageCache;
+use stratakv_pmem::Pmem;
+
+use crate::config::{MatrixConfig, RecoveryReport};
+use crate::container::{Config, Container, Report};
+use crate::cursor::Stop;
+use crate::install::manifest_checksum;
+use crate::levels::Levels;
+use crate::matrix::{Closing, Counters, Matrix};
+use crate::operations::Turns;
+use crate::reading::{Pins, Reads};
+use crate::snapshots::Snapshots;
+use crate::volume::{Extent, Extents, FIRST_PAGE, Manifest, Refusal, Superblock};
+
+/// A manifest longer than this is none: 1 GiB.
+const MANIFEST_PAGES_MAX: u32 = 1 << 18;
+
+/// What a request of the opener is for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// The superblock in this page.
+    Superblock(usize),
+    /// The manifest from this byte on.
+    Manifest(usize),
+    /// The first manifest of a new shard.
+    FirstManifest,
+    FirstFlush,
+    FirstSuperblock,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct MatrixOpener<P> {
+    config: MatrixConfig,
+    pmem: Option<P>,
+    /// Bytes of a unit, for a new container.
+    create: Option<u32>,
+    io: IoTable<Purpose>,
+    found: [Option<Result<Superblock, Refusal>>; 2],
+    superblock: Superblock,
+    bytes: Vec<u8>,
+    read_bytes: u64,
+    failed: Option<Error>,
+    container: Option<(Container<P>, Report)>,
+}
+
+impl<P: Pmem> MatrixOpener<P> {
+    /// Makes a new shard: `unit_bytes` is the unit of its container, a power of two from 4096 to 1 MiB.
+    pub fn create(config: MatrixConfig, pmem: P, unit_bytes: u32) -> MatrixOpener<P> {
+        MatrixOpener { create: Some(unit_bytes), ..MatrixOpener::recover(config, pmem) }
+    }
+
+    /// Opens one that is there.
+    pub fn recover(config: MatrixConfig, pmem: P) -> MatrixOpener<P> {
+        MatrixOpener {
+            config,
+            pmem: Some(pmem),
+            create: None,
+            io: IoTable::new(),
+            found: [None, None],
+            superblock: Superblock::default(),
+            bytes: Vec::new(),
+            read_bytes: 0,
+            failed: None,
+            container: None,
+        }
+    }
+
+    fn read(&mut self, page: u64, pages: usize, purpose: Purpose, effects: &mut Effects) {
+        let class = if pages == 1 { Class::Page } else { Class::Slice };
+        match effects.block(class) {
+            Some(block) => {
+                effects.read(self.io.start(purpose), page * PAGE_BYTES as u64, block, (pages * PAGE_BYTES) as u32)
+            }
+            None => self.fail(Error::WrongVolume("there is no memory to read the volume with: raise --memory".into())),
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// Container, manifest, superblock: only the last one makes it a shard.
+    fn start_creation(&mut self, unit_bytes: u32, effects: &mut Effects) {
+        let Some(pmem) = self.pmem.take() else { return };
+        let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
+        match Container::create(pmem, Config { uuid, shard, unit_bytes, row_bytes }) {
+            Ok(container) => self.container = Some((container, Report::default())),
+            Err(error) => return self.fail(error),
+        }
+        let manifest = Manifest { number: 1, next_file: 1, ..Manifest::default() };
+        self.bytes = manifest.encode();
+        self.bytes.resize(PAGE_BYTES, 0);
+        let checksum = manifest_checksum(&self.config.uuid, 1, &self.bytes);
+        let (shard, shards) = (self.config.shard, self.config.shards);
+        self.superblock = Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, checksum, clean: true };
+        let page = std::mem::take(&mut self.bytes);
+        self.write(FIRST_PAGE, &page, Purpose::FirstManifest, effects);
+        self.bytes = page;
+    }
+
+    fn write(&mut self, page: u64, bytes: &[u8], purpose: Purpose, effects: &mut Effects) {
+        let Some(mut block) = effects.block(Class::Page) else {
+            return self.fail(Error::WrongVolume("there is no memory to write the volume with: raise --memory".into()));
+        };
+        block.copy_from_slice(bytes);
+        let durable = matches!(purpose, Purpose::FirstSuperblock);
+        effects.write(self.io.start(purpose), page * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
+    }
+
+    fn created(&mut self, purpose: Purpose, effects: &mut Effects) {
+        match purpose {
+            Purpose::FirstManifest => effects.flush(self.io.start(Purpose::FirstFlush)),
+            Purpose::FirstFlush => {
+                let mut page = [0; PAGE_BYTES];
+                self.superblock.encode(&self.config.uuid, &mut page);
+                self.write(self.superblock.number % 2, &page, Purpose::FirstSuperblock, effects);
+            }
+            _ => {}
+        }
+    }
+
+    /// Both superblocks were read: the manifest is where the newer one says.
+    fn choose(&mut self, effects: &mut Effects) {
+        let [Some(first), Some(second)] = &self.found else { return };
+        let newest =
+            [first, second].into_iter().filter_map(|found| found.as_ref().ok()).max_by_key(|found| found.number);
+        let Some(newest) = newest.copied() else {
+            let error = refusal(first, second, self.config.shard);
+            return self.fail(error);
+        };
+        if (newest.shard, newest.shards) != (self.config.shard, self.config.shards) {
+            let (is, of) = (newest.shard, newest.shards);
+            return self.fail(Error::WrongVolume(format!(
+                "this volume is shard {is} of {of}, and shard {} of {} was looked for: put each volume back under its own name",
+                self.config.shard, self.config.shards
+            )));
+        }
+        self.superblock = newest;
+        if newest.pages == 0 || newest.pages > MANIFEST_PAGES_MAX {
+            return self.fail(self.damaged(
+                "superblock",
+                "the length of a manifest",
+                newest.pages.to_string(),
+                newest.number % 2,
+            ));
+        }
+        self.bytes = vec![0; newest.pages as usize * PAGE_BYTES];
+        self.read_manifest(0, effects);
+    }
+
+    fn read_manifest(&mut self, from: usize, effects: &mut Effects) {
+        let pages = ((self.bytes.len() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1);
+        self.read(self.superblock.page + (from / PAGE_BYTES) as u64, pages, Purpose::Manifest(from), effects);
+    }
+
+    fn damaged(&self, what: &'static str, expected: &str, found: String, page: u64) -> Error {
+        let place = Place { shard: self.config.shard, offset_bytes: page * PAGE_BYTES as u64 };
+        Error::Corrupt(Corruption { place, what, expected: expected.into(), found })
+    }
+
+    fn manifest(&self) -> Result<Manifest, Error> {
+        let number = self.superblock.number;
+        let found = manifest_checksum(&self.config.uuid, number, &self.bytes);
+        if found != self.superblock.checksum {
+            let expected = format!("checksum {:08x}", self.superblock.checksum);
+            return Err(self.damaged("manifest", &expected, format!("{found:08x}"), self.superblock.page));
+        }
+        let manifest = Manifest::decode(&self.bytes);
+        manifest.map_err(|error| self.damaged("manifest", "a manifest", error.to_string(), self.superblock.page))
+    }
+
+    /// What no extent of the manifest covers is free.
+    fn extents(&self, manifest: &Manifest, own: Extent) -> Result<Extents, Error> {
+        let used = manifest.extents().map(Extent::end).max().unwrap_or(0).max(own.end());
+        let capacity = self.config.capacity_bytes.map_or(u64::MAX >> 13, |bytes| bytes / PAGE_BYTES as u64);
+        let mut extents = Extents::new(FIRST_PAGE, capacity.max(used));
+        for extent in manifest.extents().chain([own]) {
+            if extents.claim(extent).is_err() {
+                let found = format!("{} pages at page {} that something else has", extent.pages, extent.page);
+                return Err(self.damaged("manifest", "extents of its own for each file", found, self.superblock.page));
+            }
+        }
+        Ok(extents)
+    }
+}
+
+/// Why neither superblock will do.
+fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refusal>, shard: u32) -> Error {
+    let both = [first, second].map(|found| found.as_ref().err().cloned());
+    for refusal in both.iter().flatten() {
+        match refusal {
+            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: 1 },
+            Refusal::Foreign => {
+                return Error::WrongVolume(
+                    "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
+                );
+            }
+            Refusal::Damaged(_) => {}
+        }
+    }
+    let found = both.into_iter().flatten().map(|refusal| match refusal {
+        Refusal::Damaged(why) => why,
+        _ => "",
+    });
+    let place = Place { shard, offset_bytes: 0 };
+    let found = found.collect::<Vec<_>>().join("; ");
+    Error::Corrupt(Corruption { place, what: "superblock", expected: "one of two that checks".into(), found })
+}
+
+impl<P: Pmem + Send> Opener for MatrixOpener<P> {
+    type Shard = Matrix<P>;
+
+    fn start(&mut self, effects: &mut Effects) {
+        if let Some(unit_bytes) = self.create {
+            return self.start_creation(unit_bytes, effects);
+        }
+        self.read(0, 1, Purpose::Superblock(0), effects);
+        self.read(1, 1, Purpose::Superblock(1), effects);
+    }
+
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        let Some(purpose) = self.io.finish(io) else { return };
+        match (purpose, outcome) {
+            (Purpose::Superblock(slot), Outcome::Read(block, result)) => {
+                self.read_bytes += PAGE_BYTES as u64;
+                let found = match result {
+                    Ok(()) => Superblock::decode(&self.config.uuid, &block),
+                    Err(_) => Err(Refusal::Damaged("it cannot be read")),
+                };
+                if let Some(place) = self.found.get_mut(slot) {
+                    *place = Some(found);
+                }
+                self.choose(effects);
+            }
+            (Purpose::Manifest(from), Outcome::Read(block, Ok(()))) => {
+                let to = (from + SLICE_BYTES).min(self.bytes.len());
+                if let (Some(into), Some(bytes)) = (self.bytes.get_mut(from..to), block.get(..to - from)) {
+                    into.copy_from_slice(bytes);
+                }
+                self.read_bytes += (to - from) as u64;
+                if to < self.bytes.len() {
+                    self.read_manifest(to, effects);
+                }
+            }
+            (_, Outcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
+            (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => {
+                self.fail(Error::Io { what: "creating the volume", fault });
+            }
+            (purpose, _) => self.created(purpose, effects),
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let total_bytes = 2 * PAGE_BYTES as u64 + self.bytes.len() as u64;
+        Progress { done_bytes: self.read_bytes, total_bytes }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.io.is_empty()
+    }
+
+    fn finish(mut self) -> Result<Matrix<P>, Error> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let manifest = self.manifest()?;
+        let own = Extent { page: self.superblock.page, pages: self.superblock.pages };
+        let extents = self.extents(&manifest, own)?;
+        let (mut container, report) = match (self.container.take(), self.pmem.take()) {
+            (Some(created), _) => created,
+            (None, Some(pmem)) => Container::open(pmem, self.config.uuid, self.config.shard, self.config.row_bytes)?,
+            (None, None) => return Err(Error::Unknown("the opener has no region")),
+        };
+        if self.create.is_none() && !self.config.read_only {
+            container.replay(&manifest.rotation, manifest.directory, manifest.number)?;
+        }
+        let levels = Levels::new(&manifest);
+        let recovery = RecoveryReport {
+            clean: self.superblock.clean,
+            log_records: report.recovered,
+            torn: report.void_records,
+            corrupt: Vec::new(),
+            tables: (0..levels.depth()).map(|level| levels.level(level).len() as u64).sum(),
+            entries: manifest.levels.iter().flatten().map(|table| table.facts.entries).sum(),
+            superblock_repaired: false,
+        };
+        let mut matrix = Matrix {
+            container,
+            levels,
+            extents,
+            report: recovery,
+            limbo: Vec::new(),
+            cache: RefCell::new(PageCache::new()),
+            reads: Reads::default(),
+            pins: Pins::new(),
+            missing: RefCell::new(Vec::new()),
+            io: IoTable::new(),
+            parked: HashMap::new(),
+            ready: VecDeque::new(),
+            stalled: VecDeque::new(),
+            turns: Turns::new(),
+            next_operation: 0,
+            promises: Vec::new(),
+            snapshots: Snapshots::default(),
+            job: None,
+            install: None,
+            superblock: self.superblock,
+            superblock_waits: None,
+            manifest_number: manifest.number,
+            manifest_extent: Some(own),
+            next_file: manifest.next_file,
+            credit_bytes: 0,
+            job_credit_bytes: 0,
+            dropped: Vec::new(),
+            spills: VecDeque::new(),
+            spill: None,
+            orphans: HashMap::new(),
+            now: Now::default(),
+            volume_failed: None,
+            region_failed: None,
+            is_full: false,
+            closing: Closing::Open,
+            counters: Counters::default(),
+            config: self.config,
+        };
+        matrix.orphans = matrix.unclaimed().map_err(|stop| match stop {
+            Stop::Damaged(corruption) => Error::Corrupt(corruption),
+            Stop::Missing => Error::Unknown("the container has no pages to miss"),
+        })?;
+        Ok(matrix)
+    }
+}

@@ -1,0 +1,130 @@
+//! A file that a compaction makes: its pages, where they go, and how far they are written.
+
+use std::sync::Arc;
+
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_device::{Block, Part};
+
+use crate::volume::{Extent, Extents};
+
+/// Pages written at once.
+const SLICE_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
+/// Pages taken from the volume at a time while a file grows.
+const GROWTH_PAGES: u32 = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Output {
+    file: u64,
+    extents: Vec<Extent>,
+    /// Pages of `extents`.
+    taken: u32,
+    /// Finished pages that no write was begun for.
+    pages: Vec<u8>,
+    /// Pages that writes were begun for.
+    begun: u32,
+    /// Writes in flight.
+    in_flight: u32,
+    ended: bool,
+}
+
+/// The volume has no room for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoRoom;
+
+impl Output {
+    pub(crate) fn new(file: u64) -> Output {
+        Output { file, extents: Vec::new(), taken: 0, pages: Vec::new(), begun: 0, in_flight: 0, ended: false }
+    }
+
+    pub(crate) fn file(&self) -> u64 {
+        self.file
+    }
+
+    /// Takes the next page.
+    pub(crate) fn push(&mut self, page: &[u8; PAGE_BYTES]) {
+        self.pages.extend_from_slice(page);
+    }
+
+    /// No more pages come.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    pub(crate) fn backlog_bytes(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(crate) fn is_written(&self) -> bool {
+        self.ended && self.pages.is_empty() && self.in_flight == 0
+    }
+
+    /// Whether there is something to write: a whole slice, or the end.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.pages.len() >= SLICE_BYTES || (self.ended && !self.pages.is_empty())
+    }
+
+    /// Fills `block` with the next pages, and says what goes where.
+    ///
+    /// # Errors
+    /// The volume is full: nothing was changed, and the block is lost to the pool.
+    pub(crate) fn next_write(&mut self, mut block: Block, extents: &mut Extents) -> Result<Vec<(u64, Part)>, NoRoom> {
+        let bytes = self.pages.len().min(SLICE_BYTES);
+        let pages = (bytes / PAGE_BYTES) as u32;
+        if self.begun + pages > self.taken {
+            let wanted = if self.ended { (self.pages.len() / PAGE_BYTES) as u32 } else { GROWTH_PAGES };
+            let more = extents.take(wanted).or_else(|| extents.take(pages)).ok_or(NoRoom)?;
+            self.taken += more.iter().map(|extent| extent.pages).sum::<u32>();
+            self.extents.extend(more);
+        }
+        block[..bytes].copy_from_slice(&self.pages[..bytes]);
+        self.pages.drain(..bytes);
+        let block = Arc::new(block);
+        let mut writes: Vec<(u64, Part)> = Vec::new();
+        for page in 0..pages.min(SLICE_PAGES) {
+            let place = Extent::locate(&self.extents, self.begun + page).unwrap_or_default() * PAGE_BYTES as u64;
+            match writes.last_mut() {
+                Some((start, part)) if *start + u64::from(part.len) == place => part.len += PAGE_BYTES as u32,
+                _ => {
+                    let start = page * PAGE_BYTES as u32;
+                    writes.push((place, Part { block: Arc::clone(&block), start, len: PAGE_BYTES as u32 }));
+                }
+            }
+        }
+        self.begun += pages;
+        self.in_flight += writes.len() as u32;
+        Ok(writes)
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// One of its writes is done.
+    pub(crate) fn written(&mut self) {
+        self.in_flight -= 1;
+    }
+
+    /// Where it lies. What was taken and is not needed is given back.
+    pub(crate) fn extents(&mut self, extents: &mut Extents) -> Vec<Extent> {
+        let mut spare = self.taken - self.begun;
+        while spare > 0 {
+            let Some(mut last) = self.extents.pop() else { break };
+            let cut = last.pages.min(spare);
+            last.pages -= cut;
+            extents.give(Extent { page: last.end(), pages: cut });
+            spare -= cut;
+            if last.pages > 0 {
+                self.extents.push(last);
+            }
+        }
+        self.taken = self.begun;
+        std::mem::take(&mut self.extents)
+    }
+
+    /// Gives everything back: nobody will ever read it. Writes in flight must have ended.
+    pub(crate) fn discard(&mut self, extents: &mut Extents) {
+        self.extents.drain(..).for_each(|extent| extents.give(extent));
+        self.taken = 0;
+    }
+}

@@ -1,0 +1,260 @@
+//! Pages of scans, and range deletes. A page is of one instant, its own or a snapshot's; it is gathered in as many attempts as its reads take, each going on where the last one
+//! ended.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use stratakv_base::{Expiry, Key};
+use stratakv_engine::range::{before_engine_keys, is_empty_range};
+use stratakv_engine::{Item, PageRequest, RecordPart, Reply};
+use stratakv_pmem::Pmem;
+
+use crate::changes::Attempt;
+use crate::container::{Change, What};
+use crate::cursor::{Cursor, Stop};
+use crate::entry::{Body, Meta};
+use crate::level_cursor::LevelCursor;
+use crate::lookup::{record, value_bytes};
+use crate::matrix::Matrix;
+use crate::merge::{Merge, Sight, Visible};
+use crate::reading::InMemory;
+
+/// Most items of a page.
+const ITEMS_MAX: usize = 16 << 10;
+/// Keys whose values, where those lie apart, are asked for together.
+const WINDOW: usize = 256;
+/// Bytes of values that are asked for together.
+const FETCHED_BYTES: u64 = 2 << 20;
+/// Keys deleted in one step of a range delete.
+const DELETED_MAX: usize = 256;
+/// A scan of more items than this reads tables in runs of 16 pages.
+const ITEMS_FEW: u32 = 8;
+
+/// A page that is being gathered.
+#[derive(Debug)]
+pub(crate) struct PageWork {
+    from: Bound<Key>,
+    to: Bound<Key>,
+    reverse: bool,
+    keys_only: bool,
+    items_max: usize,
+    bytes_max: u64,
+    sight: Sight,
+    items: Vec<(Key, Meta, Option<Bytes>)>,
+    bytes: u64,
+    /// There are no more keys, or the page is full.
+    gathered: bool,
+    /// It is full: another page follows.
+    full: bool,
+}
+
+/// A range that is being deleted.
+#[derive(Debug)]
+pub(crate) struct RangeWork {
+    from: Bound<Key>,
+    to: Bound<Key>,
+    /// What has a higher version stays: it was written later.
+    cut: u64,
+    deleted: u64,
+    version: u64,
+}
+
+impl PageWork {
+    pub(crate) fn new(request: PageRequest, sight: Sight) -> PageWork {
+        let (from, to) = (request.from, before_engine_keys(request.to));
+        PageWork {
+            gathered: is_empty_range(&from, &to),
+            from,
+            to,
+            reverse: request.reverse,
+            keys_only: request.keys_only,
+            items_max: (request.items_max.max(1) as usize).min(ITEMS_MAX),
+            bytes_max: u64::from(request.bytes_max),
+            sight,
+            items: Vec::new(),
+            bytes: 0,
+            full: false,
+        }
+    }
+
+    fn take(&mut self, key: Key, meta: Meta, value: &[u8]) {
+        let end = if self.reverse { &mut self.to } else { &mut self.from };
+        *end = Bound::Excluded(key.clone());
+        self.bytes += key.encoded().len() as u64 + if self.keys_only { 0 } else { value_bytes(meta) };
+        let value = match meta.body {
+            _ if self.keys_only => Some(Bytes::new()),
+            Body::Apart(_) => None,
+            _ => Some(Bytes::copy_from_slice(value)),
+        };
+        self.items.push((key, meta, value));
+        self.full = self.items.len() >= self.items_max || self.bytes >= self.bytes_max;
+        self.gathered = self.full;
+    }
+
+    /// Grows with every item and every value.
+    pub(crate) fn progress(&self) -> usize {
+        self.items.len() + self.items.iter().filter(|(_, _, value)| value.is_some()).count()
+    }
+
+    fn reply(&mut self) -> Reply {
+        let keys_only = self.keys_only;
+        let item = |(key, meta, value): (Key, Meta, Option<Bytes>)| Item {
+            key,
+            record: (!keys_only).then(|| record(meta, value.unwrap_or_default(), RecordPart::Whole)),
+        };
+        let items = std::mem::take(&mut self.items).into_iter().map(item).collect();
+        let next = if self.reverse { &self.to } else { &self.from };
+        Reply::Page { items, next: self.full.then(|| next.clone()) }
+    }
+}
+
+impl RangeWork {
+    pub(crate) fn new(from: Bound<Key>, to: Bound<Key>, cut: u64) -> RangeWork {
+        RangeWork { from, to: before_engine_keys(to), cut, deleted: 0, version: 0 }
+    }
+}
+
+/// The first key that is not before the bound.
+fn lower(bound: &Bound<Key>) -> Vec<u8> {
+    match bound {
+        Bound::Included(key) => key.encoded().to_vec(),
+        // The next key after `key` is `key` and a zero.
+        Bound::Excluded(key) => [key.encoded(), &[0]].concat(),
+        Bound::Unbounded => Vec::new(),
+    }
+}
+
+/// The first key that is beyond the bound; `None`: none is.
+fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
+    match bound {
+        Bound::Included(key) => Some([key.encoded(), &[0]].concat()),
+        Bound::Excluded(key) => Some(key.encoded().to_vec()),
+        Bound::Unbounded => None,
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Everything, as one cursor.
+    pub(crate) fn cursor<'a>(&'a self, memory: &'a InMemory<'a>) -> Merge<'a> {
+        let rows = self.container.cursors().into_iter();
+        let mut cursors: Vec<Box<dyn Cursor + 'a>> = rows.map(|row| Box::new(row) as Box<dyn Cursor + 'a>).collect();
+        for level in 0..self.levels.depth() {
+            cursors.push(Box::new(LevelCursor::new(self.levels.level(level), memory)));
+        }
+        Merge::new(cursors)
+    }
+
+    /// Goes on with a page.
+    ///
+    /// # Errors
+    /// [`Stop`]: it goes on from here once the pages are there.
+    pub(crate) fn page(&self, work: &mut PageWork) -> Result<Reply, Stop> {
+        let memory = self.in_memory(if work.items_max as u32 > ITEMS_FEW { 16 } else { 1 });
+        while !work.gathered || work.items.iter().any(|(_, _, value)| value.is_none()) {
+            let wanted = work.items.iter().filter(|(_, _, value)| value.is_none()).count();
+            if !work.gathered && wanted < WINDOW {
+                self.gather(work, &memory)?;
+            } else {
+                self.fetch(work, &memory)?;
+            }
+        }
+        Ok(work.reply())
+    }
+
+    /// Takes keys, and the values beside them.
+    fn gather(&self, work: &mut PageWork, memory: &InMemory<'_>) -> Result<(), Stop> {
+        let mut cursor = self.cursor(memory);
+        let (from, to) = (lower(&work.from), upper(&work.to));
+        if work.reverse {
+            cursor.seek_before(to.as_deref())?
+        } else {
+            cursor.seek(&from)?
+        }
+        let mut visible = Visible::new(&mut cursor, work.sight);
+        for _ in 0..WINDOW {
+            let found =
+                if work.reverse { visible.backward(!work.keys_only)? } else { visible.forward(!work.keys_only)? };
+            let key = visible.key();
+            let inside = if work.reverse { key >= &from[..] } else { to.as_deref().is_none_or(|to| key < to) };
+            let Some((meta, key)) = found.filter(|_| inside).zip(Key::from_encoded(key)) else {
+                work.gathered = true;
+                return Ok(());
+            };
+            work.take(key, meta, visible.value());
+            if work.full {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes values that lie apart: all that are missing are asked for at once.
+    fn fetch(&self, work: &mut PageWork, memory: &InMemory<'_>) -> Result<(), Stop> {
+        let (mut stop, mut asked) = (None, 0);
+        for (_, meta, value) in &mut work.items {
+            let (None, Body::Apart(pointer)) = (&value, meta.body) else { continue };
+            if asked >= FETCHED_BYTES {
+                break;
+            }
+            asked += u64::from(pointer.value_bytes);
+            match self.value_apart(meta.version, pointer, memory) {
+                Ok(found) => *value = Some(found),
+                Err(Stop::Missing) => stop = Some(Stop::Missing),
+                Err(damaged) => return Err(damaged),
+            }
+        }
+        stop.map_or(Ok(()), Err)
+    }
+
+    /// Goes on deleting a range, a few keys at a time.
+    ///
+    /// # Errors
+    /// [`Stop`]: it goes on from here once the pages are there.
+    pub(crate) fn delete_range(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
+        if is_empty_range(&work.from, &work.to) {
+            return Ok(Attempt::Logged(Reply::Number { number: work.deleted, version: work.version }));
+        }
+        let (keys, is_last) = self.keys_to_delete(work)?;
+        let appends: Vec<_> = keys
+            .iter()
+            .map(|key| Change { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what: What::Delete })
+            .collect();
+        if let Some(last) = keys.last() {
+            work.version = match self.append(&appends) {
+                Ok(version) => version,
+                Err(refused) => return Ok(refused),
+            };
+            work.deleted += keys.len() as u64;
+            work.from = Bound::Excluded(last.clone());
+        }
+        let reply = Reply::Number { number: work.deleted, version: work.version };
+        Ok(if is_last { Attempt::Logged(reply) } else { Attempt::Again })
+    }
+
+    fn keys_to_delete(&self, work: &mut RangeWork) -> Result<(Vec<Key>, bool), Stop> {
+        let memory = self.in_memory(16);
+        let mut cursor = self.cursor(&memory);
+        let to = upper(&work.to);
+        cursor.seek(&lower(&work.from))?;
+        let mut visible = Visible::new(&mut cursor, self.sight());
+        let mut keys = Vec::new();
+        while keys.len() < DELETED_MAX {
+            let found = visible.forward(false);
+            // What was found so far is deleted before the rest is read.
+            let found = match found {
+                Err(Stop::Missing) if !keys.is_empty() => return Ok((keys, false)),
+                found => found?,
+            };
+            let inside = to.as_deref().is_none_or(|to| visible.key() < to);
+            let Some((meta, key)) = found.filter(|_| inside).zip(Key::from_encoded(visible.key())) else {
+                return Ok((keys, true));
+            };
+            if meta.version <= work.cut {
+                keys.push(key);
+            } else {
+                work.from = Bound::Excluded(key);
+            }
+        }
+        Ok((keys, false))
+    }
+}

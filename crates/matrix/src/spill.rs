@@ -1,0 +1,162 @@
+//! Values that are too long for a unit of the log. They are written to value files of their own, those are installed, and only then the records that point to them go into
+//! the log. A crash in between leaves files that no record points to: they are *loose*, and opening frees them.
+
+use bytes::Bytes;
+use foldhash::{HashMap, HashMapExt, HashSet};
+use stratakv_engine::{Effects, Error};
+use stratakv_pmem::Pmem;
+
+use crate::cursor::{Cursor, Stop};
+use crate::entry::{Body, Pointer, value_checksum};
+use crate::install::Made;
+use crate::levels::Change;
+use crate::matrix::Matrix;
+use crate::operations::Work;
+use crate::output::Output;
+use crate::table::values::ValuesWriter;
+use crate::volume::ValueFile;
+
+/// A long value that lies on the volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    file: u64,
+    value_bytes: u64,
+}
+
+impl Placed {
+    /// What the record with this version says.
+    pub(crate) fn pointer(self, version: u64, value: &[u8]) -> Pointer {
+        let checksum = value_checksum(version, value);
+        Pointer { file: self.file, offset: 0, value_bytes: value.len() as u32, checksum }
+    }
+}
+
+/// Long values on their way.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    /// The writes that wait, each with its values.
+    waiting: Vec<(u64, Vec<Placed>)>,
+    pub(crate) outputs: Vec<Output>,
+}
+
+impl Spill {
+    fn is_written(&self) -> bool {
+        self.outputs.iter().all(Output::is_written)
+    }
+
+    /// What an installation adds.
+    pub(crate) fn change(&self) -> Change {
+        let placed = self.waiting.iter().flat_map(|(_, placed)| placed);
+        let values = placed.map(|placed| ValueFile {
+            file: placed.file,
+            extents: Vec::new(),
+            bytes: placed.value_bytes,
+            live_bytes: placed.value_bytes,
+            loose: true,
+        });
+        Change { values: values.collect(), ..Change::default() }
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Begins to write the long values that wait; installs those that are written.
+    pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
+        if self.spill.is_none() && !self.spills.is_empty() {
+            self.begin_spill();
+        }
+        let is_written = self.install.is_none() && self.spill.as_ref().is_some_and(Spill::is_written);
+        if is_written && let Some(spill) = self.spill.take() {
+            match self.begin_install(Made::Spill(spill)) {
+                Ok(install) => self.install = Some(install),
+                Err(made) => {
+                    if let Made::Spill(spill) = *made {
+                        self.refuse(&spill, effects);
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin_spill(&mut self) {
+        let mut spill = Spill { waiting: Vec::new(), outputs: Vec::new() };
+        // Of several writers as much as may wait in memory; at least one.
+        let mut bytes = 0;
+        while bytes < 16 << 20
+            && let Some((id, values)) = self.spills.pop_front()
+        {
+            bytes += values.iter().map(Bytes::len).sum::<usize>();
+            let placed = values.iter().map(|value| {
+                let mut output = Output::new(self.next_file);
+                self.next_file += 1;
+                let mut writer = ValuesWriter::default();
+                writer.add(value, &mut |page| output.push(page));
+                writer.finish(&mut |page| output.push(page));
+                output.end();
+                let placed = Placed { file: output.file(), value_bytes: value.len() as u64 };
+                spill.outputs.push(output);
+                placed
+            });
+            let placed = placed.collect();
+            spill.waiting.push((id, placed));
+        }
+        self.spill = Some(spill);
+    }
+
+    /// The values are on the volume: their writes go on.
+    pub(crate) fn spilled(&mut self, spill: Spill) {
+        for (id, values) in spill.waiting {
+            let Some(parked) = self.parked.get_mut(&id) else { continue };
+            parked.spills = false;
+            if let Some(placed) = parked.work.placed() {
+                *placed = values;
+            }
+            self.ready.push_back(id);
+        }
+    }
+
+    /// The volume has no room for long values.
+    pub(crate) fn fail_spill(&mut self, effects: &mut Effects) {
+        let Some(mut spill) = self.spill.take() else { return };
+        self.dropped.append(&mut spill.outputs);
+        self.bury();
+        self.refuse(&spill, effects);
+    }
+
+    fn refuse(&mut self, spill: &Spill, effects: &mut Effects) {
+        for (id, _) in &spill.waiting {
+            self.counters.full_refusals += 1;
+            self.fail_operation(*id, Error::Full("the volume has no room for a long value"), effects);
+        }
+    }
+
+    /// A write is over without a record: what was written ahead of it is nobody's.
+    pub(crate) fn orphan(&mut self, work: &mut Work) {
+        for placed in work.placed().into_iter().flat_map(std::mem::take) {
+            self.orphans.insert(placed.file, placed.value_bytes);
+        }
+    }
+
+    /// Loose files to which no record of the container points. O(records of the container) if there are loose files, else O(files).
+    ///
+    /// # Errors
+    /// [`Stop::Damaged`].
+    pub(crate) fn unclaimed(&self) -> Result<HashMap<u64, u64>, Stop> {
+        let loose = self.levels.value_files().filter(|values| values.loose);
+        let mut unclaimed: HashMap<u64, u64> = loose.map(|values| (values.file, values.live_bytes)).collect();
+        if unclaimed.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let mut claimed = HashSet::<u64>::default();
+        for mut cursor in self.container.cursors() {
+            cursor.seek(&[])?;
+            while let Some(meta) = cursor.meta() {
+                if let Body::Apart(pointer) = meta.body {
+                    claimed.insert(pointer.file);
+                }
+                cursor.next()?;
+            }
+        }
+        unclaimed.retain(|file, _| !claimed.contains(file));
+        Ok(unclaimed)
+    }
+}
