@@ -1,6 +1,7 @@
 //! The engines as the simulator sees them, and the runs `cargo xtask sim` makes over them.
 
 pub mod ledger;
+pub mod matrix;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -10,7 +10,7 @@ use stratakv_pmem::Pmem;
 
 use crate::job::{Job, Source};
 use crate::levels::Levels;
-use crate::matrix::{Matrix, Purpose};
+use crate::matrix::{Closing, Matrix, Purpose};
 use crate::spill::Spill;
 use crate::volume::{Extent, Manifest, Superblock};
 
@@ -26,8 +26,8 @@ pub(crate) enum Stage {
     },
     /// Tables, values and manifest are flushed.
     Flush,
-    /// The superblock is written through.
-    Superblock,
+    /// The superblock is written through to this slot, 0 and then 1.
+    Superblock(u64),
 }
 
 /// A manifest on its way to the medium.
@@ -50,6 +50,23 @@ pub(crate) enum Made {
     Compaction(Job),
     /// Long values, ahead of the records that point to them.
     Spill(Spill),
+    /// Nothing new: a copy of the manifest or a superblock is damaged.
+    Repair,
+}
+
+impl Install {
+    /// What was to be installed, and the extents that only it has.
+    pub(crate) fn into_parts(self, levels: &Levels) -> (Made, Vec<Extent>) {
+        let mut extents = self.levels.extents_not_in(levels);
+        extents.push(self.extent);
+        (self.made, extents)
+    }
+
+    /// Pages that only it has.
+    pub(crate) fn new_pages(&self, levels: &Levels) -> u64 {
+        let new = self.levels.extents_not_in(levels).into_iter().map(|extent| u64::from(extent.pages)).sum::<u64>();
+        new + u64::from(self.extent.pages)
+    }
 }
 
 /// The checksum of a manifest.
@@ -63,6 +80,7 @@ impl<P: Pmem> Matrix<P> {
         let (mut change, mut outputs) = match &mut made {
             Made::Compaction(job) => (std::mem::take(&mut job.change), std::mem::take(&mut job.finished)),
             Made::Spill(spill) => (spill.change(), std::mem::take(&mut spill.outputs)),
+            Made::Repair => Default::default(),
         };
         for (file, bytes) in self.orphans.drain() {
             *change.dropped.entry(file).or_default() += bytes;
@@ -83,7 +101,9 @@ impl<P: Pmem> Matrix<P> {
         let mut bytes = manifest.encode();
         bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let pages = (bytes.len() / PAGE_BYTES) as u32;
-        let extent = self.extents.take_contiguous(pages);
+        // Two copies, one behind the other.
+        bytes.extend_from_within(..);
+        let extent = self.extents.take_contiguous(2 * pages);
         let Some(extent) = extent else {
             // What it made is lost: it is compacted again when there is room.
             self.give_new(&levels);
@@ -95,7 +115,7 @@ impl<P: Pmem> Matrix<P> {
             number: manifest.number,
             page: extent.page,
             pages,
-            checksum: manifest_checksum(&self.config.uuid, manifest.number, &bytes),
+            checksum: manifest_checksum(&self.config.uuid, manifest.number, &bytes[..bytes.len() / 2]),
             clean: false,
         };
         let stage = Stage::Manifest { begun: 0, in_flight: 0 };
@@ -156,25 +176,42 @@ impl<P: Pmem> Matrix<P> {
     /// Everything is durable: the superblock may point to it.
     pub(crate) fn flushed(&mut self, effects: &mut Effects) {
         let Some(install) = &mut self.install else { return };
-        install.stage = Stage::Superblock;
+        install.stage = Stage::Superblock(0);
         let superblock = install.superblock;
-        self.write_superblock(superblock, effects);
+        self.write_superblock(superblock, 0, effects);
     }
 
     /// Writes a superblock, now or as soon as there is a block.
-    pub(crate) fn write_superblock(&mut self, superblock: Superblock, effects: &mut Effects) {
+    pub(crate) fn write_superblock(&mut self, superblock: Superblock, slot: u64, effects: &mut Effects) {
         let Some(mut block) = self.take_block(Class::Page, effects) else {
-            self.superblock_waits = Some(superblock);
+            self.superblock_waits = Some((superblock, slot));
             return;
         };
         self.superblock_waits = None;
         superblock.encode(&self.config.uuid, &mut block);
         let io = self.io.start(Purpose::Superblock);
-        effects.write(io, superblock.number % 2 * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], true);
+        effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], true);
+    }
+
+    /// A superblock is durable: the other one follows, so that each of them will do.
+    pub(crate) fn superblock_written(&mut self, effects: &mut Effects) {
+        match &mut self.install {
+            Some(Install { stage: stage @ Stage::Superblock(0), superblock, .. }) => {
+                *stage = Stage::Superblock(1);
+                let superblock = *superblock;
+                self.write_superblock(superblock, 1, effects);
+            }
+            Some(_) => self.installed(effects),
+            None if self.closing_slot == 0 => {
+                self.closing_slot = 1;
+                self.write_superblock(self.superblock, 1, effects);
+            }
+            None => self.closing = Closing::Closed,
+        }
     }
 
     /// The new manifest holds: what it does not name is free, and the column is released.
-    pub(crate) fn installed(&mut self, effects: &mut Effects) {
+    fn installed(&mut self, effects: &mut Effects) {
         let Some(install) = self.install.take() else { return };
         self.superblock = install.superblock;
         self.manifest_number = install.superblock.number;
@@ -185,7 +222,9 @@ impl<P: Pmem> Matrix<P> {
         match install.made {
             Made::Compaction(job) => self.compacted(&job),
             Made::Spill(spill) => self.spilled(spill),
+            Made::Repair => {}
         }
+        self.ready.extend(self.after_install.drain(..));
         effects.more();
     }
 }

@@ -149,6 +149,11 @@ impl Job {
         open.chain(self.values.iter_mut().map(|(_, output)| output)).chain(&mut self.finished)
     }
 
+    pub(crate) fn all_outputs(&self) -> impl Iterator<Item = &Output> {
+        let open = self.table.iter().map(|(_, output)| output).chain(self.values.iter().map(|(_, output)| output));
+        open.chain(&self.finished)
+    }
+
     pub(crate) fn into_outputs(self) -> impl Iterator<Item = Output> {
         let open = self.table.map(|(_, output)| output).into_iter().chain(self.values.map(|(_, output)| output));
         open.chain(self.finished)

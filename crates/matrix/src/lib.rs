@@ -6,6 +6,7 @@
 //! - [`volume`]: superblocks, the manifest, free extents.
 
 mod changes;
+mod check;
 mod config;
 pub mod container;
 pub mod cursor;

@@ -1,6 +1,6 @@
 //! What a turn does besides operations: rows from memtables, columns into L1, tables into the levels below. All of it is paid for by the writes that cause it.
 
-use stratakv_base::canary;
+use stratakv_base::{Mono, canary};
 use stratakv_device::{Class, IoFault};
 use stratakv_engine::{Budget, Effects, Error};
 use stratakv_pmem::Pmem;
@@ -56,8 +56,20 @@ impl<P: Pmem> Matrix<P> {
         self.pump_spills(effects);
         self.pump_outputs(effects);
         self.pump_install(effects);
-        if let Some(superblock) = self.superblock_waits {
-            self.write_superblock(superblock, effects);
+        if self.now.mono < self.job_not_before {
+            effects.wake_at(self.job_not_before);
+        }
+        if self.repairs
+            && self.install.is_none()
+            && self.now.mono >= self.job_not_before
+            && let Ok(install) = self.begin_install(Made::Repair)
+        {
+            self.repairs = false;
+            self.install = Some(install);
+            effects.more();
+        }
+        if let Some((superblock, slot)) = self.superblock_waits {
+            self.write_superblock(superblock, slot, effects);
         }
     }
 
@@ -90,7 +102,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Chooses what to compact next.
     fn plan_job(&mut self, free_percent: u64) {
-        if self.job.is_some() || self.install.is_some() || self.is_full {
+        if self.job.is_some() || self.install.is_some() || self.is_full || self.now.mono < self.job_not_before {
             return;
         }
         let statistics = self.container.statistics();
@@ -218,15 +230,16 @@ impl<P: Pmem> Matrix<P> {
             let written = spill.outputs.iter_mut().try_for_each(|output| self.pump_output(output, effects));
             self.spill = Some(spill);
             if written.is_err() {
-                self.fail_spill(effects);
+                self.spill_again(effects);
             }
         }
     }
 
     fn pump_output(&mut self, output: &mut Output, effects: &mut Effects) -> Result<(), NoRoom> {
+        let reserve_pages = self.reserve_pages();
         while output.wants_write() {
             let Some(block) = self.take_block(Class::Slice, effects) else { break };
-            for (place, part) in output.next_write(block, &mut self.extents)? {
+            for (place, part) in output.next_write(block, &mut self.extents, reserve_pages)? {
                 self.counters.write_bytes += u64::from(part.len);
                 let io = self.io.start(Purpose::Output(output.file()));
                 effects.write(io, place, vec![part], false);
@@ -235,7 +248,8 @@ impl<P: Pmem> Matrix<P> {
         Ok(())
     }
 
-    pub(crate) fn output_written(&mut self, file: u64, result: Result<(), IoFault>) {
+    pub(crate) fn output_written(&mut self, file: u64, result: Result<(), IoFault>, effects: &mut Effects) {
+        let spills = self.spill.as_ref().is_some_and(|spill| spill.outputs.iter().any(|output| output.file() == file));
         let known = self.job.iter_mut().flat_map(Job::outputs);
         let known = known.chain(self.spill.iter_mut().flat_map(|spill| &mut spill.outputs)).chain(&mut self.dropped);
         for output in known.filter(|output| output.file() == file) {
@@ -243,16 +257,42 @@ impl<P: Pmem> Matrix<P> {
         }
         match result {
             Ok(()) => {}
+            Err(fault) if spills => self.fail_spill(&write_failed(fault), effects),
             Err(IoFault::Full) => self.volume_is_full(),
-            Err(fault) => self.fail_volume(fault),
+            Err(fault) => self.put_off(&write_failed(fault)),
         }
         self.bury();
     }
 
+    /// A compaction failed, and is tried again later.
+    fn put_off(&mut self, error: &Error) {
+        tracing::warn!(%error, shard = self.config.shard, "a compaction failed; it is tried again");
+        self.job_not_before = Mono(self.now.mono.0 + RETRY_NS);
+        self.drop_job();
+    }
+
+    /// What files leave of the volume for two manifests, of two copies each.
+    fn reserve_pages(&self) -> u64 {
+        4 * u64::from(self.superblock.pages) + 16
+    }
+
     /// The volume has no room for what a compaction makes.
     fn volume_is_full(&mut self) {
-        self.is_full = true;
+        self.is_full = !self.reclaim();
         self.drop_job();
+    }
+
+    /// Values that no record points to any more, since it was overwritten before a column brought it down, are given up with the next manifest, which is written at once. Whether
+    /// there are any. O(records of the container) if there are loose files.
+    pub(crate) fn reclaim(&mut self) -> bool {
+        let Ok(mut unclaimed) = self.unclaimed() else { return false };
+        for parked in self.parked.values_mut() {
+            parked.work.placed().into_iter().flatten().for_each(|placed| drop(unclaimed.remove(&placed.file)));
+        }
+        unclaimed.retain(|file, _| !self.orphans.contains_key(file));
+        self.repairs |= !unclaimed.is_empty();
+        self.orphans.extend(unclaimed);
+        self.repairs
     }
 
     /// Nothing of the job counts. Its room is free once its writes have ended.
@@ -286,9 +326,19 @@ impl<P: Pmem> Matrix<P> {
         self.drop_job();
     }
 
-    /// The volume refused the manifest.
-    pub(crate) fn fail_install(&mut self, fault: IoFault) {
-        self.fail_volume(fault);
+    /// The volume refused the manifest: nothing points to it or to what it was to install.
+    pub(crate) fn fail_install(&mut self, fault: IoFault, effects: &mut Effects) {
+        let Some(install) = self.install.take() else { return };
+        let (made, extents) = install.into_parts(&self.levels);
+        // Other writes of the manifest may be in flight.
+        self.condemned.extend(extents);
+        let error = write_failed(fault);
+        match made {
+            Made::Spill(spill) => self.refuse(&spill, &error, effects),
+            Made::Repair => self.repairs = true,
+            Made::Compaction(_) => {}
+        }
+        self.put_off(&error);
     }
 
     /// Whether the container is full and nothing will make room in it.
@@ -307,5 +357,15 @@ impl<P: Pmem> Matrix<P> {
     }
 }
 
+/// A write of the volume failed.
+fn write_failed(fault: IoFault) -> Error {
+    match fault {
+        IoFault::Full => Error::Full("the device under the volume has no space"),
+        fault => Error::Io { what: "a write", fault },
+    }
+}
+
+/// A compaction that failed is tried again after a second.
+const RETRY_NS: u64 = 1_000_000_000;
 /// Merged in one step.
 const MERGE_BYTES: u64 = 64 << 10;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
-use stratakv_base::{Key, Level, Now};
+use stratakv_base::{Key, Level, Mono, Now};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
@@ -46,8 +46,6 @@ pub(crate) enum Purpose {
     Flush,
     /// A superblock.
     Superblock,
-    /// The superblock of an orderly end.
-    Close,
 }
 
 /// Counters, see [`Shard::statistics`].
@@ -100,13 +98,18 @@ pub struct Matrix<P> {
     pub(crate) stalled: VecDeque<u64>,
     pub(crate) turns: Turns,
     pub(crate) next_operation: u64,
-    /// Replies for when the log is durable.
+    /// Replies for when the log is durable: of writes, and of whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply)>,
     pub(crate) snapshots: Snapshots,
     pub(crate) job: Option<Job>,
     pub(crate) install: Option<Install>,
     pub(crate) superblock: Superblock,
-    pub(crate) superblock_waits: Option<Superblock>,
+    /// One that waits for a block, and its slot.
+    pub(crate) superblock_waits: Option<(Superblock, u64)>,
+    /// The slot of the orderly end's superblock that is being written.
+    pub(crate) closing_slot: u64,
+    /// A copy of what is vital is damaged: it is written again.
+    pub(crate) repairs: bool,
     pub(crate) manifest_number: u64,
     pub(crate) manifest_extent: Option<Extent>,
     pub(crate) next_file: u64,
@@ -121,6 +124,12 @@ pub struct Matrix<P> {
     pub(crate) spill: Option<Spill>,
     /// Bytes of values that were written ahead of a record that never came, by file.
     pub(crate) orphans: HashMap<u64, u64>,
+    /// Operations that are attempted again once a manifest is installed.
+    pub(crate) after_install: Vec<u64>,
+    /// Extents of an installation that failed: free once nothing is being written to the volume.
+    pub(crate) condemned: Vec<Extent>,
+    /// No compaction begins before.
+    pub(crate) job_not_before: Mono,
     /// The turn's.
     pub(crate) now: Now,
     pub(crate) volume_failed: Option<IoFault>,
@@ -252,13 +261,12 @@ impl<P: Pmem> Matrix<P> {
         };
         self.next_operation += 1;
         let id = self.next_operation;
-        let parked = Parked { token, work, pins: Pins::new(), missing: 0, spills: false };
-        let is_free =
-            if parked.work.is_barrier() { self.turns.is_idle() } else { self.turns.is_free(parked.work.keys()) };
+        let parked = Parked { token, work, pins: Pins::new(), missing: 0, spills: false, insists: false };
+        let is_free = self.turns.is_free(&parked.work);
         if !parked.work.is_write() || (is_free && self.stalled.is_empty()) {
             return self.attempt(id, parked, false, effects);
         }
-        self.turns.queue(id, parked.work.keys(), parked.work.is_barrier());
+        self.turns.queue(id, &parked.work);
         self.parked.insert(id, parked);
     }
 
@@ -287,7 +295,7 @@ impl<P: Pmem> Matrix<P> {
         std::mem::swap(&mut self.pins, &mut parked.pins);
         self.missing.get_mut().clear();
         let before = parked.work.progress();
-        let outcome = self.step(id, &mut parked.work);
+        let outcome = self.step(&mut parked.work);
         if parked.work.progress() != before {
             // What it held has served. What it needs again is in the cache, or is read again.
             self.pins.clear();
@@ -296,7 +304,7 @@ impl<P: Pmem> Matrix<P> {
         match outcome {
             Ok(Attempt::Reply(reply)) => {
                 self.orphan(&mut parked.work);
-                effects.reply(parked.token, reply);
+                self.promises.push((parked.token, reply));
             }
             Ok(Attempt::Logged(reply)) => self.promises.push((parked.token, reply)),
             Ok(Attempt::NoRoom) => {
@@ -334,14 +342,14 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         if queued {
-            self.turns.done(id, parked.work.keys());
+            self.turns.done(id, &parked.work);
         }
     }
 
     /// A write that cannot be ended now holds its keys from here on.
     fn wait_for_turn(&mut self, id: u64, parked: &Parked, queued: bool) {
         if parked.work.is_write() && !queued {
-            self.turns.queue(id, parked.work.keys(), parked.work.is_barrier());
+            self.turns.queue(id, &parked.work);
         }
     }
 
@@ -354,7 +362,7 @@ impl<P: Pmem> Matrix<P> {
         missing.len()
     }
 
-    fn step(&mut self, id: u64, work: &mut Work) -> Result<Attempt, Stop> {
+    fn step(&mut self, work: &mut Work) -> Result<Attempt, Stop> {
         match work {
             Work::Get { key, part, long } => self.get(key, *part, long).map(Attempt::Reply),
             Work::Write { changes, placed } => self.write(changes, placed),
@@ -362,11 +370,9 @@ impl<P: Pmem> Matrix<P> {
             Work::Page(page) => self.page(page).map(Attempt::Reply),
             Work::Sync => Ok(Attempt::Logged(Reply::Done { version: 0, existed: false })),
             Work::DeleteRange { from, to } => {
-                // All writes before it are done, those after it have higher versions: they need not wait.
-                let range = RangeWork::new(from.clone(), to.clone(), self.container.version());
-                self.turns.begun(id);
-                *work = Work::Deleting(range);
-                Ok(Attempt::Again)
+                // All writes before it are done, those after it within the range wait for it.
+                *work = Work::Deleting(RangeWork::new(from.clone(), to.clone()));
+                self.step(work)
             }
             Work::Deleting(range) => self.delete_range(range),
         }
@@ -391,7 +397,7 @@ impl<P: Pmem> Matrix<P> {
             let Some(parked) = self.parked.remove(&id) else { continue };
             if self.is_stuck() {
                 self.counters.full_refusals += 1;
-                self.turns.done(id, parked.work.keys());
+                self.turns.done(id, &parked.work);
                 let why = "the volume has no room for what the container holds";
                 effects.reply(parked.token, Reply::Failed(Error::Full(why)));
                 continue;
@@ -414,10 +420,7 @@ impl<P: Pmem> Matrix<P> {
             progress = false;
             let has_turn = |id: &u64| {
                 self.parked.get(id).is_some_and(|parked| {
-                    parked.missing == 0
-                        && !parked.spills
-                        && parked.work.is_write()
-                        && self.turns.has(*id, parked.work.keys())
+                    parked.missing == 0 && !parked.spills && parked.work.is_write() && self.turns.has(*id, &parked.work)
                 })
             };
             let ids: Vec<u64> = self.turns.waiting().filter(has_turn).filter(|id| !self.ready.contains(id)).collect();
@@ -481,7 +484,7 @@ impl<P: Pmem> Matrix<P> {
         let Some(mut parked) = self.parked.remove(&id) else { return };
         self.orphan(&mut parked.work);
         if parked.work.is_write() {
-            self.turns.done(id, parked.work.keys());
+            self.turns.done(id, &parked.work);
         }
         effects.reply(parked.token, Reply::Failed(error));
     }
@@ -502,6 +505,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.
     fn empty_limbo(&mut self) {
+        if self.io.is_empty() {
+            self.limbo.append(&mut self.condemned);
+        }
         for _ in 0..self.limbo.len() {
             let Some(extent) = self.limbo.pop() else { break };
             if self.reads.overlap(extent) {
@@ -517,8 +523,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// Everything appended in this turn becomes durable, then it is acknowledged.
     fn commit(&mut self, effects: &mut Effects) {
-        if self.promises.is_empty() && self.container.durable_version() == self.container.version() {
-            return;
+        if self.container.durable_version() == self.container.version() {
+            return self.promises.drain(..).for_each(|(token, reply)| effects.reply(token, reply));
         }
         let committed = self.container.commit();
         for (token, reply) in self.promises.drain(..) {
@@ -553,46 +559,52 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn is_drained(&self) -> bool {
-        self.parked.is_empty() && self.promises.is_empty() && self.io.len() == 0 && self.superblock_waits.is_none()
+        self.parked.is_empty() && self.promises.is_empty() && self.io.is_empty() && self.superblock_waits.is_none()
     }
 
     fn pump_close(&mut self, effects: &mut Effects) {
-        if self.closing != Closing::Draining || !self.is_drained() || self.install.is_some() {
+        let installs = self.install.is_some() && self.volume_failed.is_none();
+        if self.closing != Closing::Draining || !self.is_drained() || installs {
             return;
         }
         self.drop_job();
-        if self.config.read_only || self.volume_failed.is_some() {
+        if self.config.read_only || self.volume_failed.is_some() || self.region_failed.is_some() {
             self.closing = Closing::Closed;
             return;
         }
         let _ = self.container.pmem().sync();
         self.superblock.clean = true;
-        let Some(mut block) = self.take_block(Class::Page, effects) else { return effects.more() };
-        self.superblock.encode(&self.config.uuid, &mut block);
         self.closing = Closing::Superblock;
-        let io = self.io.start(Purpose::Close);
-        let part = stratakv_device::Part::whole(Arc::new(block));
-        effects.write(io, self.superblock.number % 2 * 4096, vec![part], true);
+        self.write_superblock(self.superblock, 0, effects);
     }
 
     fn completed(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
         match (purpose, outcome) {
             (Purpose::Read(page), Outcome::Read(block, result)) => self.read_done(page, block, result, effects),
-            (Purpose::Output(file), Outcome::Write(result)) => self.output_written(file, result),
+            (Purpose::Output(file), Outcome::Write(result)) => self.output_written(file, result, effects),
             (Purpose::Manifest, Outcome::Write(Ok(()))) => self.manifest_written(effects),
             (Purpose::Flush, Outcome::Flush(Ok(()))) => self.flushed(effects),
-            (Purpose::Superblock, Outcome::Write(Ok(()))) => self.installed(effects),
-            (Purpose::Close, Outcome::Write(_)) => self.closing = Closing::Closed,
-            (Purpose::Manifest, Outcome::Write(Err(fault))) => self.fail_install(fault),
-            (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => self.fail_volume(fault),
+            (Purpose::Superblock, Outcome::Write(Ok(()))) => self.superblock_written(effects),
+            (Purpose::Manifest, Outcome::Write(Err(fault))) => self.fail_install(fault, effects),
+            (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => self.fail_volume(fault, effects),
             _ => {}
         }
     }
 
     /// A flush or a superblock failed: what is on the medium is not known, so nothing more is written to it.
-    pub(crate) fn fail_volume(&mut self, fault: IoFault) {
+    pub(crate) fn fail_volume(&mut self, fault: IoFault, effects: &mut Effects) {
         tracing::error!(%fault, shard = self.config.shard, "a flush failed: the volume takes no more writes");
         self.volume_failed.get_or_insert(fault);
+        if self.closing == Closing::Superblock {
+            self.closing = Closing::Closed;
+        }
+        let waits = |parked: &&Parked| parked.spills || parked.work.is_write();
+        let mut waiting: Vec<u64> = self.parked.iter().filter(|(_, parked)| waits(parked)).map(|(id, _)| *id).collect();
+        waiting.extend(self.stalled.drain(..));
+        waiting.sort_unstable();
+        for id in waiting {
+            self.fail_operation(id, Error::Poisoned(fault), effects);
+        }
     }
 }
 
@@ -648,10 +660,10 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
 
     fn turn_end(&mut self, budget: Budget, effects: &mut Effects) {
         self.now = effects.now();
+        self.empty_limbo();
         self.run_ready(effects);
         self.commit(effects);
         self.maintain(budget, effects);
-        self.empty_limbo();
         self.balance_memory(effects);
         self.pump_reads(effects);
         self.pump_close(effects);
@@ -662,9 +674,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
 
     fn cancel(&mut self, token: Token) {
         // Reads are forgotten; writes are carried out.
-        self.parked.retain(|_, parked| {
-            parked.token != token || parked.work.is_write() || matches!(parked.work, Work::Deleting(_))
-        });
+        self.parked.retain(|_, parked| parked.token != token || parked.work.is_write());
     }
 
     fn close(&mut self, effects: &mut Effects) {

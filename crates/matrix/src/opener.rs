@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Now, Place};
+use stratakv_base::{Corruption, Mono, Now, Place};
 use stratakv_device::{Class, Part};
 use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
 use stratakv_index::PageCache;
@@ -36,7 +36,7 @@ enum Purpose {
     /// The first manifest of a new shard.
     FirstManifest,
     FirstFlush,
-    FirstSuperblock,
+    FirstSuperblock(u64),
 }
 
 /// See the module.
@@ -52,6 +52,10 @@ pub struct MatrixOpener<P> {
     bytes: Vec<u8>,
     read_bytes: u64,
     failed: Option<Error>,
+    /// A superblock, or a copy of the manifest, is damaged or old.
+    repairs: bool,
+    /// The first copy of the manifest is damaged, the second one is read.
+    second_copy: bool,
     container: Option<(Container<P>, Report)>,
 }
 
@@ -73,6 +77,8 @@ impl<P: Pmem> MatrixOpener<P> {
             bytes: Vec::new(),
             read_bytes: 0,
             failed: None,
+            repairs: false,
+            second_copy: false,
             container: None,
         }
     }
@@ -107,6 +113,7 @@ impl<P: Pmem> MatrixOpener<P> {
         self.superblock = Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, checksum, clean: true };
         let page = std::mem::take(&mut self.bytes);
         self.write(FIRST_PAGE, &page, Purpose::FirstManifest, effects);
+        self.write(FIRST_PAGE + 1, &page, Purpose::FirstManifest, effects);
         self.bytes = page;
     }
 
@@ -115,17 +122,18 @@ impl<P: Pmem> MatrixOpener<P> {
             return self.fail(Error::WrongVolume("there is no memory to write the volume with: raise --memory".into()));
         };
         block.copy_from_slice(bytes);
-        let durable = matches!(purpose, Purpose::FirstSuperblock);
+        let durable = matches!(purpose, Purpose::FirstSuperblock(_));
         effects.write(self.io.start(purpose), page * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
     }
 
     fn created(&mut self, purpose: Purpose, effects: &mut Effects) {
         match purpose {
-            Purpose::FirstManifest => effects.flush(self.io.start(Purpose::FirstFlush)),
-            Purpose::FirstFlush => {
+            Purpose::FirstManifest if self.io.is_empty() => effects.flush(self.io.start(Purpose::FirstFlush)),
+            Purpose::FirstFlush | Purpose::FirstSuperblock(0) => {
+                let slot = u64::from(matches!(purpose, Purpose::FirstSuperblock(0)));
                 let mut page = [0; PAGE_BYTES];
                 self.superblock.encode(&self.config.uuid, &mut page);
-                self.write(self.superblock.number % 2, &page, Purpose::FirstSuperblock, effects);
+                self.write(slot, &page, Purpose::FirstSuperblock(slot), effects);
             }
             _ => {}
         }
@@ -148,6 +156,7 @@ impl<P: Pmem> MatrixOpener<P> {
             )));
         }
         self.superblock = newest;
+        self.repairs = [first, second].into_iter().any(|found| found.as_ref() != Ok(&newest));
         if newest.pages == 0 || newest.pages > MANIFEST_PAGES_MAX {
             return self.fail(self.damaged(
                 "superblock",
@@ -162,7 +171,13 @@ impl<P: Pmem> MatrixOpener<P> {
 
     fn read_manifest(&mut self, from: usize, effects: &mut Effects) {
         let pages = ((self.bytes.len() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1);
-        self.read(self.superblock.page + (from / PAGE_BYTES) as u64, pages, Purpose::Manifest(from), effects);
+        let first = self.superblock.page + u64::from(self.superblock.pages) * u64::from(self.second_copy);
+        self.read(first + (from / PAGE_BYTES) as u64, pages, Purpose::Manifest(from), effects);
+    }
+
+    fn try_second_copy(&mut self, effects: &mut Effects) {
+        (self.second_copy, self.repairs) = (true, true);
+        self.read_manifest(0, effects);
     }
 
     fn damaged(&self, what: &'static str, expected: &str, found: String, page: u64) -> Error {
@@ -252,8 +267,11 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 self.read_bytes += (to - from) as u64;
                 if to < self.bytes.len() {
                     self.read_manifest(to, effects);
+                } else if !self.second_copy && self.manifest().is_err() {
+                    self.try_second_copy(effects);
                 }
             }
+            (Purpose::Manifest(_), Outcome::Read(_, Err(_))) if !self.second_copy => self.try_second_copy(effects),
             (_, Outcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
             (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => {
                 self.fail(Error::Io { what: "creating the volume", fault });
@@ -276,7 +294,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             return Err(error);
         }
         let manifest = self.manifest()?;
-        let own = Extent { page: self.superblock.page, pages: self.superblock.pages };
+        let own = Extent { page: self.superblock.page, pages: 2 * self.superblock.pages };
         let extents = self.extents(&manifest, own)?;
         let (mut container, report) = match (self.container.take(), self.pmem.take()) {
             (Some(created), _) => created,
@@ -294,7 +312,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             corrupt: Vec::new(),
             tables: (0..levels.depth()).map(|level| levels.level(level).len() as u64).sum(),
             entries: manifest.levels.iter().flatten().map(|table| table.facts.entries).sum(),
-            superblock_repaired: false,
+            superblock_repaired: self.repairs,
         };
         let mut matrix = Matrix {
             container,
@@ -310,7 +328,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             parked: HashMap::new(),
             ready: VecDeque::new(),
             stalled: VecDeque::new(),
-            turns: Turns::new(),
+            turns: Turns::default(),
             next_operation: 0,
             promises: Vec::new(),
             snapshots: Snapshots::default(),
@@ -318,6 +336,8 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             install: None,
             superblock: self.superblock,
             superblock_waits: None,
+            closing_slot: 0,
+            repairs: self.repairs,
             manifest_number: manifest.number,
             manifest_extent: Some(own),
             next_file: manifest.next_file,
@@ -327,6 +347,9 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             spills: VecDeque::new(),
             spill: None,
             orphans: HashMap::new(),
+            condemned: Vec::new(),
+            after_install: Vec::new(),
+            job_not_before: Mono(0),
             now: Now::default(),
             volume_failed: None,
             region_failed: None,

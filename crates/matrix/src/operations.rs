@@ -2,9 +2,9 @@
 //! of one key are attempted in the order in which they came.
 
 use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::HashMap;
 use stratakv_base::Key;
 use stratakv_engine::{Change, RecordPart, Token, Update};
 
@@ -51,6 +51,8 @@ pub(crate) struct Parked {
     pub(crate) missing: usize,
     /// It waits for its long values to be written.
     pub(crate) spills: bool,
+    /// Its values found no room once, and something was reclaimed since.
+    pub(crate) insists: bool,
 }
 
 /// Who may write which keys: first come, first served.
@@ -60,61 +62,57 @@ pub(crate) struct Turns {
     keys: HashMap<Key, VecDeque<u64>>,
     /// Writes under way, in order. Range deletes and syncs wait until they are the first.
     writes: VecDeque<u64>,
-    /// Those of them that wait for all before them, and that all after them wait for until they have begun.
-    barriers: VecDeque<u64>,
+    /// Ranges that are being deleted, or are to be: later writes within one wait until it is done.
+    ranges: Vec<(u64, Bound<Key>, Bound<Key>)>,
 }
 
 impl Turns {
-    pub(crate) fn new() -> Turns {
-        Turns { keys: HashMap::new(), writes: VecDeque::new(), barriers: VecDeque::new() }
-    }
-
-    /// Nobody has a turn or waits for one.
+    /// Whether nobody has a turn or waits for one.
     pub(crate) fn is_idle(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Whether a write of these keys need not wait for anybody.
-    pub(crate) fn is_free<'a>(&self, mut keys: impl Iterator<Item = &'a Key>) -> bool {
-        self.is_idle() || (self.barriers.is_empty() && keys.all(|key| !self.keys.contains_key(key)))
+    /// Whether this operation can be attempted now, without being queued.
+    pub(crate) fn is_free(&self, work: &Work) -> bool {
+        if self.is_idle() {
+            return true;
+        }
+        !work.is_barrier() && work.keys().all(|key| !self.keys.contains_key(key) && !self.is_in_range(u64::MAX, key))
     }
 
-    /// Queues a write for its keys, or as a barrier.
-    pub(crate) fn queue<'a>(&mut self, id: u64, keys: impl Iterator<Item = &'a Key>, barrier: bool) {
+    /// Whether a range that came before `id` has the key.
+    fn is_in_range(&self, id: u64, key: &Key) -> bool {
+        let mut earlier = self.ranges.iter().filter(|(range, ..)| *range < id);
+        earlier.any(|(_, from, to)| (from.as_ref(), to.as_ref()).contains(key))
+    }
+
+    /// Queues a write for its keys, or a range for all that comes before it.
+    pub(crate) fn queue(&mut self, id: u64, work: &Work) {
         self.writes.push_back(id);
-        if barrier {
-            self.barriers.push_back(id);
+        match work {
+            Work::DeleteRange { from, to } => self.ranges.push((id, from.clone(), to.clone())),
+            Work::Deleting(range) => self.ranges.push((id, range.from.clone(), range.to.clone())),
+            _ => {}
         }
-        for key in keys {
+        for key in work.keys() {
             self.keys.entry(key.clone()).or_default().push_back(id);
         }
     }
 
-    /// Whether it is this write's turn.
-    pub(crate) fn has<'a>(&self, id: u64, mut keys: impl Iterator<Item = &'a Key>) -> bool {
-        match self.barriers.front() {
-            Some(barrier) if *barrier == id => return self.writes.front() == Some(&id),
-            Some(barrier) if self.is_before(*barrier, id) => return false,
-            _ => {}
+    /// Whether it is this one's turn.
+    pub(crate) fn has(&self, id: u64, work: &Work) -> bool {
+        if work.is_barrier() {
+            return self.writes.front() == Some(&id);
         }
-        !self.barriers.contains(&id) && keys.all(|key| self.keys.get(key).and_then(VecDeque::front) == Some(&id))
+        let is_first = |key: &Key| self.keys.get(key).and_then(VecDeque::front) == Some(&id);
+        work.keys().all(|key| is_first(key) && !self.is_in_range(id, key))
     }
 
-    fn is_before(&self, a: u64, b: u64) -> bool {
-        // Numbers are given in the order of arrival.
-        a < b
-    }
-
-    /// A barrier has begun: those after it need not wait for it.
-    pub(crate) fn begun(&mut self, id: u64) {
-        self.barriers.retain(|barrier| *barrier != id);
+    /// It is over. Afterwards others may have their turn.
+    pub(crate) fn done(&mut self, id: u64, work: &Work) {
         self.writes.retain(|write| *write != id);
-    }
-
-    /// A write is over. Afterwards others may have their turn.
-    pub(crate) fn done<'a>(&mut self, id: u64, keys: impl Iterator<Item = &'a Key>) {
-        self.begun(id);
-        for key in keys {
+        self.ranges.retain(|(range, ..)| *range != id);
+        for key in work.keys() {
             if let Some(queue) = self.keys.get_mut(key) {
                 queue.retain(|other| *other != id);
                 if queue.is_empty() {
@@ -124,7 +122,7 @@ impl Turns {
         }
     }
 
-    /// Writes that may have got their turn, in order of arrival.
+    /// Those under way, in order of arrival.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
         self.writes.iter().copied()
     }
@@ -160,7 +158,7 @@ impl Work {
 
     /// Whether it waits for its turn among writes.
     pub(crate) fn is_write(&self) -> bool {
-        matches!(self, Work::Write { .. } | Work::Update { .. }) || self.is_barrier()
+        matches!(self, Work::Write { .. } | Work::Update { .. } | Work::Deleting(_)) || self.is_barrier()
     }
 
     /// Whether it waits for all writes before it.

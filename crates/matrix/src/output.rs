@@ -64,16 +64,26 @@ impl Output {
         self.pages.len() >= SLICE_BYTES || (self.ended && !self.pages.is_empty())
     }
 
-    /// Fills `block` with the next pages, and says what goes where.
+    /// Fills `block` with the next pages, and says what goes where. So many pages of the volume stay free.
     ///
     /// # Errors
     /// The volume is full: nothing was changed, and the block is lost to the pool.
-    pub(crate) fn next_write(&mut self, mut block: Block, extents: &mut Extents) -> Result<Vec<(u64, Part)>, NoRoom> {
+    pub(crate) fn next_write(
+        &mut self,
+        mut block: Block,
+        extents: &mut Extents,
+        reserve_pages: u64,
+    ) -> Result<Vec<(u64, Part)>, NoRoom> {
         let bytes = self.pages.len().min(SLICE_BYTES);
         let pages = (bytes / PAGE_BYTES) as u32;
         if self.begun + pages > self.taken {
             let wanted = if self.ended { (self.pages.len() / PAGE_BYTES) as u32 } else { GROWTH_PAGES };
-            let more = extents.take(wanted).or_else(|| extents.take(pages)).ok_or(NoRoom)?;
+            let room = extents.free_pages().saturating_sub(reserve_pages);
+            let wanted = if u64::from(wanted) <= room { wanted } else { pages };
+            if u64::from(wanted) > room {
+                return Err(NoRoom);
+            }
+            let more = extents.take(wanted).ok_or(NoRoom)?;
             self.taken += more.iter().map(|extent| extent.pages).sum::<u32>();
             self.extents.extend(more);
         }
@@ -94,6 +104,11 @@ impl Output {
         self.begun += pages;
         self.in_flight += writes.len() as u32;
         Ok(writes)
+    }
+
+    /// Pages that it has of the volume.
+    pub(crate) fn taken_pages(&self) -> u64 {
+        self.taken.into()
     }
 
     pub(crate) fn in_flight(&self) -> u32 {

@@ -51,10 +51,8 @@ pub(crate) struct PageWork {
 /// A range that is being deleted.
 #[derive(Debug)]
 pub(crate) struct RangeWork {
-    from: Bound<Key>,
-    to: Bound<Key>,
-    /// What has a higher version stays: it was written later.
-    cut: u64,
+    pub(crate) from: Bound<Key>,
+    pub(crate) to: Bound<Key>,
     deleted: u64,
     version: u64,
 }
@@ -109,8 +107,8 @@ impl PageWork {
 }
 
 impl RangeWork {
-    pub(crate) fn new(from: Bound<Key>, to: Bound<Key>, cut: u64) -> RangeWork {
-        RangeWork { from, to: before_engine_keys(to), cut, deleted: 0, version: 0 }
+    pub(crate) fn new(from: Bound<Key>, to: Bound<Key>) -> RangeWork {
+        RangeWork { from, to: before_engine_keys(to), deleted: 0, version: 0 }
     }
 }
 
@@ -231,7 +229,7 @@ impl<P: Pmem> Matrix<P> {
         Ok(if is_last { Attempt::Logged(reply) } else { Attempt::Again })
     }
 
-    fn keys_to_delete(&self, work: &mut RangeWork) -> Result<(Vec<Key>, bool), Stop> {
+    fn keys_to_delete(&self, work: &RangeWork) -> Result<(Vec<Key>, bool), Stop> {
         let memory = self.in_memory(16);
         let mut cursor = self.cursor(&memory);
         let to = upper(&work.to);
@@ -246,14 +244,10 @@ impl<P: Pmem> Matrix<P> {
                 found => found?,
             };
             let inside = to.as_deref().is_none_or(|to| visible.key() < to);
-            let Some((meta, key)) = found.filter(|_| inside).zip(Key::from_encoded(visible.key())) else {
+            let Some((_, key)) = found.filter(|_| inside).zip(Key::from_encoded(visible.key())) else {
                 return Ok((keys, true));
             };
-            if meta.version <= work.cut {
-                keys.push(key);
-            } else {
-                work.from = Bound::Excluded(key);
-            }
+            keys.push(key);
         }
         Ok((keys, false))
     }

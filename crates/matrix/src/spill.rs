@@ -19,7 +19,7 @@ use crate::volume::ValueFile;
 /// A long value that lies on the volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
-    file: u64,
+    pub(crate) file: u64,
     value_bytes: u64,
 }
 
@@ -70,7 +70,7 @@ impl<P: Pmem> Matrix<P> {
                 Ok(install) => self.install = Some(install),
                 Err(made) => {
                     if let Made::Spill(spill) = *made {
-                        self.refuse(&spill, effects);
+                        self.refuse_or_reclaim(&spill, effects);
                     }
                 }
             }
@@ -114,18 +114,42 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// The volume has no room for long values.
-    pub(crate) fn fail_spill(&mut self, effects: &mut Effects) {
+    /// There is no room for long values: they are written again if something can be reclaimed.
+    pub(crate) fn spill_again(&mut self, effects: &mut Effects) {
         let Some(mut spill) = self.spill.take() else { return };
         self.dropped.append(&mut spill.outputs);
         self.bury();
-        self.refuse(&spill, effects);
+        self.refuse_or_reclaim(&spill, effects);
     }
 
-    fn refuse(&mut self, spill: &Spill, effects: &mut Effects) {
+    fn refuse_or_reclaim(&mut self, spill: &Spill, effects: &mut Effects) {
+        let reclaims = self.reclaim();
         for (id, _) in &spill.waiting {
-            self.counters.full_refusals += 1;
-            self.fail_operation(*id, Error::Full("the volume has no room for a long value"), effects);
+            match self.parked.get_mut(id) {
+                Some(parked) if reclaims && !parked.insists => {
+                    (parked.insists, parked.spills) = (true, false);
+                    self.after_install.push(*id);
+                }
+                _ => {
+                    self.counters.full_refusals += 1;
+                    self.fail_operation(*id, Error::Full("the volume has no room for a long value"), effects);
+                }
+            }
+        }
+    }
+
+    /// Long values cannot be written.
+    pub(crate) fn fail_spill(&mut self, error: &Error, effects: &mut Effects) {
+        let Some(mut spill) = self.spill.take() else { return };
+        self.dropped.append(&mut spill.outputs);
+        self.bury();
+        self.refuse(&spill, error, effects);
+    }
+
+    pub(crate) fn refuse(&mut self, spill: &Spill, error: &Error, effects: &mut Effects) {
+        for (id, _) in &spill.waiting {
+            self.counters.full_refusals += u64::from(matches!(error, Error::Full(_)));
+            self.fail_operation(*id, error.clone(), effects);
         }
     }
 

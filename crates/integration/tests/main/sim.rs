@@ -5,6 +5,7 @@ use stratakv_engine::{
     ShardId, Statistic, Token, Value,
 };
 use stratakv_integration::sim::ledger::ledger;
+use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, SlabEngine, turn_bits};
 use stratakv_sim::machine::{Audit, Engine, Opening};
 use stratakv_sim::plan::Generator;
@@ -15,6 +16,15 @@ use stratakv_slab::{Slab, SlabOpener};
 fn seeds_lose_nothing() {
     for seed in 0..300 {
         if let Err(failure) = run_seed(&SlabEngine, seed) {
+            panic!("{}", failure.script());
+        }
+    }
+}
+
+#[test]
+fn seeds_of_matrix_lose_nothing() {
+    for seed in 0..100 {
+        if let Err(failure) = run_seed(&MatrixEngine, seed) {
             panic!("{}", failure.script());
         }
     }

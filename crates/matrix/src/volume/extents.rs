@@ -166,6 +166,11 @@ impl Extents {
         self.holes.values().sum::<u64>() + self.capacity.saturating_sub(self.end)
     }
 
+    /// Pages of the volume, free or not.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.max(self.end)
+    }
+
     /// The page after the last one in use.
     pub fn end(&self) -> u64 {
         self.end

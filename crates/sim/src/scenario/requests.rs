@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_engine::{Change, ChangeKind, Expect, Operation, PageRequest, RecordPart, Update};
+use stratakv_engine::{Change, ChangeKind, Expect, Operation, PageRequest, RecordPart, Shard, Update};
 
 use super::{World, level};
 use crate::machine::Engine;
@@ -188,7 +188,8 @@ impl<E: Engine> World<'_, E> {
             let after = self.histories[index].writes();
             return self.hand_over(operation, Asked::Refusal { key: request.key, after });
         }
-        let expected = Expected::Done(certain.then_some(existed));
+        let unseen = self.machine.shard().capabilities().blind && condition == Condition::Any && !after.is_none();
+        let expected = Expected::Done((certain && !unseen).then_some(existed));
         let number = self.histories[index].hand_over(after, request.power_loss);
         self.hand_over(operation, Asked::Write { key: request.key, number, expected })
     }
