@@ -1,10 +1,10 @@
 //! The 16 bytes before a page's contents, and blocks of one or several pages.
 
+use stratakv_base::Corruption;
 use stratakv_base::checksum::{crc32c, seed};
-use stratakv_base::codec::{Reader, Writer};
+use stratakv_base::codec::Writer;
 use stratakv_base::corruption::Place;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Corruption, codec::Truncated};
 use stratakv_device::Part;
 
 use crate::cursor::{Pages, Stop};
@@ -46,16 +46,11 @@ pub(super) struct Header {
 }
 
 impl Header {
-    fn parse(page: &[u8]) -> Result<Header, Truncated> {
-        let mut reader = Reader::new(page);
-        reader.u32()?;
-        Ok(Header {
-            kind: reader.u8()?,
-            after: reader.u8()?,
-            entries: reader.u16()?,
-            used: reader.u32()?,
-            before: reader.u32()?,
-        })
+    #[inline]
+    fn parse(page: &Page) -> Header {
+        let word = |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
+        let entries = u16::from_le_bytes([page[6], page[7]]);
+        Header { kind: page[4], after: page[5], entries, used: word(8), before: word(12) }
     }
 
     /// Writes the header of the page `ordinal` of `file`, whose contents are in their place.
@@ -179,10 +174,13 @@ fn damaged(what: &'static str, file: u64, ordinal: u32, expected: &str, found: i
 /// One page of a kind.
 pub(super) fn page(pages: &dyn Pages, file: u64, ordinal: u32, kind: Kind) -> Result<(Part, Header), Stop> {
     let part = pages.page(file, ordinal)?;
-    let bytes = part.bytes();
-    match Header::parse(bytes) {
-        Ok(header) if header.kind == kind as u8 && bytes.len() == PAGE_BYTES => Ok((part, header)),
-        _ => Err(damaged(kind.name(), file, ordinal, kind.name(), format!("{:?}", bytes.get(..HEADER_BYTES)))),
+    let header = part.bytes().try_into().ok().map(Header::parse);
+    match header {
+        Some(header) if header.kind == kind as u8 => Ok((part, header)),
+        _ => {
+            let found = format!("{:?} of {} bytes", part.bytes().get(..HEADER_BYTES), part.len);
+            Err(damaged(kind.name(), file, ordinal, kind.name(), found))
+        }
     }
 }
 

@@ -1,0 +1,153 @@
+//! Prints what tables cost: nanoseconds for each version to build, go through and look up.
+//!
+//! `cargo run --release -p stratakv-matrix --example table_speed [ENTRIES]` (default: 1000000)
+//!
+//! Keys of 16 bytes; values of 100 bytes beside them, or pointers. All pages are in memory, their checksums compared before.
+
+#![expect(clippy::print_stdout, reason = "a program that prints a table")]
+
+use stratakv_base::Expiry;
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::random::Random;
+use stratakv_device::{Block, Class, Part, Pool};
+use stratakv_matrix::cursor::{Cursor, Pages, Stop};
+use stratakv_matrix::entry::{Body, Meta, Pointer, value_checksum};
+use stratakv_matrix::table::{Builder, Page, TableCursor, TableFacts, get, key_hash, may_contain, verify};
+
+const UUID: [u8; 16] = [3; 16];
+
+struct Memory(Vec<Part>);
+
+impl Pages for Memory {
+    fn page(&self, _: u64, ordinal: u32) -> Result<Part, Stop> {
+        self.0.get(ordinal as usize).cloned().ok_or(Stop::Missing)
+    }
+}
+
+/// Pages, 16 to a block, as they are written.
+struct Sink {
+    pool: Pool,
+    blocks: Vec<Block>,
+    pages: usize,
+}
+
+impl Sink {
+    fn push(&mut self, page: &Page) {
+        let at = self.pages % 16 * PAGE_BYTES;
+        if at == 0 {
+            self.blocks.push(self.pool.take(Class::Slice).expect("the pool is large"));
+        }
+        let block = self.blocks.last_mut().expect("one was just taken");
+        block[at..at + PAGE_BYTES].copy_from_slice(page);
+        self.pages += 1;
+    }
+
+    fn parts(self) -> Vec<Part> {
+        let blocks: Vec<_> = self.blocks.into_iter().map(std::sync::Arc::new).collect();
+        let part = |page: usize| {
+            let start = (page % 16 * PAGE_BYTES) as u32;
+            Part { block: blocks[page / 16].clone(), start, len: PAGE_BYTES as u32 }
+        };
+        (0..self.pages).map(part).collect()
+    }
+}
+
+fn keys(entries: usize) -> Vec<[u8; 16]> {
+    let mut random = Random::new(1);
+    let mut keys: Vec<[u8; 16]> = (0..entries)
+        .map(|_| {
+            let mut key = *b"user000000000000";
+            let number = format!("{:012}", random.below(1_000_000_000_000));
+            key[4..].copy_from_slice(number.as_bytes());
+            key
+        })
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn build(keys: &[[u8; 16]], value: &[u8], apart: bool) -> (TableFacts, Vec<Part>) {
+    let mut sink = Sink { pool: Pool::new(1 << 30), blocks: Vec::new(), pages: 0 };
+    let mut builder = Builder::new(UUID, 1, 10);
+    let checksum = value_checksum(1_000_000, value);
+    for (number, key) in keys.iter().enumerate() {
+        let body = if apart {
+            Body::Apart(Pointer { file: 9, offset: number as u64 * 1_000, value_bytes: 1_000, checksum })
+        } else {
+            Body::Here { value_bytes: value.len() as u32, checksum }
+        };
+        let meta = Meta { version: 1_000_000, flags: 0, expiry: Expiry::NEVER, body };
+        builder.add(key, &meta, value, &mut |page| sink.push(page)).expect("keys ascend");
+    }
+    let facts = builder.finish(&mut |page| sink.push(page)).expect("there are keys");
+    (facts, sink.parts())
+}
+
+/// Nanoseconds that this thread has run: time in which another one ran instead does not count.
+fn run_ns() -> f64 {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let run = statistics.split(' ').next().and_then(|number| number.parse().ok());
+    run.expect("Linux tells how long a thread has run")
+}
+
+/// The least of five turns.
+fn best(count: usize, mut turn: impl FnMut()) -> f64 {
+    let turns = (0..5).map(|_| {
+        let start = run_ns();
+        turn();
+        (run_ns() - start) / count as f64
+    });
+    turns.fold(f64::MAX, f64::min)
+}
+
+fn measure(name: &str, entries: usize, value: &[u8], apart: bool) {
+    let keys = keys(entries);
+    let count = keys.len();
+    let built = best(count, || drop(build(&keys, value, apart)));
+    let (facts, parts) = build(&keys, value, apart);
+    let verified = best(parts.len(), || {
+        parts.iter().zip(0..).for_each(|(part, ordinal)| verify(part.bytes(), &UUID, 1, ordinal).expect("it checks"));
+    });
+    let memory = Memory(parts);
+    let (forward, backward) =
+        (best(count, || iterate(&facts, &memory, true)), best(count, || iterate(&facts, &memory, false)));
+    let mut random = Random::new(2);
+    let asked: Vec<[u8; 16]> = (0..200_000).map(|_| keys[random.below(count as u64) as usize]).collect();
+    let found = best(asked.len(), || {
+        asked.iter().for_each(|key| assert!(matches!(get(&facts, &memory, key, u64::MAX), Ok(Some(_)))));
+    });
+    let refused = best(asked.len(), || {
+        let passed = asked.iter().filter(|key| {
+            let stranger = [&key[..], b"x"].concat();
+            may_contain(&facts, &memory, key_hash(&stranger)) == Ok(true)
+        });
+        assert!(passed.count() < asked.len() / 50);
+    });
+    let bytes = f64::from(facts.pages) * PAGE_BYTES as f64 / count as f64;
+    println!(
+        "{name:10} {built:7.1} {forward:9.1} {backward:9.1} {found:9.1} {refused:9.1} {verified:11.1} {bytes:9.1} {:7}",
+        facts.index_levels
+    );
+}
+
+fn iterate(facts: &TableFacts, memory: &Memory, forward: bool) {
+    let mut cursor = TableCursor::new(facts, memory);
+    let first = if forward { cursor.seek(b"") } else { cursor.seek_before(None) };
+    first.expect("all pages are there");
+    let (mut entries, mut bytes) = (0, 0);
+    while let (Some(key), Some(meta)) = (cursor.key(), cursor.meta()) {
+        entries += 1;
+        bytes += key.len() as u64 + meta.version + cursor.value_here().expect("it checks").len() as u64;
+        if forward { cursor.next() } else { cursor.prev() }.expect("all pages are there");
+    }
+    assert_eq!(entries, facts.entries);
+    std::hint::black_box(bytes);
+}
+
+fn main() {
+    let entries = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
+    println!("ns         build/v   next/v    prev/v    get       refused   verify/page  bytes/v  levels");
+    measure("pointers", entries, &[], true);
+    measure("100 bytes", entries, &[7; 100], false);
+}
