@@ -266,7 +266,7 @@ mod tests {
         let root = crate::repository();
         let manifest = fs::read_to_string(root.join("fuzz/Cargo.toml")).unwrap();
         let found = targets(&root.join("fuzz/fuzz_targets")).unwrap();
-        assert!(found.len() >= 13);
+        assert!(found.len() >= 15);
         for target in found {
             assert!(manifest.contains(&format!("path = \"fuzz_targets/{target}.rs\"")), "{target}");
             assert!(fs::read_dir(root.join("fuzz/corpus").join(&target)).unwrap().count() > 1, "{target}");

@@ -195,10 +195,13 @@ impl Builder {
         if end > room {
             return false;
         }
-        let place = &mut self.page[HEADER_BYTES + self.used..HEADER_BYTES + end];
-        let (at_head, rest) = place.split_at_mut(head.bytes().len());
-        let (at_key, at_value) = rest.split_at_mut(suffix.len());
-        at_head.copy_from_slice(head.bytes());
+        let place = &mut self.page[HEADER_BYTES + self.used..];
+        // Copying all the room there is takes less than copying just the head; what is too much is written over.
+        match place.first_chunk_mut() {
+            Some(room) => *room = *head.room(),
+            None => place[..head.bytes().len()].copy_from_slice(head.bytes()),
+        }
+        let (at_key, at_value) = place[head.bytes().len()..end - self.used].split_at_mut(suffix.len());
         at_key.copy_from_slice(suffix);
         at_value.copy_from_slice(value);
         if restart {

@@ -12,8 +12,9 @@ use crate::entry::{Body, Meta, Pointer, value_checksum};
 
 /// Entries from one restart point to the next.
 pub(super) const RESTART_ENTRIES: usize = 16;
-/// 3 + 3 for the lengths of the key's parts, 10 version, 1 kind, 4 flags, 4 expiry, 5 + 4 + 10 + 10 pointer.
-pub(super) const HEAD_BYTES_MAX: usize = 54;
+/// 3 + 3 for the lengths of the key's parts, 10 version, 1 kind, 4 flags, 4 expiry, 5 + 4 + 10 + 10 pointer: 54, and what a varint's word
+/// reaches over.
+pub(super) const HEAD_ROOM: usize = 64;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -23,14 +24,14 @@ const HAS_EXPIRY: u8 = 8;
 
 /// All of an entry before the bytes of its key.
 pub(super) struct Head {
-    bytes: [u8; HEAD_BYTES_MAX],
+    bytes: [u8; HEAD_ROOM],
     len: usize,
 }
 
 impl Head {
     #[inline]
     pub fn new(shared: usize, suffix: usize, meta: &Meta) -> Head {
-        let mut head = Head { bytes: [0; HEAD_BYTES_MAX], len: 0 };
+        let mut head = Head { bytes: [0; HEAD_ROOM], len: 0 };
         head.varint(shared as u64);
         head.varint(suffix as u64);
         head.varint(meta.version);
@@ -76,14 +77,33 @@ impl Head {
     }
 
     #[inline]
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes[self.len] = value as u8 | 0x80;
+    fn varint(&mut self, value: u64) {
+        if value < 0x80 {
+            self.bytes[self.len] = value as u8;
             self.len += 1;
+        } else if value < 1 << 56 {
+            let bytes = (70 - value.leading_zeros() as usize) / 7;
+            let goes_on = 0x8080_8080_8080_8080 & ((1 << (8 * bytes - 8)) - 1);
+            self.bytes[self.len..][..8].copy_from_slice(&(spread_sevens(value) | goes_on).to_le_bytes());
+            self.len += bytes;
+        } else {
+            self.long_varint(value);
+        }
+    }
+
+    #[cold]
+    fn long_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.put(&[value as u8 | 0x80]);
             value >>= 7;
         }
-        self.bytes[self.len] = value as u8;
-        self.len += 1;
+        self.put(&[value as u8]);
+    }
+
+    /// The head, and zeros.
+    #[inline]
+    pub fn room(&self) -> &[u8; HEAD_ROOM] {
+        &self.bytes
     }
 
     #[inline]
@@ -167,6 +187,14 @@ impl Fields<'_> {
             _ => None,
         }
     }
+}
+
+/// [`join_sevens`] the other way, for up to 56 bits.
+#[inline]
+fn spread_sevens(value: u64) -> u64 {
+    let fours = (value & 0x0fff_ffff) | (value & 0x00ff_ffff_f000_0000) << 4;
+    let pairs = (fours & 0x0000_3fff_0000_3fff) | (fours & 0x0fff_c000_0fff_c000) << 2;
+    (pairs & 0x007f_007f_007f_007f) | (pairs & 0x3f80_3f80_3f80_3f80) << 1
 }
 
 /// The low seven bits of each byte, side by side.

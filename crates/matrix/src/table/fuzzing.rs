@@ -1,4 +1,4 @@
-//! What holds for any bytes of a table: run by the fuzzers (docs/fuzzing.md).
+//! What holds for any bytes of a table: run by the fuzzers (docs/fuzzing.md), and over their corpus by a test.
 //!
 //! Pages come to readers with their checksums compared, so what is forged here is what a checksum would have let pass.
 
@@ -133,4 +133,15 @@ fn walk_on<'a>(
         state = step(cursor);
     }
     panic!("it does not end");
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_corpus_of_tables_holds() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/table");
+        for file in std::fs::read_dir(folder).unwrap() {
+            super::table(&std::fs::read(file.unwrap().path()).unwrap());
+        }
+    }
 }
