@@ -76,7 +76,7 @@ impl Head {
         self.len += bytes.len();
     }
 
-    #[inline]
+    #[inline(always)]
     fn varint(&mut self, value: u64) {
         if value < 0x80 {
             self.bytes[self.len] = value as u8;
@@ -235,15 +235,19 @@ impl Entry {
         let rest = entries.get(at..)?;
         match rest.first_chunk() {
             Some(window) => Entry::parse_in(window, entries.len(), at),
-            None => {
-                let mut window = [0; WINDOW_BYTES];
-                window.get_mut(..rest.len())?.copy_from_slice(rest);
-                Entry::parse_in(&window, entries.len(), at)
-            }
+            None => Entry::parse_last(rest, entries.len(), at),
         }
     }
 
-    #[inline]
+    /// Of the last entries of a block, which has no whole window behind them.
+    #[inline(never)]
+    fn parse_last(rest: &[u8], entries_bytes: usize, at: usize) -> Option<Entry> {
+        let mut window = [0; WINDOW_BYTES];
+        window.get_mut(..rest.len())?.copy_from_slice(rest);
+        Entry::parse_in(&window, entries_bytes, at)
+    }
+
+    #[inline(always)]
     fn parse_in(window: &Window, entries_bytes: usize, at: usize) -> Option<Entry> {
         let mut fields = Fields { window, at: 0 };
         let (shared, suffix_bytes) = (fields.length()?, fields.length()?);
