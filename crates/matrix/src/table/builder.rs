@@ -135,7 +135,7 @@ impl Builder {
         &self.last_key
     }
 
-    /// About the bytes that the table would have if it were finished now. O(1).
+    /// About the bytes that the table would have if it were finished now: some percent off, more only where keys have hundreds of bytes. O(1).
     pub fn bytes(&self) -> u64 {
         let filter = filter::pages_for(self.hashes.len(), self.filter_bits_per_key) as usize * PAGE_BYTES;
         u64::from(self.out.pages) * PAGE_BYTES as u64 + (self.used + self.index.bytes() + filter) as u64

@@ -143,6 +143,8 @@ pub fn build(versions: &[Version], bits_per_key: u32) -> (TableFacts, Vec<Part>)
     let parts = packed.parts();
     assert_eq!(parts.len(), facts.pages as usize);
     let real = (parts.len() * PAGE_BYTES) as u64;
-    assert!(bytes.abs_diff(real) <= real / 4 + 4 * PAGE_BYTES as u64, "{bytes} were told of {real}");
+    // Long separators may share much, or leave much of their pages empty.
+    let (least, most) = (bytes / 3, bytes * 2 + 4 * PAGE_BYTES as u64);
+    assert!((least..most).contains(&real), "{bytes} were told of {real}");
     (facts, parts)
 }
