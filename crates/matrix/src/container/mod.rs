@@ -147,9 +147,10 @@ impl<P: Pmem> Container<P> {
     /// The region is too small, or units have no allowed length ([`Error::WrongVolume`]); the memory failed.
     pub fn create(pmem: P, config: Config) -> Result<Container<P>, Error> {
         let layout = superblock::plan(pmem.len_bytes(), &config)?;
+        let directory = open::after_what_was_there(&pmem, &config);
         let medium = Medium { pmem, layout };
-        superblock::create(&medium)?;
-        Ok(Container::with(medium, Directory::blank(), config.row_bytes))
+        superblock::create(&medium, &directory)?;
+        Ok(Container::with(medium, directory, config.row_bytes))
     }
 
     /// One without memtables and rows.
@@ -203,6 +204,11 @@ impl<P: Pmem> Container<P> {
         self.medium.layout.capacity()
     }
 
+    /// Units that nobody has, of how many.
+    pub fn units_free(&self) -> (u64, u64) {
+        (self.units.free_count(), u64::from(self.units.count()))
+    }
+
     /// The number of the newest directory, for the volume's manifest.
     pub fn directory(&self) -> u64 {
         self.directory.number
@@ -219,7 +225,7 @@ impl<P: Pmem> Container<P> {
     /// value for its checksum and one to store it; no allocation but the index's.
     ///
     /// # Errors
-    /// [`Error::Full`]: there is no room until a row is flushed or a column released; nothing was changed. A key without bytes or too long; a record
+    /// [`Error::Full`]: there is no room until a memtable is sealed and flushed, or a column released; nothing was changed. A key without bytes or too long; a record
     /// longer than [`Container::record_bytes_max`] ([`Error::ValueTooLarge`]); no changes ([`Error::BadBatch`]). The memory failed: then
     /// nothing can be written until the region is opened again.
     pub fn append(&mut self, changes: &[Change<'_>], retain: &[u64]) -> Result<RangeInclusive<u64>, Error> {
@@ -308,10 +314,21 @@ impl<P: Pmem> Container<P> {
         let build = self.build.get_or_insert_with(|| Build::new(memtable));
         let rotation = &self.directory.rotation;
         let source = Source { medium: &self.medium, memtable, older, rotation };
-        if !build.step(&source, &mut self.units, budget_bytes)? {
-            return Ok(Flush::More);
+        match build.step(&source, &mut self.units, budget_bytes) {
+            Ok(true) => self.commit_row(),
+            Ok(false) => Ok(Flush::More),
+            Err(error) => {
+                self.give_up_row();
+                Err(error)
+            }
         }
-        self.commit_row()
+    }
+
+    /// The row that was being made is none; the next step begins it anew.
+    fn give_up_row(&mut self) {
+        if let Some(build) = self.build.take() {
+            build.units().for_each(|unit| self.units.give_back(unit));
+        }
     }
 
     /// The row is there, its log is free.
@@ -442,19 +459,17 @@ impl<P: Pmem> Container<P> {
         Ok(())
     }
 
-    /// Numbers of the moment. O(rows + units).
+    /// Numbers of the moment. O(rows).
     pub fn statistics(&self) -> Statistics {
-        let owners = |is: fn(units::Owner) -> bool| {
-            (0..self.units.count()).filter(|unit| is(self.units.owner(*unit))).count() as u64
-        };
         let units_row_metadata = self.rows.iter().map(|row| u64::from(row.metadata_units)).sum();
-        let units_row = owners(|owner| matches!(owner, units::Owner::Row(_)));
+        let units_log = self.memtables().map(|memtable| memtable.units.len() as u64).sum();
+        let (units, units_free) = (u64::from(self.units.count()), self.units.free_count());
         let compactor = u64::from(self.directory.compactor_rows);
         Statistics {
-            units: u64::from(self.units.count()),
-            units_free: self.units.free_count(),
-            units_log: owners(|owner| matches!(owner, units::Owner::Log(_))),
-            units_row_data: units_row.saturating_sub(units_row_metadata),
+            units,
+            units_free,
+            units_log,
+            units_row_data: units.saturating_sub(units_free + units_log + units_row_metadata),
             units_row_metadata,
             unit_bytes: u64::from(self.medium.layout.unit_bytes),
             rows_receiver: self.rows.len() as u64 - compactor,

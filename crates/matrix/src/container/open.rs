@@ -12,7 +12,7 @@ use super::memtable::Memtable;
 use super::record::Head;
 use super::row::Row;
 use super::units::Owner;
-use super::{Container, damaged, superblock};
+use super::{Config, Container, damaged, superblock};
 
 /// What opening found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,17 @@ struct Replay<'a, P> {
     value: Vec<u8>,
 }
 
+/// The first directory of a new container. If a container of the same store was in the region, numbers go on from its own: what it left in units would
+/// check under numbers that are used again.
+pub(super) fn after_what_was_there<P: Pmem>(pmem: &P, config: &Config) -> Directory {
+    let blank = Directory::blank();
+    let Ok(layout) = superblock::open(pmem, &config.uuid, config.shard) else { return blank };
+    let Ok((old, _)) = Directory::open(&Medium { pmem, layout }) else { return blank };
+    Directory { flushed: old.next.saturating_sub(1), next: old.next.max(1), ..blank }
+}
+
 impl<P: Pmem> Container<P> {
-    /// Opens the container of a shard. Reads logs and the metadata of rows, writes nothing. `row_bytes`: how long a log becomes before it is made a row.
+    /// Opens the container of a shard. Reads logs and the metadata of rows, stores nothing, flushes what it found in logs. `row_bytes`: how long a log becomes before it is made a row.
     ///
     /// # Errors
     /// [`Error::WrongVolume`]: the region is no container, another store's or another shard's, or shorter than it was. [`Error::NewerFormat`]. [`Error::Corrupt`]:
@@ -60,6 +69,7 @@ impl<P: Pmem> Container<P> {
         container.open_rows().map_err(damaged)?;
         let void_records = container.replay_logs().map_err(damaged)?;
         container.units.found_all();
+        container.settle()?;
         let (rows, recovered) = (container.rows.len() as u64, container.active.records);
         Ok((container, Report { rows, recovered, void_records, torn_directory }))
     }
@@ -77,6 +87,19 @@ impl<P: Pmem> Container<P> {
             self.rows.push(row);
         }
         Ok(())
+    }
+
+    /// Makes durable what was found: a process that ended may have stored it and not flushed it, and what comes next builds on it.
+    fn settle(&self) -> Result<(), Error> {
+        let (pmem, layout) = (&self.medium.pmem, &self.medium.layout);
+        if canary!("matrix_recovered_not_flushed") {
+            return Ok(());
+        }
+        pmem.flush(0, layout.first())?;
+        for unit in &self.active.units {
+            pmem.flush(layout.unit_start(*unit), layout.unit_bytes.into())?;
+        }
+        Ok(pmem.fence()?)
     }
 
     /// Finds what is in no row. How many void records there are.
@@ -121,6 +144,7 @@ impl<P: Pmem> Container<P> {
     /// Logs that are in no row, by number; and the units whose header does not check.
     fn find_logs(&self) -> Result<(BTreeMap<u64, LogUnits>, Vec<u32>), Corruption> {
         let (mut logs, mut broken) = (BTreeMap::<u64, LogUnits>::new(), Vec::new());
+        let mut probe = vec![0; self.medium.layout.unit_bytes as usize];
         for unit in 0..self.units.count() {
             if self.units.owner(unit) != Owner::Free {
                 continue;
@@ -137,6 +161,8 @@ impl<P: Pmem> Container<P> {
                             format!("next is {next}"),
                         ));
                     }
+                    // What the medium cannot give back is damage, not an end.
+                    self.medium.load(at, &mut probe)?;
                     if let Some(other) = logs.entry(header.number).or_default().insert(header.ordinal, unit) {
                         return Err(self.medium.damage(
                             at,

@@ -6,6 +6,7 @@ use stratakv_base::key::Key;
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
+use super::directory::Directory;
 use super::medium::{Layout, Medium, u32_at, u64_at};
 use super::record;
 
@@ -133,7 +134,7 @@ fn decode(bytes: &[u8; USED_BYTES]) -> Result<Layout, (String, String)> {
 }
 
 /// Writes a container without contents.
-pub(super) fn create<P: Pmem>(medium: &Medium<P>) -> Result<(), Error> {
+pub(super) fn create<P: Pmem>(medium: &Medium<P>, directory: &Directory) -> Result<(), Error> {
     let Medium { pmem, layout } = medium;
     // What was there before is none from here on.
     pmem.store(0, &[0; USED_BYTES])?;
@@ -141,7 +142,7 @@ pub(super) fn create<P: Pmem>(medium: &Medium<P>) -> Result<(), Error> {
     let slots = vec![0; 2 * layout.directory_bytes as usize];
     pmem.store(BYTES, &slots)?;
     pmem.flush(BYTES, slots.len() as u64)?;
-    super::directory::Directory::blank().store(medium)?;
+    directory.store(medium)?;
     pmem.fence()?;
     pmem.store(0, &encode(layout))?;
     pmem.persist(0, USED_BYTES as u64)?;

@@ -22,7 +22,7 @@ fn rows(count: u8, bytes: usize) -> Vec<Do> {
 
 /// One step of each kind, from states in which it takes each of its ways: name, before, steps, whether all states can be tried.
 pub fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>, bool)> {
-    use Do::{Append, Column, Commit, Flush, HandOver, Seal};
+    use Do::{Append, Column, Commit, Flush, HandOver, Reopen, Seal};
     let put = |number, bytes| Append(vec![(number, Some(bytes))]);
     let with = |before: &[&[Do]]| before.concat();
     vec![
@@ -49,6 +49,7 @@ pub fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>, bool)> {
             vec![Flush(1), put(5, 10), Commit, Flush(1), put(6, 3), Commit, Flush(ALL), put(7, 9), Commit],
             false,
         ),
+        ("a process that ended before it committed", vec![put(0, 4)], vec![put(3, 4), Reopen, put(6, 4), Commit], true),
         ("a hand-over", rows(2, 30), vec![HandOver, put(3, 4), Commit], true),
         ("a column", with(&[&rows(3, 900), &[HandOver]]), vec![Column(1000, 2000), put(3, 4), Commit], true),
         (
@@ -118,7 +119,7 @@ fn every_cut_of_every_kind_of_step() {
 
 /// Steps drawn from a seed.
 pub fn draw(random: &mut Random, count: u64) -> Vec<Do> {
-    let one = |random: &mut Random| match random.below(16) {
+    let one = |random: &mut Random| match random.below(17) {
         0 | 1 => Do::Seal,
         2..=4 => Do::Flush([1, 300, ALL][random.below(3) as usize]),
         5 => Do::HandOver,
@@ -127,6 +128,7 @@ pub fn draw(random: &mut Random, count: u64) -> Vec<Do> {
             Do::Column(low, low + 300 + random.below(4000))
         }
         8..=10 => Do::Commit,
+        16 => Do::Reopen,
         _ => {
             let members = if random.below(2) == 0 { 1 } else { 1 + random.below(4) };
             let longest = if random.below(4) == 0 { 2500 } else { 200 };
@@ -161,4 +163,52 @@ fn cuts_of_mixes_at_random() {
     }
     println!("{states} states");
     assert!(states > 8_000, "{states} states");
+}
+
+/// What was there before is there, or a container without contents is, or none.
+#[test]
+fn a_creation_that_was_cut_is_none_or_whole() {
+    use stratakv_matrix::container::Container;
+    use stratakv_sim::pmem::{Region, Trace};
+    let used = || {
+        let region = Region::open(blank(16), Domain::Adr);
+        let (mut journal, mut volume) = Default::default();
+        let mut container = super::world::open(&region, &volume).expect("opened");
+        for step in rows(2, 30).into_iter().chain([Do::Append(vec![(0, Some(30)), (3, Some(30))]), Do::Commit]) {
+            super::world::Journal::act(&mut journal, &mut container, &region, &mut volume, &step).expect("done");
+        }
+        super::world::image(&region)
+    };
+    for start in [vec![0; blank(16).len()], used()] {
+        let trace = Trace::record(start, Domain::Adr, |region| {
+            Container::create(region, super::world::config()).map_err(super::world::memory)?;
+            region.acknowledge();
+            Ok(())
+        });
+        let check = |region: &Region, acknowledged: u64| {
+            let (uuid, shard) = (super::world::UUID, super::world::SHARD);
+            match Container::open(region, uuid, shard, super::world::ROW_BYTES) {
+                Ok((container, report)) => {
+                    let is_blank = (container.version(), report.rows) == (0, 0);
+                    let is_old = acknowledged == 0 && report.rows == 2 && report.recovered > 0;
+                    if !is_blank && !is_old {
+                        return Err(format!("{report:?}"));
+                    }
+                    if !is_blank {
+                        return Ok(());
+                    }
+                    // What the old one left in units is void, whatever is written beside it.
+                    let journal = super::world::Journal::of_nothing();
+                    journal.check_and_go_on(region, 0)
+                }
+                Err(stratakv_engine::Error::WrongVolume(_) | stratakv_engine::Error::Corrupt(_))
+                    if acknowledged == 0 =>
+                {
+                    Ok(())
+                }
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        trace.expect("recorded").random(5, 1_000, check).unwrap_or_else(|caught| panic!("{caught}"));
+    }
 }

@@ -219,3 +219,43 @@ fn a_region_older_than_its_volume_is_refused() {
     }
     assert_eq!(region.counters().unflushed_lines, 0);
 }
+
+/// A line that the memory cannot give back was taken for the end of a log.
+#[test]
+fn a_lost_line_of_a_log_is_told() {
+    let region = Region::open(blank(20), Domain::Adr);
+    let (mut journal, mut volume) = (Journal::default(), Volume::default());
+    let mut container = open(&region, &volume).expect("opened");
+    for step in [Do::Append(vec![(1, Some(600)), (2, Some(300))]), Do::Commit] {
+        journal.act(&mut container, &region, &mut volume, &step).expect("done");
+    }
+    drop(container);
+    for at in [0, 64, 128, 800] {
+        let region = Region::open(image(&region), Domain::Adr);
+        region.poison(4096 * 7 + at);
+        let error = Container::open(&region, UUID, SHARD, ROW_BYTES).map(drop).expect_err("lost").to_string();
+        assert!(error.contains("uncorrectable"), "{error}");
+    }
+}
+
+/// A record of a log rots while its row is made: the row is given up, its units come back, again and again.
+#[test]
+fn a_row_that_cannot_be_made_keeps_no_units() {
+    let region = Region::open(blank(20), Domain::Adr);
+    let (mut journal, mut volume) = (Journal::default(), Volume::default());
+    let mut container = open(&region, &volume).expect("opened");
+    for step in [Do::Append(vec![(1, Some(600)), (2, Some(300)), (4, Some(900))]), Do::Commit, Do::Seal] {
+        journal.act(&mut container, &region, &mut volume, &step).expect("done");
+    }
+    let before = container.units_free();
+    use stratakv_sim::pmem::Pmem;
+    region.store(4096 * 7 + 64 + 8, &[77]).expect("stored");
+    for _ in 0..3 {
+        let mut last = container.flush_step(1);
+        while last.is_ok() {
+            last = container.flush_step(1);
+        }
+        assert!(matches!(last, Err(Error::Corrupt(_))), "{last:?}");
+        assert_eq!(container.units_free(), before);
+    }
+}

@@ -29,7 +29,7 @@ struct World<'r> {
 
 fn key(random: &mut Random) -> Vec<u8> {
     let number = random.below(KEYS);
-    let middle = if number % 3 == 0 { "" } else { "and-what-they-share" };
+    let middle = if number.is_multiple_of(3) { "" } else { "and-what-they-share" };
     format!("key{}{middle}{number:03}", number % 5).into_bytes()
 }
 

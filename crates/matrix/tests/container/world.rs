@@ -26,6 +26,8 @@ pub enum Do {
     HandOver,
     /// The next column, of so many bytes.
     Column(u64, u64),
+    /// The process ends and another one opens the region; the power stays.
+    Reopen,
 }
 
 /// Values this long lie on the volume.
@@ -190,6 +192,11 @@ pub fn install(
 }
 
 impl Journal {
+    /// Of a container that was just made.
+    pub fn of_nothing() -> Journal {
+        Journal { history: Vec::new(), moments: vec![Moment::default()] }
+    }
+
     pub fn acknowledge(&mut self, container: &Container<&Region>, region: &Region, volume: &Volume) {
         region.acknowledge();
         self.note(container, volume);
@@ -201,10 +208,10 @@ impl Journal {
     }
 
     /// Does a step; whether there was room.
-    pub fn act(
+    pub fn act<'r>(
         &mut self,
-        container: &mut Container<&Region>,
-        region: &Region,
+        container: &mut Container<&'r Region>,
+        region: &'r Region,
         volume: &mut Volume,
         step: &Do,
     ) -> Result<bool, Error> {
@@ -214,6 +221,12 @@ impl Journal {
             Do::Seal => container.seal(&[]).map(drop),
             Do::Flush(budget) => container.flush_step(*budget).map(drop),
             Do::HandOver => container.hand_over().map(drop),
+            Do::Reopen => {
+                let version = container.version();
+                *container = open(region, volume).expect("opened again");
+                assert_eq!(container.version(), version);
+                Ok(())
+            }
             Do::Column(low, high) => match install(container, (*low, *high), volume) {
                 Some((column, after)) => {
                     *volume = after;
