@@ -213,7 +213,7 @@ impl Head {
         Err(medium.damage(self.place, "value", format!("checksum {stored:08x}"), format!("{computed:08x}")))
     }
 
-    /// The record as it will be in a row: header, key, pointer and value, padded, with the checksum of its new place. The value is not looked at.
+    /// Appends the record as it will be in a row: header, key, pointer and value, padded, with the checksum of its new place. The value is not looked at.
     pub(super) fn moved<P: Pmem>(
         &self,
         medium: &Medium<P>,
@@ -221,12 +221,11 @@ impl Head {
         place: u64,
         into: &mut Vec<u8>,
     ) -> Result<(), Corruption> {
-        let head = self.bytes.len();
-        into.clear();
-        into.extend(&self.bytes);
-        into.resize(self.record_bytes() as usize, 0);
-        medium.load(self.place + head as u64, &mut into[head..])?;
-        seal(&medium.layout, number, place, &mut into[..head]);
-        Ok(())
+        let (start, head) = (into.len(), self.bytes.len());
+        into.extend_from_slice(&self.bytes);
+        into.resize(start + self.record_bytes() as usize, 0);
+        let (header, rest) = into[start..].split_at_mut(head);
+        seal(&medium.layout, number, place, header);
+        medium.load(self.place + head as u64, rest)
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, checksum};
 use stratakv_engine::Error;
-use stratakv_matrix::container::{Change, ColumnLimits, Container, Flush, Rotation, What};
+use stratakv_matrix::container::{Change, Column, ColumnLimits, Container, Flush, Rotation, What};
 use stratakv_matrix::cursor::Cursor;
 use stratakv_matrix::entry::{Body, Pointer};
 use stratakv_sim::pmem::{Domain, Region};
@@ -282,15 +282,13 @@ fn overwrites_without_snapshots_do_not_grow_the_index() {
     assert!(container.statistics().index_bytes < before + 500);
 }
 
-/// The range of a column is whole keys and whole ranges, within its limits where that is possible.
-#[test]
-fn columns_keep_to_their_limits() {
-    let region = Region::open(blank(200), Domain::Adr);
-    let mut container = Container::open(&region, UUID, SHARD, ROW_BYTES).expect("opened").0;
+/// A container that has handed over four rows of 200 keys with values of 60 bytes; the first key has one of 3,000.
+fn handed_over(region: &Region) -> Container<&Region> {
+    let mut container = Container::open(region, UUID, SHARD, ROW_BYTES).expect("opened").0;
     for row in 0..4u64 {
         for number in 0..200u64 {
             let key = format!("key{number:04}");
-            let value = vec![row as u8; 60];
+            let value = vec![row as u8; if number == 0 { 3_000 } else { 60 }];
             let change = Change { key: key.as_bytes(), flags: 0, expiry: Expiry::NEVER, what: What::Put(&value) };
             container.append(&[change], &[]).expect("appended");
         }
@@ -298,16 +296,16 @@ fn columns_keep_to_their_limits() {
         while container.flush_step(3_000).expect("flushed") != Flush::Idle {}
     }
     container.hand_over().expect("handed over");
-    let bounds: Vec<String> = (0..200).step_by(13).map(|number| format!("key{number:04}")).collect();
-    let (mut columns, mut records) = (0, 0);
-    let limits = ColumnLimits { low_bytes: 9_000, high_bytes: 18_000 };
-    let mut from = Vec::new();
-    while let Some(column) = container.column(&bounds, limits).expect("a column") {
+    container
+}
+
+/// All columns, one after the other; each is checked.
+fn columns(container: &mut Container<&Region>, bounds: &[String], limits: ColumnLimits, check: impl Fn(u64, &Column)) {
+    let (mut columns, mut records, mut from) = (0, 0, Vec::new());
+    while let Some(column) = container.column(bounds, limits).expect("a column") {
         assert_eq!(column.from, from);
-        assert!(column.bytes <= limits.high_bytes);
-        assert!(column.bytes >= limits.low_bytes || column.end.is_none(), "{column:?}");
-        assert!(column.end.as_ref().is_none_or(|end| bounds.iter().any(|bound| bound.as_bytes() == end)), "{column:?}");
         assert_eq!(column.records % 4, 0, "whole keys");
+        check(columns, &column);
         from = column.end.clone().unwrap_or_default();
         (columns, records) = (columns + 1, records + column.records);
         container.release(&column, columns).expect("released");
@@ -317,4 +315,32 @@ fn columns_keep_to_their_limits() {
     assert_eq!(container.statistics().rows_compactor, 0);
     assert_eq!(container.statistics().units_free, 200);
     assert_eq!(container.rotation(), &Rotation { compactor: 1, ..Rotation::default() });
+}
+
+/// A column is whole ranges of the bounds where that keeps to the limits.
+#[test]
+fn columns_end_at_bounds() {
+    let region = Region::open(blank(200), Domain::Adr);
+    let mut container = handed_over(&region);
+    let bounds: Vec<String> = (0..200).step_by(13).map(|number| format!("key{number:04}")).collect();
+    let limits = ColumnLimits { low_bytes: 9_000, high_bytes: 30_000 };
+    columns(&mut container, &bounds, limits, |_, column| {
+        assert!(column.bytes <= limits.high_bytes, "{column:?}");
+        assert!(column.bytes >= limits.low_bytes || column.end.is_none(), "{column:?}");
+        let is_bound = |end: &Vec<u8>| bounds.iter().any(|bound| bound.as_bytes() == end);
+        assert!(column.end.as_ref().is_none_or(is_bound), "{column:?}");
+    });
+}
+
+/// A range that is too long is cut at a key; a key that is too much alone is a column.
+#[test]
+fn ranges_that_are_too_long_are_cut_at_whole_keys() {
+    let region = Region::open(blank(200), Domain::Adr);
+    let mut container = handed_over(&region);
+    let limits = ColumnLimits { low_bytes: 4_000, high_bytes: 6_000 };
+    columns(&mut container, &[], limits, |at, column| {
+        assert_eq!(at == 0, column.bytes > limits.high_bytes, "{column:?}");
+        assert_eq!(at == 0, column.records == 4, "{column:?}");
+        assert!(column.bytes >= limits.low_bytes || column.end.is_none(), "{column:?}");
+    });
 }

@@ -15,6 +15,10 @@ use super::super::units::{Owner, Units};
 use super::search::prefix_of;
 use super::{DELETE_BIT, HEADER_BYTES, Row, View};
 
+const LINE_BYTES: usize = stratakv_pmem::LINE_BYTES as usize;
+/// Records are stored in pieces of about this length.
+const PENDING_BYTES: usize = 4096;
+
 /// A row that is not there yet. A crash leaves units that belong to nobody.
 #[derive(Debug)]
 pub(in super::super) struct Build {
@@ -23,6 +27,9 @@ pub(in super::super) struct Build {
     /// Where the next record goes, and the end of its unit.
     at: u64,
     end: u64,
+    /// What is laid out and not stored, and where it goes: whole lines go past the cache.
+    pending: Vec<u8>,
+    pending_at: u64,
     /// The last key that is done.
     done: Option<Vec<u8>>,
     prefixes: Vec<u8>,
@@ -33,7 +40,6 @@ pub(in super::super) struct Build {
     /// The metadata, once all data is there, and how much of it is stored.
     metadata: Option<Vec<u8>>,
     stored: usize,
-    buffer: Vec<u8>,
 }
 
 /// What a row is made from.
@@ -57,6 +63,8 @@ impl Build {
             data_units: Vec::new(),
             at: 0,
             end: 0,
+            pending: Vec::new(),
+            pending_at: 0,
             done: None,
             prefixes: Vec::new(),
             places: Vec::new(),
@@ -64,7 +72,6 @@ impl Build {
             hint: 0,
             metadata: None,
             stored: 0,
-            buffer: Vec::new(),
         }
     }
 
@@ -79,6 +86,7 @@ impl Build {
             return Ok(false);
         }
         if self.metadata.is_none() {
+            self.store_pending(source.medium, true)?;
             self.lay_metadata(source.medium, units)?;
         }
         self.store_metadata(source.medium, budget_bytes)
@@ -139,8 +147,10 @@ impl Build {
         if self.at + bytes > self.end {
             self.begin_unit(medium, units)?;
         }
-        head.moved(medium, self.row.number, self.at, &mut self.buffer)?;
-        medium.store_past_cache(self.at, &self.buffer)?;
+        head.moved(medium, self.row.number, self.at, &mut self.pending)?;
+        if self.pending.len() >= PENDING_BYTES {
+            self.store_pending(medium, false)?;
+        }
         let delete = if head.is_delete() { DELETE_BIT } else { 0 };
         self.prefixes.extend(prefix_of(head.key(), self.row.prefix.len()).to_be_bytes());
         self.places.extend((self.at | delete).to_le_bytes());
@@ -152,10 +162,21 @@ impl Build {
         Ok(bytes)
     }
 
+    /// Stores what is laid out, but for the line that goes on if it does.
+    fn store_pending<P: Pmem>(&mut self, medium: &Medium<P>, is_end: bool) -> Result<(), Error> {
+        let lines = if is_end { self.pending.len() } else { self.pending.len() / LINE_BYTES * LINE_BYTES };
+        medium.store_past_cache(self.pending_at, &self.pending[..lines])?;
+        self.pending.drain(..lines);
+        self.pending_at += lines as u64;
+        Ok(())
+    }
+
     fn begin_unit<P: Pmem>(&mut self, medium: &Medium<P>, units: &mut Units) -> Result<(), Error> {
+        self.store_pending(medium, true)?;
         let unit = units.take(Owner::Row(self.row.number))?;
         self.at = medium.layout.unit_start(unit) + UNIT_HEADER_BYTES;
         self.end = medium.layout.unit_end(unit);
+        self.pending_at = self.at;
         self.data_units.push(unit);
         self.row.firsts.push(self.row.elements);
         Ok(())

@@ -96,7 +96,7 @@ impl<'a, P: Pmem> View<'a, P> {
         Ok((to, found))
     }
 
-    /// As [`View::search`] in what hints say, if that holds.
+    /// As [`View::search`] in what hints say, if that holds: the element found is not before the target, the one before it is.
     fn search_window(&self, target: &Target<'_>, window: Window) -> Result<Option<(u32, bool)>, Corruption> {
         let Window { from, to } = window;
         let elements = self.row.elements;
@@ -106,18 +106,18 @@ impl<'a, P: Pmem> View<'a, P> {
         if canary!("matrix_hint_off_by_one") {
             return Ok(Some(self.search(target, (from + 1).min(to), to)?));
         }
-        let mut is_end_found = false;
-        if to < elements {
-            match self.order(to, target)? {
-                Ordering::Less => return Ok(None),
-                order => is_end_found = order == Ordering::Equal,
-            }
-        }
-        if from > 0 && self.order(from - 1, target)? != Ordering::Less {
+        let (at, mut found) = self.search(target, from, to)?;
+        // What the search compared is known; the ends of the window are not.
+        if at == from && from > 0 && self.order(from - 1, target)? != Ordering::Less {
             return Ok(None);
         }
-        let (at, found) = self.search(target, from, to)?;
-        Ok(Some((at, found || (at == to && is_end_found))))
+        if at == to && to < elements {
+            match self.order(to, target)? {
+                Ordering::Less => return Ok(None),
+                order => found = order == Ordering::Equal,
+            }
+        }
+        Ok(Some((at, found)))
     }
 
     /// The first element that is not before a key, and whether it has that key. A key outside of the row costs nothing.
