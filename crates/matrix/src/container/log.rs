@@ -80,21 +80,30 @@ impl<P: Pmem> Container<P> {
             longest = longest.max(len_bytes);
         }
         let records = self.active.records + changes.len() as u64;
-        let layout = &self.medium.layout;
-        let active = (Row::units_max(layout, bytes, records, longest), self.active.units.len() as u64 + units);
-        let sealed = self.immutables.iter().map(|memtable| {
-            let Memtable { bytes, records, longest, units, .. } = memtable;
-            (Row::units_max(layout, *bytes, *records, *longest), units.len() as u64)
-        });
-        // What the rows take before the logs they replace are free.
-        let (mut taken, mut most) = (0u64, 0);
-        for (row_units, log_units) in sealed.chain([active]) {
-            most = most.max(taken + row_units);
-            taken = (taken + row_units).saturating_sub(log_units);
-        }
+        let most = self.row_units_max((bytes, records, longest), self.active.units.len() as u64 + units);
         let begun = self.build.as_ref().map_or(0, |build| build.units().count() as u64);
         let free = self.units.free_count() + begun;
         if free < units + most { Err(Error::Full("the container: flush a row, or release a column")) } else { Ok(()) }
+    }
+
+    /// Units that rows of all memtables can take before the logs they replace are free, whether they are made one after the other, or, since opening
+    /// makes one memtable of all, at once. The active memtable's bytes, records, longest record and units of log are given.
+    fn row_units_max(&self, active: (u64, u64, u64), active_units: u64) -> u64 {
+        let layout = &self.medium.layout;
+        let sealed = self.immutables.iter().map(|memtable| {
+            let Memtable { bytes, records, longest, units, .. } = memtable;
+            ((*bytes, *records, *longest), units.len() as u64)
+        });
+        let (mut taken, mut most, mut all) = (0u64, 0, (0, 0, 0));
+        for ((bytes, records, longest), log_units) in sealed.chain([(active, active_units)]) {
+            let row_units = Row::units_max(layout, bytes, records, longest);
+            most = most.max(taken + row_units);
+            taken = (taken + row_units).saturating_sub(log_units);
+            all = (all.0 + bytes, all.1 + records, all.2.max(longest));
+        }
+        // Rows made before a crash round up more often than one of all.
+        let rounding = self.immutables.len() as u64 * 2;
+        most.max(Row::units_max(layout, all.0, all.1, all.2) + rounding)
     }
 
     /// Writes one change, and shows it. There is room.

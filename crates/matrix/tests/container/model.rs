@@ -344,3 +344,34 @@ fn ranges_that_are_too_long_are_cut_at_whole_keys() {
         assert!(column.bytes >= limits.low_bytes || column.end.is_none(), "{column:?}");
     });
 }
+
+/// After a crash what three memtables held is one, and its row is as long as theirs together: there was no room for it, and never would be.
+#[test]
+fn a_container_that_is_opened_full_can_be_flushed() {
+    for value_bytes in [8, 300, 1500, 3000] {
+        let region = Region::open(blank(60), Domain::Adr);
+        let mut container = Container::open(&region, UUID, SHARD, ROW_BYTES).expect("opened").0;
+        let value = vec![1; value_bytes];
+        let (mut number, mut refused) = (0u64, 0);
+        while refused < 3 {
+            number += 1;
+            let key = format!("key{:08}", number.wrapping_mul(0x9E37_79B1) % 100_000_000);
+            let change = Change { key: key.as_bytes(), flags: 0, expiry: Expiry::NEVER, what: What::Put(&value) };
+            match container.append(&[change], &[]) {
+                Ok(_) if [52, 45].contains(&container.units_free().0) => {
+                    let _ = container.seal(&[]);
+                }
+                Ok(_) => {}
+                Err(Error::Full(_)) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(container.statistics().memtables == 3, "{value_bytes}: {:?}", container.statistics());
+        container.commit().expect("committed");
+        drop(container);
+        let mut container = Container::open(&region, UUID, SHARD, ROW_BYTES).expect("opened").0;
+        container.seal(&[]).expect("sealed");
+        while container.flush_step(10_000).expect("there is room") != Flush::Idle {}
+        container.check().expect("right");
+    }
+}

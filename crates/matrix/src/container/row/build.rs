@@ -2,8 +2,8 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use stratakv_base::canary;
 use stratakv_base::checksum::crc32c;
-use stratakv_base::{Corruption, canary};
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
@@ -57,6 +57,7 @@ impl Build {
         let (first_key, last_key) = memtable.ends().unwrap_or_default();
         let common = first_key.iter().zip(&last_key).take_while(|(a, b)| a == b).count();
         let prefix = first_key.get(..common).unwrap_or_default().to_vec();
+        // Narrowed as records come.
         let (number, lowest, highest) = (memtable.number, memtable.highest, memtable.lowest);
         Build {
             row: Row { number, prefix, first_key, last_key, lowest, highest, ..Row::default() },
@@ -263,11 +264,5 @@ impl Row {
         let by_waste = bytes / (capacity + 8 - longest.min(capacity)) + 1;
         let data = by_waste.min(2 * bytes / capacity + 1);
         data + (HEADER_BYTES + 8 + 4 * data + 20 * records).div_ceil(capacity - 4)
-    }
-
-    #[doc(hidden)]
-    pub(in super::super) fn damage_of<P: Pmem>(&self, medium: &Medium<P>, found: String) -> Corruption {
-        let at = self.units.first().map_or(0, |unit| medium.layout.unit_start(*unit));
-        medium.damage(at, "row", "one that checks", found)
     }
 }

@@ -214,4 +214,9 @@ impl Row {
         let to = if now.begun && wrapped == then.wrapped { found.max(to) } else { found };
         Ok(Down { from, to, wrapped: then.wrapped })
     }
+
+    pub(super) fn damage_of<P: Pmem>(&self, medium: &Medium<P>, found: String) -> Corruption {
+        let at = self.units.first().map_or(0, |unit| medium.layout.unit_start(*unit));
+        medium.damage(at, "row", "one that checks", found)
+    }
 }
