@@ -16,7 +16,7 @@ const LAST: u8 = KEYS - 1;
 /// A container with all that there can be, its volume, and what it holds.
 fn full_of_everything() -> (Vec<u8>, Volume, Journal) {
     use Do::{Append, Column, Commit, Flush, HandOver, Seal};
-    let region = Region::open(blank(20), Domain::Adr);
+    let region = Region::open(blank(28), Domain::Adr);
     let (mut journal, mut volume) = (Journal::default(), Volume::default());
     let mut container = open(&region, &volume).expect("opened");
     let batch = |first: u8| {
