@@ -138,6 +138,12 @@ impl Job {
         }
     }
 
+    /// Lets go of what was read for it.
+    pub(crate) fn release(&mut self) {
+        self.pins.clear();
+        self.read.clear();
+    }
+
     /// Whether everything it made is on the medium, though perhaps in its cache.
     pub(crate) fn is_written(&self) -> bool {
         self.merged && self.finished.iter().all(Output::is_written)

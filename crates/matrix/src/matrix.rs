@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
-use stratakv_base::{Key, Level, Mono, Now};
+use stratakv_base::{Corruption, Key, Level, Mono, Now, Place};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
@@ -272,8 +272,8 @@ impl<P: Pmem> Matrix<P> {
 
     fn sight_of(&self, snapshot: Option<u64>) -> Result<Sight, Error> {
         let at = match snapshot {
-            // A page may take several attempts: they see one instant.
-            None => self.container.version(),
+            // A page may take several attempts, and nothing keeps for it what is overwritten meanwhile: it shows the newest of each key.
+            None => u64::MAX,
             Some(id) => self.snapshots.version_of(id).ok_or(Error::NoSnapshot { id })?,
         };
         Ok(Sight { at, now: self.now.wall })
@@ -439,6 +439,13 @@ impl<P: Pmem> Matrix<P> {
         let wanted = flight.wanted;
         let checked = match result {
             Ok(()) => self.check_pages(wanted, &block),
+            // Whatever was there was written, so it is lost.
+            Err(IoFault::Short) => Err(Error::Corrupt(Corruption {
+                place: Place { shard: self.config.shard, offset_bytes: page * 4096 },
+                what: "file",
+                expected: "a page".into(),
+                found: "the end of the volume".into(),
+            })),
             Err(fault) => Err(Error::Io { what: "a read", fault }),
         };
         self.counters.page_reads += u64::from(wanted.pages);
@@ -495,12 +502,28 @@ impl<P: Pmem> Matrix<P> {
             if self.reads.in_flight() >= self.config.depth as usize {
                 break;
             }
-            let Some(block) = self.take_block(wanted.class(), effects) else { break };
+            let Some(block) = self.take_block(wanted.class(), effects) else {
+                if self.io.is_empty() {
+                    self.release_pins();
+                    effects.more();
+                }
+                break;
+            };
             self.reads.begun();
             let len = wanted.pages * 4096;
             self.counters.read_bytes += u64::from(len);
             effects.read(self.io.start(Purpose::Read(wanted.page)), wanted.page * 4096, block, len);
         }
+    }
+
+    /// Nothing is in flight and no block can be had: everybody but the oldest operation lets go of what was read for it.
+    fn release_pins(&mut self) {
+        if let Some(job) = &mut self.job {
+            job.release();
+        }
+        let oldest = self.parked.keys().min().copied();
+        let others = self.parked.iter_mut().filter(|(id, _)| Some(**id) != oldest);
+        others.for_each(|(_, parked)| parked.pins.clear());
     }
 
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.
@@ -555,6 +578,15 @@ impl<P: Pmem> Matrix<P> {
             }
             let Some(chunk) = pool.retire_chunk() else { break };
             self.cache.get_mut().drop_chunk(chunk);
+        }
+        // A pool filled with blocks of one class would starve the other.
+        let starved = [(Class::Slice, true), (Class::Page, self.cache.get_mut().len() < 64)];
+        for (class, _) in starved.into_iter().filter(|(_, starved)| *starved) {
+            if effects.block(class).is_none() && pool.held_bytes() <= left + 2 * CHUNK_BYTES {
+                pool.set_limit_bytes(pool.held_bytes() + CHUNK_BYTES);
+                drop(effects.block(class));
+                pool.set_limit_bytes(left);
+            }
         }
     }
 

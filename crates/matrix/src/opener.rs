@@ -54,8 +54,10 @@ pub struct MatrixOpener<P> {
     failed: Option<Error>,
     /// A superblock, or a copy of the manifest, is damaged or old.
     repairs: bool,
-    /// The first copy of the manifest is damaged, the second one is read.
+    /// The second copy of a manifest is read.
     second_copy: bool,
+    /// Copies of manifests to try after this one.
+    copies: VecDeque<(Superblock, bool)>,
     container: Option<(Container<P>, Report)>,
 }
 
@@ -79,6 +81,7 @@ impl<P: Pmem> MatrixOpener<P> {
             failed: None,
             repairs: false,
             second_copy: false,
+            copies: VecDeque::new(),
             container: None,
         }
     }
@@ -142,9 +145,10 @@ impl<P: Pmem> MatrixOpener<P> {
     /// Both superblocks were read: the manifest is where the newer one says.
     fn choose(&mut self, effects: &mut Effects) {
         let [Some(first), Some(second)] = &self.found else { return };
-        let newest =
-            [first, second].into_iter().filter_map(|found| found.as_ref().ok()).max_by_key(|found| found.number);
-        let Some(newest) = newest.copied() else {
+        let mut whole: Vec<Superblock> =
+            [first, second].into_iter().filter_map(|found| found.as_ref().ok()).copied().collect();
+        whole.sort_by_key(|superblock| std::cmp::Reverse(superblock.number));
+        let Some(newest) = whole.first().copied() else {
             let error = refusal(first, second, self.config.shard);
             return self.fail(error);
         };
@@ -155,17 +159,23 @@ impl<P: Pmem> MatrixOpener<P> {
                 self.config.shard, self.config.shards
             )));
         }
-        self.superblock = newest;
         self.repairs = [first, second].into_iter().any(|found| found.as_ref() != Ok(&newest));
-        if newest.pages == 0 || newest.pages > MANIFEST_PAGES_MAX {
-            return self.fail(self.damaged(
-                "superblock",
-                "the length of a manifest",
-                newest.pages.to_string(),
-                newest.number % 2,
-            ));
-        }
-        self.bytes = vec![0; newest.pages as usize * PAGE_BYTES];
+        whole.dedup_by_key(|superblock| superblock.number);
+        let is_plausible = |superblock: &Superblock| (1..=MANIFEST_PAGES_MAX).contains(&superblock.pages);
+        let copies =
+            whole.into_iter().filter(is_plausible).flat_map(|superblock| [(superblock, false), (superblock, true)]);
+        self.copies = copies.collect();
+        self.superblock = newest;
+        self.try_copy(effects);
+    }
+
+    /// Reads the next copy of a manifest. The older superblock's counts if nothing of the newer one's is whole: what it names is not free before both superblocks are durable, so a
+    /// manifest that was never installed is all that can be damaged then.
+    fn try_copy(&mut self, effects: &mut Effects) {
+        let Some((superblock, second)) = self.copies.pop_front() else { return };
+        self.repairs |= second || superblock != self.superblock;
+        (self.superblock, self.second_copy) = (superblock, second);
+        self.bytes = vec![0; superblock.pages as usize * PAGE_BYTES];
         self.read_manifest(0, effects);
     }
 
@@ -173,11 +183,6 @@ impl<P: Pmem> MatrixOpener<P> {
         let pages = ((self.bytes.len() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1);
         let first = self.superblock.page + u64::from(self.superblock.pages) * u64::from(self.second_copy);
         self.read(first + (from / PAGE_BYTES) as u64, pages, Purpose::Manifest(from), effects);
-    }
-
-    fn try_second_copy(&mut self, effects: &mut Effects) {
-        (self.second_copy, self.repairs) = (true, true);
-        self.read_manifest(0, effects);
     }
 
     fn damaged(&self, what: &'static str, expected: &str, found: String, page: u64) -> Error {
@@ -267,11 +272,11 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 self.read_bytes += (to - from) as u64;
                 if to < self.bytes.len() {
                     self.read_manifest(to, effects);
-                } else if !self.second_copy && self.manifest().is_err() {
-                    self.try_second_copy(effects);
+                } else if self.manifest().is_err() {
+                    self.try_copy(effects);
                 }
             }
-            (Purpose::Manifest(_), Outcome::Read(_, Err(_))) if !self.second_copy => self.try_second_copy(effects),
+            (Purpose::Manifest(_), Outcome::Read(_, Err(_))) if !self.copies.is_empty() => self.try_copy(effects),
             (_, Outcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
             (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => {
                 self.fail(Error::Io { what: "creating the volume", fault });
@@ -338,7 +343,8 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             superblock_waits: None,
             closing_slot: 0,
             repairs: self.repairs,
-            manifest_number: manifest.number,
+            // A superblock that cannot be read may have the next number already.
+            manifest_number: manifest.number + u64::from(self.repairs),
             manifest_extent: Some(own),
             next_file: manifest.next_file,
             credit_bytes: 0,

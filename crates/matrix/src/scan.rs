@@ -1,9 +1,10 @@
-//! Pages of scans, and range deletes. A page is of one instant, its own or a snapshot's; it is gathered in as many attempts as its reads take, each going on where the last one
-//! ended.
+//! Pages of scans, and range deletes. A page shows what a snapshot sees, or the newest of each key; it is gathered in as many attempts as its reads take, each going on where
+//! the last one ended.
 
 use std::ops::Bound;
 
 use bytes::Bytes;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Expiry, Key};
 use stratakv_engine::range::{before_engine_keys, is_empty_range};
 use stratakv_engine::{Item, PageRequest, RecordPart, Reply};
@@ -12,7 +13,7 @@ use stratakv_pmem::Pmem;
 use crate::changes::Attempt;
 use crate::container::{Change, What};
 use crate::cursor::{Cursor, Stop};
-use crate::entry::{Body, Meta};
+use crate::entry::{Body, Meta, Pointer};
 use crate::level_cursor::LevelCursor;
 use crate::lookup::{record, value_bytes};
 use crate::matrix::Matrix;
@@ -23,8 +24,8 @@ use crate::reading::InMemory;
 const ITEMS_MAX: usize = 16 << 10;
 /// Keys whose values, where those lie apart, are asked for together.
 const WINDOW: usize = 256;
-/// Bytes of values that are asked for together.
-const FETCHED_BYTES: u64 = 2 << 20;
+/// What is asked for together may take this share of the memory.
+const FETCHED_SHARE: u64 = 8;
 /// Keys deleted in one step of a range delete.
 const DELETED_MAX: usize = 256;
 /// A scan of more items than this reads tables in runs of 16 pages.
@@ -112,6 +113,13 @@ impl RangeWork {
     }
 }
 
+/// Bytes of the blocks into which a value is read.
+fn block_bytes(pointer: Pointer) -> u64 {
+    let (page, slice) = (PAGE_BYTES as u64, SLICE_BYTES as u64);
+    let pages = (pointer.offset % page + u64::from(pointer.value_bytes)).div_ceil(page);
+    if pages == 1 { page } else { pages.div_ceil(slice / page) * slice }
+}
+
 /// The first key that is not before the bound.
 fn lower(bound: &Bound<Key>) -> Vec<u8> {
     match bound {
@@ -191,10 +199,10 @@ impl<P: Pmem> Matrix<P> {
         let (mut stop, mut asked) = (None, 0);
         for (_, meta, value) in &mut work.items {
             let (None, Body::Apart(pointer)) = (&value, meta.body) else { continue };
-            if asked >= FETCHED_BYTES {
+            if asked >= self.config.memory_bytes / FETCHED_SHARE {
                 break;
             }
-            asked += u64::from(pointer.value_bytes);
+            asked += block_bytes(pointer);
             match self.value_apart(meta.version, pointer, memory) {
                 Ok(found) => *value = Some(found),
                 Err(Stop::Missing) => stop = Some(Stop::Missing),

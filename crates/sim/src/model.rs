@@ -215,6 +215,12 @@ impl History {
         known.into_iter().find(|number| seen.is(state(*number), wall))
     }
 
+    /// Whether only one of the states that [`History::find`] may take fits: writes that leave the same, as two touches do, cannot be told apart.
+    pub fn is_only(&self, from: usize, seen: Seen<'_>, wall: Wall) -> bool {
+        let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
+        (from..=self.writes.len()).filter(|number| seen.is(state(*number), wall)).count() <= 1
+    }
+
     /// A read was answered with state `number`: later reads see no older one; and what is shown is durable at its level.
     ///
     /// # Errors

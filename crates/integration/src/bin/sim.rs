@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search, turn_bits};
 use stratakv_integration::world::{self, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
@@ -11,17 +12,25 @@ use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
 
 const USAGE: &str = "\
-usage: sim [--engine slab] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
-       sim [--engine slab] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
+usage: sim [--engine slab|matrix] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
+       sim [--engine slab|matrix] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
        sim --world store|server --seeds N [--from SEED]   the same for a whole store, or a server with its clients
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
-       sim [--engine slab] --flips N                      turn every Nth bit of a small store (1: all)
+       sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
        --placement in_place|packed                        of engine slab; a canary `packed:NAME` sings in packed
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
 ";
+
+/// Whose shards are simulated.
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    InPlace,
+    Packed,
+    Matrix,
+}
 
 struct Arguments {
     search: Search,
@@ -30,8 +39,7 @@ struct Arguments {
     canaries: Vec<String>,
     /// Not one shard, but a whole store or server.
     world: Option<RunSeed>,
-    /// Placement `packed`.
-    packed: bool,
+    engine: Which,
     /// Turn every so manieth bit.
     flips: Option<usize>,
     /// For one canary.
@@ -57,7 +65,7 @@ fn arguments() -> Result<Arguments, String> {
         trace: false,
         canaries: Vec::new(),
         world: None,
-        packed: false,
+        engine: Which::InPlace,
         flips: None,
         cpu_seconds: 10.0,
     };
@@ -79,9 +87,11 @@ fn arguments() -> Result<Arguments, String> {
                 );
             }
             "--engine" if value == "slab" => {}
-            "--placement" if value == "in_place" || value == "packed" => arguments.packed = value == "packed",
+            "--engine" if value == "matrix" => arguments.engine = Which::Matrix,
+            "--placement" if value == "in_place" => arguments.engine = Which::InPlace,
+            "--placement" if value == "packed" => arguments.engine = Which::Packed,
             "--placement" => return Err(format!("there is no placement `{value}`; known: in_place, packed")),
-            "--engine" => return Err(format!("there is no engine `{value}`; known: slab")),
+            "--engine" => return Err(format!("there is no engine `{value}`; known: slab, matrix")),
             "--seeds" => (arguments.search.seeds, bounded) = (number()?, true),
             "--minutes" => (arguments.search.time, bounded) = (Duration::from_secs(60 * number()?), true),
             "--from" => arguments.search.from = number()?,
@@ -101,7 +111,11 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 fn run(arguments: Arguments) -> Result<(), String> {
-    if arguments.packed { run_engine(&PackedEngine, arguments) } else { run_engine(&SlabEngine, arguments) }
+    match arguments.engine {
+        Which::InPlace => run_engine(&SlabEngine, arguments),
+        Which::Packed => run_engine(&PackedEngine, arguments),
+        Which::Matrix => run_engine(&MatrixEngine, arguments),
+    }
 }
 
 fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), String> {
@@ -248,13 +262,17 @@ fn explain<E: Engine>(engine: &E, failure: &Failure, arguments: &Arguments) -> S
         let _ = run_plan(engine, &smallest.plan);
     }
     format!(
-        "seed {} failed: {}\ncut down from {} steps to {}:\n{}\nagain: cargo xtask sim --engine slab --placement {} --seed {}",
+        "seed {} failed: {}\ncut down from {} steps to {}:\n{}\nagain: cargo xtask sim --engine {} --seed {}",
         failure.seed,
         failure.why,
         failure.plan.steps.len(),
         smallest.plan.steps.len(),
         smallest.script(),
-        if arguments.packed { "packed" } else { "in_place" },
+        match arguments.engine {
+            Which::InPlace => "slab --placement in_place",
+            Which::Packed => "slab --placement packed",
+            Which::Matrix => "matrix",
+        },
         failure.seed
     )
 }

@@ -160,8 +160,11 @@ impl<E: Engine> World<'_, E> {
             (Reply::Record(None), _) => seen_of(reply),
             _ => return Err(format!("{reply:?}")),
         };
-        let version = if let Seen::Record(record, _) = seen { Some(record.version) } else { None };
         let history = &mut self.histories[key];
+        let version = match seen {
+            Seen::Record(record, _) if history.is_only(from, seen, wall) => Some(record.version),
+            _ => None,
+        };
         let Some(number) = history.find(from, seen, wall) else {
             let found =
                 if let Seen::Record(record, _) = seen { Some((record.value_bytes, record.version)) } else { None };
