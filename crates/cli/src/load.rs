@@ -33,7 +33,9 @@ const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
 
 Records that exist are overwritten. A line's \"collection\" says where it goes, else --collection does; both are made if there are
 none. At the first line that is bad or cannot be written it stops with its number and exit code 1: all lines before it are
-written, and of those after it at most 256. With --skip-errors malformed lines are told, counted and passed over.")]
+written, and of those after it at most 256. With --skip-errors malformed lines are told, counted and passed over.
+A dump does not say of which engine it was taken: for a store of engine `hash` say --engine hash, and --region with room for it
+(`stratakv plan --engine hash`). A backup does: `stratakv restore`.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     open: OpenArguments,
@@ -56,6 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         true => "stdin".to_owned(),
         false => arguments.file.display().to_string(),
     };
+    if arguments.file.join("backup.toml").exists() {
+        return Err(Failure::usage(format!("{name} is a backup, not lines of JSON: stratakv restore {name} --data NEW")));
+    }
     let unreadable = |error: io::Error| Failure::failed(format!("cannot read {name}: {error}"));
     // Before the store is opened: a wrong file name should not leave a new store behind.
     let lines: Box<dyn BufRead> = match arguments.file == Path::new("-") {

@@ -14,7 +14,8 @@ use crate::opening::{EngineArguments, OpenArguments};
     after_help = "Examples:\n  stratakv restore /mnt/backup/monday --data copy\n  stratakv restore monday --data /mnt/a --data /mnt/b --shards 8
 
 There must be no store in --data yet. Every record comes back in its collection, with flags and expiry; versions are made anew.
-Interrupted, what is there refuses to open: remove it and restore again."
+The engine is the one that the backup was taken of, and a region is as long as it was, or longer if the records want it, unless
+--engine and --region say otherwise. Interrupted, what is there refuses to open: remove it and restore again."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -34,6 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = arguments.shards.map_or(options.clone(), |shards| options.shards(shards));
     let data = arguments.open.data.first();
     let summary = stratakv::restore(&arguments.from, data, &options)?;
-    eprintln!("stratakv: {} records restored to {}", summary.records, data.display());
+    let engine = stratakv::format_of(data)?.map_or("unknown", |format| format.engine.name());
+    eprintln!("stratakv: {} records restored to {} (engine {engine})", summary.records, data.display());
     Ok(())
 }

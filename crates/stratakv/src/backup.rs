@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use stratakv_base::quantity::format_bytes;
 use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply, SnapshotOp};
 
 use crate::directory::{io_error, make, write_durably};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::options::Options;
 use crate::store::{Store, odd};
@@ -48,6 +50,12 @@ struct Manifest {
     /// The store's.
     uuid: String,
     shards: u32,
+    /// The store's. Backups of before there was another than `slab` do not name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    engine: Option<String>,
+    /// Length of the region of a store of engine `hash`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    region_bytes: Option<u64>,
     #[serde(flatten)]
     summary: BackupSummary,
 }
@@ -107,8 +115,15 @@ impl Store {
             summary.records += written.records;
             summary.bytes += written.bytes;
         }
-        let uuid = self.inner().uuid.clone();
-        let manifest = Manifest { format: FORMAT, uuid, shards: self.shards() as u32, summary: summary.clone() };
+        let (region, shards) = (self.region(), self.shards() as u32);
+        let manifest = Manifest {
+            format: FORMAT,
+            uuid: self.inner().uuid.clone(),
+            shards,
+            engine: region.map(|_| Engine::Hash.name().to_owned()),
+            region_bytes: region.map(|region| region.len_bytes),
+            summary: summary.clone(),
+        };
         let text = toml::to_string(&manifest).map_err(|error| Error::Option(error.to_string()))?;
         write_durably(
             directory,
@@ -243,23 +258,24 @@ fn decode(reader: &mut Reader<'_>) -> Result<Option<Change>, Truncated> {
 }
 
 /// Makes a new store in `directory` from a backup: every record, in its collection, with flags and expiry; versions are made anew. `options` says how (shards, level,
-/// further directories); there must be no store yet. If it is interrupted, what is there refuses to open, and is to be removed.
+/// further directories). Where it does not name an engine, that of the store that was backed up is taken; a region that it gives no length has that of the one that was
+/// backed up, or more if the records want it. There must be no store yet. If it is interrupted, what is there refuses to open, and is to be removed.
 ///
 /// # Errors
-/// There is a store, the backup is not complete or is damaged, the new store is full.
+/// There is a store, the backup is not complete or is damaged, the region asked for cannot hold it, the new store is full.
 pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Options) -> Result<BackupSummary, Error> {
     let (from, directory) = (from.as_ref(), directory.as_ref());
     let manifest = read_manifest(from)?;
     if directory.join("store.toml").exists() {
         return Err(Error::Exists { path: directory.into() });
     }
+    let options = restoring(from, &manifest, options)?;
     make(directory)?;
     write_durably(
         directory,
         UNFINISHED,
         "A restore is under way, or was interrupted: then remove this directory and restore again.\n",
     )?;
-    let options = Options { restoring: true, ..options.clone().create_new(true).level(Level::ProcessCrash) };
     let store = options.open(directory)?;
     let mut records = 0;
     for shard in 0..manifest.shards {
@@ -274,6 +290,54 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
     let removed = fs::remove_file(&path).and_then(|()| File::open(directory)?.sync_all());
     removed.map_err(io_error("remove", &path))?;
     Ok(manifest.summary)
+}
+
+/// What a restore knows of the store that it makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Restoring {
+    /// Length of the region that was backed up, if it was one.
+    pub(crate) region_bytes: Option<u64>,
+    /// A region of this length has room for all records, whatever their lengths.
+    pub(crate) ample_bytes: u64,
+}
+
+/// In a region a header is 8 bytes longer than here, and a record is filled up to whole blocks of 64.
+const REGION_RECORD_BYTES: u64 = 8;
+const REGION_BLOCK_BYTES: u64 = 64;
+
+/// The options of the store that is made, before anything is.
+fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Options, Error> {
+    let mut options = options.clone().create_new(true).level(Level::ProcessCrash);
+    let BackupSummary { records, bytes } = manifest.summary;
+    // Blocks have headers too, 8 bytes for each; what is less than that does not matter here.
+    let least_bytes = bytes.saturating_add(records.saturating_mul(REGION_RECORD_BYTES));
+    let blocks_bytes = least_bytes.saturating_add(records.saturating_mul(REGION_BLOCK_BYTES));
+    // Segments that are begun by several threads, and ends of segments.
+    let ample_bytes = blocks_bytes.saturating_add(blocks_bytes / 8).saturating_add(1 << 20).next_multiple_of(1 << 20);
+    if let Some(asked) = options.region_bytes.filter(|asked| *asked < least_bytes) {
+        return Err(Error::Option(format!(
+            "a region of {} cannot hold the {records} records of {}: give it {}, or leave its length out",
+            format_bytes(asked),
+            from.display(),
+            format_bytes(ample_bytes)
+        )));
+    }
+    options.restoring = Some(Restoring { region_bytes: manifest.region_bytes, ample_bytes });
+    let Some(had) = manifest.engine.as_deref().filter(|_| options.engine.is_none()) else { return Ok(options) };
+    let engine = Engine::named(had).ok_or_else(|| {
+        let why = format!("engine `{had}` is unknown to this program; use a newer stratakv, or name an engine");
+        Error::Damaged { path: from.join("backup.toml"), why }
+    })?;
+    options.engine = Some(engine);
+    let shards = options.shards.filter(|shards| engine == Engine::Hash && *shards != 1);
+    let refused = shards.map_or(Ok(()), |shards| Err(Error::Option(format!("{shards} shards: engine `hash` has one"))));
+    refused.and_then(|()| options.check()).map_err(|error| match error {
+        Error::Option(why) => Error::Option(format!(
+            "{why}. The backup is of a store of engine `{had}`; with --engine slab it is restored to one of that"
+        )),
+        other => other,
+    })?;
+    Ok(options)
 }
 
 /// An interrupted restore is no store.

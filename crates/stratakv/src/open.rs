@@ -51,7 +51,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         options.check_memory(new_shards(options))?;
     }
     let mut directory = Directory::lock(&path, creates, options.read_only)?;
-    crate::backup::refuse_unfinished(&directory.path, options.restoring)?;
+    crate::backup::refuse_unfinished(&directory.path, options.restoring.is_some())?;
     let manifest = directory.read_manifest()?;
     let (manifest, created) = match manifest {
         Some(Manifest { complete: true, .. }) if options.create_new => {

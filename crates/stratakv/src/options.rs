@@ -10,6 +10,7 @@ pub use stratakv_device::ring::RingKind as IoBackend;
 use stratakv_runtime::Clock;
 pub use stratakv_slab::Placement;
 
+use crate::backup::Restoring;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::events::{StoreEvent, Watcher};
@@ -55,7 +56,7 @@ pub struct Options {
     pub(crate) region_path: Option<PathBuf>,
     pub(crate) clock: Clock,
     /// A restore opens what nobody else may.
-    pub(crate) restoring: bool,
+    pub(crate) restoring: Option<Restoring>,
 }
 
 impl Default for Options {
@@ -81,7 +82,7 @@ impl Default for Options {
             region_bytes: None,
             region_path: None,
             clock: Clock::System,
-            restoring: false,
+            restoring: None,
         }
     }
 }

@@ -15,6 +15,7 @@ use stratakv_engine::{Error as EngineError, Progress};
 use stratakv_hash::{Hash, HashOptions};
 use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, prospect_of};
 
+use crate::backup::Restoring;
 use crate::check::CheckReport;
 use crate::directory::{Directory, Manifest, io_error, make, write_durably};
 use crate::error::{Error, ErrorKind};
@@ -203,7 +204,7 @@ fn create(path: &Path, manifest: &Manifest, options: &Options) -> Result<Hash<Ma
         refuse_length(&mapping, options)?;
         mapping
     } else {
-        let len_bytes = options.region_bytes.map_or_else(|| default_bytes(path), Ok)?;
+        let len_bytes = new_len_bytes(path, options)?;
         // Without msync no fence waits for a page's first store.
         let prewrite = options.level == Level::PowerLoss;
         Mapping::create(path, len_bytes, MapOptions { prewrite, ..MapOptions::default() }).map_err(refused)?
@@ -268,6 +269,16 @@ fn refuse_length(mapping: &Mapping, options: &Options) -> Result<(), Error> {
             "a region of {asked} bytes was asked for, and {} has {has}: its length was fixed when it was made; leave the option out",
             mapping.path().display()
         ))),
+    }
+}
+
+/// As asked for; in a restore what the backup's had, if its records want no more.
+fn new_len_bytes(path: &Path, options: &Options) -> Result<u64, Error> {
+    match (options.region_bytes, options.restoring) {
+        (Some(bytes), _) => Ok(bytes),
+        (None, Some(Restoring { region_bytes: Some(bytes), ample_bytes })) => Ok(bytes.max(ample_bytes)),
+        (None, Some(Restoring { region_bytes: None, ample_bytes })) => Ok(default_bytes(path)?.max(ample_bytes)),
+        (None, None) => default_bytes(path),
     }
 }
 

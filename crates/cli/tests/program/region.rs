@@ -58,6 +58,41 @@ fn every_command_works_on_a_store_in_a_region() {
     assert_eq!(sorted(&ok(&data, &["dump"])).len(), 2);
 }
 
+/// It made a slab store, or failed when it came to the records that had no room.
+#[test]
+fn a_restored_region_is_as_it_was_unless_it_is_told_otherwise() {
+    let (directory, data) = directory();
+    let lines: String =
+        (0..20_000).map(|number| format!("{{\"key\":\"{number}\",\"value\":\"{:0100}\"}}\n", number)).collect();
+    let filled = load(&data, &["--engine", "hash", "--region", "8M"], lines.as_bytes());
+    assert_eq!(code(&filled), 0, "{}", stderr(&filled));
+    let backup = directory.path().join("backup");
+    let backup = backup.to_str().unwrap();
+    ok(&data, &["backup", backup]);
+    let restore = |name: &str, more: &[&str]| {
+        let made = directory.path().join(name);
+        let output = run(&made, &[&["restore", backup], more].concat());
+        (made, output)
+    };
+    let (copy, done) = restore("copy", &[]);
+    assert!(code(&done) == 0 && stderr(&done).contains("engine hash"), "{}", stderr(&done));
+    let figure = |data: &Path, name: &str| json(data, &["stats", "--json"])[name].as_u64();
+    assert_eq!(figure(&copy, "region_bytes"), Some(8 << 20));
+    assert_eq!(sorted(&ok(&copy, &["dump"])), sorted(&ok(&data, &["dump"])));
+    let (small, refused) = restore("small", &["--region", "2M"]);
+    let said = stderr(&refused);
+    assert!(code(&refused) == 2 && said.contains("20000 records") && said.contains("leave its length out"), "{said}");
+    assert!(!small.exists());
+    let (_, refused) = restore("shards", &["--shards", "2"]);
+    assert!(code(&refused) == 2 && stderr(&refused).contains("--engine slab"), "{}", stderr(&refused));
+    let (slab, done) = restore("slab", &["--engine", "slab", "--shards", "2"]);
+    assert!(code(&done) == 0 && figure(&slab, "region_bytes").is_none(), "{}", stderr(&done));
+    let (long, done) = restore("long", &["--region", "16M"]);
+    assert!(code(&done) == 0 && figure(&long, "region_bytes") == Some(16 << 20), "{}", stderr(&done));
+    let loaded = load(&directory.path().join("none"), &[backup], b"");
+    assert!(code(&loaded) == 2 && stderr(&loaded).contains("stratakv restore"), "{}", stderr(&loaded));
+}
+
 #[test]
 fn another_engine_or_region_is_not_passed_over() {
     let (directory, data) = directory();
