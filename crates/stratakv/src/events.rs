@@ -36,13 +36,13 @@ pub enum StoreEvent {
     },
     /// A write was refused for want of space; reads and deletes go on. Once, until [`StoreEvent::Room`].
     Full {
-        /// Whose.
-        shard: u32,
+        /// Which shard; none: the whole store, which has no shards (engine `hash`).
+        shard: Option<u32>,
     },
-    /// Writes of new records find space again.
+    /// Writes of new records find space again. With the engine `hash`: for ten seconds none was refused.
     Room {
-        /// Where.
-        shard: u32,
+        /// Which shard; none: the whole store.
+        shard: Option<u32>,
     },
     /// Damaged bytes were met, for the first time at this place. They are never returned as data.
     Damaged {
@@ -56,10 +56,10 @@ pub enum StoreEvent {
         /// Why.
         why: String,
     },
-    /// A device failed under a write or flush: the shard takes no more writes until the store is opened again.
+    /// A device failed under a write or flush: no more writes are taken there until the store is opened again.
     Failed {
-        /// Which.
-        shard: u32,
+        /// Which shard; none: the whole store.
+        shard: Option<u32>,
         /// How.
         why: String,
     },
@@ -79,11 +79,11 @@ pub(crate) fn listener(watcher: Watcher) -> Listener {
         let event = match event {
             ShardEvent::Grew { usable_bytes } => StoreEvent::Grew { shard, usable_bytes },
             ShardEvent::CannotGrow { fault } => StoreEvent::CannotGrow { shard, why: fault.to_string() },
-            ShardEvent::Full => StoreEvent::Full { shard },
-            ShardEvent::Room => StoreEvent::Room { shard },
+            ShardEvent::Full => StoreEvent::Full { shard: Some(shard) },
+            ShardEvent::Room => StoreEvent::Room { shard: Some(shard) },
             ShardEvent::Damaged(corruption) => StoreEvent::Damaged { corruption },
             ShardEvent::ReadInFull { why } => StoreEvent::ReadInFull { shard, why: why.into() },
-            ShardEvent::Failed { fault } => StoreEvent::Failed { shard, why: fault.to_string() },
+            ShardEvent::Failed { fault } => StoreEvent::Failed { shard: Some(shard), why: fault.to_string() },
             _ => return,
         };
         watcher(&event);
@@ -99,17 +99,22 @@ impl std::fmt::Display for StoreEvent {
             StoreEvent::Grew { shard, usable_bytes } => write!(f, "shard {shard} has grown to {usable_bytes} bytes"),
             StoreEvent::CannotGrow { shard, why } => write!(f, "shard {shard} cannot grow: {why}"),
             StoreEvent::Full { shard } => {
-                write!(f, "shard {shard} is full: new records are refused until there is room")
+                write!(f, "{} is full: new records are refused until there is room", whole(*shard))
             }
-            StoreEvent::Room { shard } => write!(f, "shard {shard} has room again"),
+            StoreEvent::Room { shard } => write!(f, "{} has room again", whole(*shard)),
             StoreEvent::Damaged { corruption } => write!(f, "damage: {corruption}"),
             StoreEvent::ReadInFull { shard, why } => {
                 write!(f, "all of shard {shard} was read to open it: {why}")
             }
             StoreEvent::Failed { shard, why } => {
-                write!(f, "shard {shard} takes no more writes ({why}): reopen the store")
+                write!(f, "{} takes no more writes ({why}): reopen the store", whole(*shard))
             }
             StoreEvent::Closed { path } => write!(f, "{} is closed", path.display()),
         }
     }
+}
+
+/// What an event concerns, for people.
+fn whole(shard: Option<u32>) -> String {
+    shard.map_or_else(|| "the store".to_owned(), |shard| format!("shard {shard}"))
 }

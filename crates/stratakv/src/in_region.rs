@@ -30,10 +30,16 @@ pub(crate) struct InRegion {
     told: Told,
 }
 
+/// A store that was full has room again when it has taken writes and refused none for so long: near its end it takes short ones, and refuses long ones between them.
+const ROOM_AFTER_NS: u64 = 10_000_000_000;
+
 /// What was said already.
 #[derive(Default)]
 struct Told {
     full: AtomicBool,
+    /// Since then: when a write was refused last, and whether one was taken after that.
+    refused_at_ns: AtomicU64,
+    taken: AtomicBool,
     failed: AtomicBool,
     /// Damage that was met.
     damaged: AtomicU64,
@@ -103,20 +109,33 @@ impl InRegion {
     }
 
     /// Says what a write's end means for the store, once.
-    fn note_end(&self, reply: &Reply) {
+    fn note_end(&self, reply: &Reply, now: Now) {
+        let told = &self.told;
         match reply {
-            Reply::Failed(Error::Full(_)) if !self.told.full.swap(true, Ordering::Relaxed) => {
-                self.tell(&StoreEvent::Full { shard: 0 });
+            Reply::Failed(Error::Full(_)) => {
+                told.refused_at_ns.store(now.mono.0, Ordering::Relaxed);
+                told.taken.store(false, Ordering::Relaxed);
+                if !told.full.swap(true, Ordering::Relaxed) {
+                    self.tell(&StoreEvent::Full { shard: None });
+                }
             }
-            Reply::Failed(Error::Pmem(error)) if !self.told.failed.swap(true, Ordering::Relaxed) => {
-                self.tell(&StoreEvent::Failed { shard: 0, why: error.to_string() });
+            Reply::Failed(Error::Pmem(error)) if !told.failed.swap(true, Ordering::Relaxed) => {
+                self.tell(&StoreEvent::Failed { shard: None, why: error.to_string() });
             }
-            Reply::Done { .. }
-                if self.told.full.load(Ordering::Relaxed) && self.told.full.swap(false, Ordering::Relaxed) =>
-            {
-                self.tell(&StoreEvent::Room { shard: 0 });
-            }
+            Reply::Done { .. } if told.full.load(Ordering::Relaxed) => told.taken.store(true, Ordering::Relaxed),
             _ => {}
+        }
+    }
+
+    /// Says that there is room again.
+    fn tell_room(&self, now: Now) {
+        let told = &self.told;
+        if !told.full.load(Ordering::Relaxed) || !told.taken.load(Ordering::Relaxed) {
+            return;
+        }
+        let refused_at_ns = told.refused_at_ns.load(Ordering::Relaxed);
+        if now.mono.0.saturating_sub(refused_at_ns) >= ROOM_AFTER_NS && told.full.swap(false, Ordering::Relaxed) {
+            self.tell(&StoreEvent::Room { shard: None });
         }
     }
 
@@ -160,7 +179,7 @@ impl Shared for InRegion {
         let lays = lays(&operation);
         let reply = self.hash.execute_begun(operation, begun_at, now);
         if lays {
-            self.note_end(&reply);
+            self.note_end(&reply, now);
         }
         reply
     }
@@ -183,6 +202,7 @@ impl Shared for InRegion {
             return true;
         }
         self.tell_damage(report.damaged);
+        self.tell_room(now);
         has_more
     }
 

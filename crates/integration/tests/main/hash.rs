@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use stratakv::{
@@ -494,13 +494,16 @@ fn read_only_reads_and_changes_no_byte() {
     assert!(fs::read(region(&data)).expect("read") != bytes, "opening it mends it");
 }
 
+/// Each write that was refused and each that was taken had a line in the log.
 #[test]
-fn a_store_without_room_says_so_and_takes_deletes() {
+fn a_store_without_room_says_so_once_and_takes_deletes() {
     let place = place::directory();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = Arc::clone(&told);
-    let watcher = move |event: &StoreEvent| telling.lock().expect("told").push(event.to_string());
-    let options = options().region_bytes(2 * MIB).on_event(Arc::new(watcher));
+    let (tell, told) = std::sync::mpsc::channel();
+    let watcher = move |event: &StoreEvent| tell.send(event.to_string()).expect("heard");
+    let clock = Arc::new(ManualClock::default());
+    let at = |seconds: u64| clock.set(Now { mono: Mono(seconds * 1_000_000_000), wall: Wall(1_800_000_000) });
+    at(1);
+    let options = options().region_bytes(2 * MIB).on_event(Arc::new(watcher)).clock(Clock::Manual(Arc::clone(&clock)));
     let store = options.open(place.path().join("data")).expect("created");
     let mut written = 0u32;
     let error = loop {
@@ -511,13 +514,26 @@ fn a_store_without_room_says_so_and_takes_deletes() {
     };
     assert!(error.kind() == ErrorKind::Full && written > 100, "{written}: {error}");
     assert!(value(&store, &0u32.to_le_bytes()).is_some());
-    for number in 0..written / 2 {
+    assert!(store.delete(&0u32.to_le_bytes()).expect("a delete"));
+    for seconds in 2..30 {
+        at(seconds);
+        store.put(b"short", b"v").expect("room for it");
+        assert_eq!(store.put(b"long", &[9; 100_000]).expect_err("no room").kind(), ErrorKind::Full);
+    }
+    for number in 1..written / 2 {
         assert!(store.delete(&number.to_le_bytes()).expect("a delete"));
     }
     let again = (0..written / 4).all(|number| store.put(&number.to_le_bytes(), &[8; 10_000]).is_ok());
     assert!(again, "there is room again");
-    let told = told.lock().expect("told").join("; ");
-    assert!(told.contains("is full") && told.contains("has room again"), "{told}");
+    at(40);
+    let said: Vec<String> = told.iter().take(3).collect();
+    assert!(said[0].contains("is open with"), "{said:?}");
+    assert_eq!(
+        said[1..],
+        ["the store is full: new records are refused until there is room", "the store has room again"]
+    );
+    drop((store, options));
+    assert_eq!(told.iter().count(), 1, "that it is closed");
 }
 
 #[test]
