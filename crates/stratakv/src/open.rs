@@ -1,5 +1,6 @@
 //! Opening: directory, volumes, one recovering thread for each shard, then the runtime.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use std::thread;
 use stratakv_base::Level;
 use stratakv_base::limits::SHARDS_MAX;
 use stratakv_device::volume::OpenMode;
-use stratakv_device::{Pool, Volume, open_ring};
+use stratakv_device::{Geometry, Pool, Volume, open_ring};
 use stratakv_engine::Progress;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
 use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, Slab, SlabConfig, SlabOpener};
@@ -64,6 +65,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         unfinished => (claim(&mut directory, options, &further, unfinished)?, true),
     };
     check_engine(&manifest, &directory, options)?;
+    check_home(&manifest, &directory, options)?;
     if created {
         directory.parts.extend(further);
         begin_creation(&directory, &manifest, options)?;
@@ -120,6 +122,24 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
         Engine::Slab => options.check_memory(manifest.shards),
         Engine::Hash => region::check_options(options),
     }
+}
+
+/// Whether what says what the store is, and where it lies, survives a power cut as its data does that lies elsewhere.
+fn check_home(manifest: &Manifest, directory: &Directory, options: &Options) -> Result<(), Error> {
+    let lies_elsewhere = manifest.region.is_some() || options.region_path.is_some() || !manifest.devices.is_empty();
+    if options.level != Level::PowerLoss || options.read_only || !lies_elsewhere {
+        return Ok(());
+    }
+    let home = &directory.path;
+    let geometry = Geometry::probe(&File::open(home).map_err(io_error("open", home))?);
+    if geometry.survives_power_loss {
+        return Ok(());
+    }
+    let (name, home) = (geometry.file_system.as_deref().unwrap_or("memory"), home.display());
+    Err(Error::Option(format!(
+        "durability power_loss cannot be given with the store's directory {home} on {name}: store.toml, without which its data is not found, does not \
+         survive a power cut. Keep the directory (--data) on a disk, or ask for durability process_crash"
+    )))
 }
 
 fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, created: bool) -> Result<Running, Error> {

@@ -49,6 +49,12 @@ fn path_of(directory: &Directory, manifest: &Manifest, options: &Options) -> Pat
     elsewhere.unwrap_or_else(|| directory.path.join(REGION))
 }
 
+/// The directory that must be there for the region to be made. That of the store makes its own.
+fn directory_of<'a>(directory: &'a Directory, manifest: &Manifest, path: &'a Path) -> &'a Path {
+    let named = manifest.region.as_ref().and_then(|_| path.parent());
+    named.unwrap_or(&directory.path)
+}
+
 /// Whether the options make sense for a store of this engine.
 pub(crate) fn check_options(options: &Options) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::Option(format!("{what}: the engine `hash` has one region; leave that out")));
@@ -99,9 +105,16 @@ pub(crate) fn may_create(
             why: format!("{} exists: name another file for the region, or remove this one", path.display()),
             kind: ErrorKind::Usage,
         }),
+        Err(_) if !directory_of(directory, manifest, &path).is_dir() => {
+            let parent = directory_of(directory, manifest, &path).display();
+            let why = format!(
+                "the directory {parent}, in which the region is to lie, does not exist: make it (mkdir -p {parent}), after its file system is mounted, or name another \
+                 place for the region (--region-path)"
+            );
+            Err(Error::Region { why, kind: ErrorKind::NotFound })
+        }
         Err(_) if options.level == Level::PowerLoss => {
-            let within = path.parent().filter(|parent| parent.is_dir()).unwrap_or(&directory.path);
-            check_level(prospect_of(within).map_err(refused)?.domain, &path, options)
+            check_level(prospect_of(directory_of(directory, manifest, &path)).map_err(refused)?.domain, &path, options)
         }
         Err(_) => Ok(()),
     }

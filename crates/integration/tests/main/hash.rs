@@ -353,6 +353,34 @@ fn a_level_that_the_medium_cannot_give_is_refused() {
     assert_eq!(value(&options().open(&data).expect("opened"), b"k"), Some(b"v".to_vec()));
 }
 
+/// It was accepted: after a power cut the region is there, and nobody knows what it is.
+#[test]
+fn power_loss_is_refused_where_what_the_store_is_would_be_lost() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let place = place::directory();
+    let (data, at) = (memory.path().join("data"), place.path().join("region"));
+    let asked = options().region_path(&at).level(Level::PowerLoss);
+    refused(&asked, &data, ErrorKind::Usage, &["power_loss", "store.toml", "on tmpfs", "--data", "process_crash"]);
+    assert!(!at.exists() && !data.join("store.toml").exists(), "nothing is made that is refused");
+    drop(options().region_path(&at).open(&data).expect("the weaker level can be had"));
+    refused(&asked, &data, ErrorKind::Usage, &["power_loss", "store.toml"]);
+    drop(options().region_path(&at).open(&data).expect("opened"));
+}
+
+/// It was told as a lack of durability, or as something that cannot be examined.
+#[test]
+fn a_directory_that_the_region_wants_and_is_not_there_is_named() {
+    let place = place::directory();
+    let absent = place.path().join("absent");
+    for level in [Level::PowerLoss, Level::ProcessCrash] {
+        let asked = options().region_path(absent.join("region")).level(level);
+        let name = absent.display().to_string();
+        refused(&asked, &place.path().join("data"), ErrorKind::NotFound, &["mkdir -p", &name, "does not exist"]);
+    }
+    assert!(!absent.exists());
+    drop(options().open(place.path().join("data")).expect("its own directory is made"));
+}
+
 #[test]
 fn options_of_the_other_engine_are_refused() {
     let place = place::directory();
