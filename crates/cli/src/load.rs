@@ -11,13 +11,14 @@ use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{
-    Change, ChangeKind, Collection, CollectionId, Expect, Expiry, Key, Kind, Level, Operation, Reply, Session, Store,
+    Change, ChangeKind, Collection, CollectionId, Error, Expect, Expiry, Key, Kind, Level, Operation, Order, OrderError,
+    Reply, Session, Store,
 };
 use stratakv_base::quantity::format_bytes;
 
 use crate::failure::Failure;
 use crate::json_line::{self, Named, Parsed};
-use crate::opening::{CollectionArguments, DurabilityArguments, EngineArguments, OpenArguments};
+use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
 
 /// Most writes in flight: enough to fill groups of every shard.
 const IN_FLIGHT_MAX: usize = 256;
@@ -30,6 +31,7 @@ const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv load backup.jsonl\n  zcat backup.jsonl.gz | stratakv load --data copy -
   stratakv load --durability process_crash --skip-errors big.jsonl
+  stratakv load --collection scores --order stratakv.numeric scores.jsonl
 
 Records that exist are overwritten. A line's \"collection\" says where it goes, else --collection does; both are made if there are
 none. At the first line that is bad or cannot be written it stops with its number and exit code 1: all lines before it are
@@ -44,7 +46,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
-    collection: CollectionArguments,
+    collection: MadeCollectionArguments,
     /// The file; `-` for stdin
     #[arg(default_value = "-")]
     file: PathBuf,
@@ -251,7 +253,16 @@ fn made(store: &Store, named: &Named) -> Result<Collection, Failure> {
     let name = &named.name;
     Ok(match (named.kind, &named.order) {
         (Kind::List, _) => store.list(name)?.records().clone(),
-        (_, Some(order)) => store.collection_in_order(name, order)?,
+        (_, Some(order)) => match store.collection_in_order(name, order) {
+            Err(Error::Order(OrderError::Unknown { .. })) if store.kind_of(name)?.is_none() => {
+                return Err(Failure::usage(format!(
+                    "there is no collection `{name}`, and to make it in the order `{order}` takes that order's function, which is not built in ({} are): load \
+                     it with the program that has the function, or restore a backup",
+                    Order::BUILT_IN.join(", ")
+                )));
+            }
+            found => found?,
+        },
         (_, None) => store.collection(name)?,
     })
 }

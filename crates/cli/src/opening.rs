@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use stratakv::{Collection, Engine, Error, IoBackend, Kind, Level, Options, OrderError, Placement, Store};
+use stratakv::{Collection, Engine, Error, IoBackend, Kind, Level, Options, Order, OrderError, Placement, Store};
 
 use crate::failure::{Exit, Failure};
 use crate::progress;
@@ -88,16 +89,29 @@ impl CollectionArguments {
         })
     }
 
-    /// Made if there is none.
-    pub(crate) fn write(&self, store: &Store) -> Result<Collection, Failure> {
-        match &self.collection {
-            Some(name) => Ok(store.collection(name)?),
-            None => Ok(Collection::clone(store)),
-        }
-    }
-
     pub(crate) fn name(&self) -> Option<&str> {
         self.collection.as_deref()
+    }
+}
+
+/// Which key space, of a command that makes it if there is none.
+#[derive(Args)]
+pub(crate) struct MadeCollectionArguments {
+    #[command(flatten)]
+    named: CollectionArguments,
+    /// What the keys of the collection are in the order of; fixed when it is made [default: their bytes, or what it was made in]
+    #[arg(long, value_name = "NAME", requires = "collection", value_parser = PossibleValuesParser::new(Order::BUILT_IN))]
+    order: Option<String>,
+}
+
+impl MadeCollectionArguments {
+    /// Made if there is none.
+    pub(crate) fn write(&self, store: &Store) -> Result<Collection, Failure> {
+        Ok(match (&self.named.collection, &self.order) {
+            (Some(name), Some(order)) => store.collection_in_order(name, order)?,
+            (Some(name), None) => store.collection(name)?,
+            (None, _) => Collection::clone(store),
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Expect, Expiry, PutOptions, PutOutcome, Unmet};
 
 use crate::failure::Failure;
-use crate::opening::{CollectionArguments, DurabilityArguments, EngineArguments, OpenArguments};
+use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
 use crate::remote::{Client, Condition, ServerArguments, Stored};
 use crate::{Output, key};
 
@@ -19,6 +19,7 @@ use crate::{Output, key};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv put user:1 Ada\n  stratakv put photo --file me.jpg --flags 2
   echo hello | stratakv put greeting -\n  stratakv put lock me --if-absent --ttl 60
+  stratakv put 9.5 Ada --collection scores --order stratakv.numeric
   stratakv put user:1 Ada --server 127.0.0.1:11211
 
 Exit code 3 if --if-present or --if-version finds no key, 1 if another condition does not hold.")]
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
     #[command(flatten)]
-    collection: CollectionArguments,
+    collection: MadeCollectionArguments,
     /// The key
     key: OsString,
     /// The value; `-` for stdin

@@ -9,7 +9,7 @@ use clap::Args;
 use stratakv::{Expect, Expiry, Reply, Unmet, Update};
 
 use crate::failure::{Exit, Failure};
-use crate::opening::{CollectionArguments, DurabilityArguments, EngineArguments, OpenArguments};
+use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
 use crate::remote::{Client, Condition, ServerArguments, Stored};
 use crate::{Output, key, put};
 
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
     #[command(flatten)]
-    collection: CollectionArguments,
+    collection: MadeCollectionArguments,
     /// The key
     key: OsString,
     #[command(flatten)]

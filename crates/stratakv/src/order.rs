@@ -62,6 +62,8 @@ impl Order {
     pub const REVERSED: &str = builtin::REVERSED;
     /// The order of bytes with `A` to `Z` taken for `a` to `z`. Keys that differ in nothing else are different keys, next to each other.
     pub const IGNORING_ASCII_CASE: &str = builtin::IGNORING_ASCII_CASE;
+    /// The names of all that are built in.
+    pub const BUILT_IN: [&str; 3] = [Self::NUMERIC, Self::REVERSED, Self::IGNORING_ASCII_CASE];
 
     /// An order of that name: 1 to 64 letters, digits, `-`, `_` and `.`, not beginning with `stratakv.`. A bad one is told by [`Options::open`](crate::Options::open).
     ///

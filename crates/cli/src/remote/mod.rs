@@ -38,6 +38,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("region_path", OPENING),
     ("durability", OPENING),
     ("collection", "cannot be told to a server: memcache clients see the default collection, and no other"),
+    ("order", "is of a collection, which cannot be told to a server"),
     ("shards", "cannot be asked of a server: it tells the sums over its shards"),
     ("prefix", NO_RANGES),
     ("from", NO_RANGES),

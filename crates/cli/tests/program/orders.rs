@@ -29,6 +29,31 @@ fn collections_in_an_order_that_is_known_are_read_written_dumped_and_loaded() {
     assert_eq!(ok(&copy, &["collections"]), b"");
 }
 
+/// There was no way to make one but a line of JSON, the names stood nowhere, and a wrong one was blamed on a program.
+#[test]
+fn a_collection_is_made_in_an_order_that_is_named() {
+    let (_directory, data) = directory();
+    for command in ["put", "update", "load"] {
+        let help = String::from_utf8(ok(&data, &[command, "--help"])).unwrap();
+        assert!(stratakv::Order::BUILT_IN.iter().all(|name| help.contains(name)), "{command}: {help}");
+    }
+    let numeric = ["--collection", "n", "--order", "stratakv.numeric"];
+    put(&data, &[&["10", "v"][..], &numeric].concat());
+    put(&data, &[&["9", "v"][..], &numeric].concat());
+    assert_eq!(code(&load(&data, &numeric, b"{\"key\":\"2\",\"value\":\"v\"}\n")), 0);
+    assert_eq!(ok(&data, &["scan", "--collection", "n", "--keys-only"]), b"2\n9\n10\n");
+    let refused = |arguments: &[&str], words: &[&str]| {
+        let output = load(&data, arguments, b"{\"collection\":\"m\",\"order\":\"theirs\",\"key\":\"k\",\"value\":\"v\"}\n");
+        let said = stderr(&output);
+        assert!(code(&output) == 2 && words.iter().all(|word| said.contains(word)), "{said}");
+    };
+    refused(&[], &["line 1", "no collection `m`", "`theirs`", "stratakv.numeric", "not built in"]);
+    refused(&["--collection", "n", "--order", "stratakv.reversed"], &["`n` is in the order `stratakv.numeric`"]);
+    refused(&["--collection", "n", "--order", "theirs"], &["stratakv.reversed"]);
+    refused(&["--order", "stratakv.reversed"], &["--collection"]);
+    assert_eq!(ok(&data, &["collections"]), b"n\n");
+}
+
 /// What a program has written whose order is not known here can be seen, copied and removed.
 #[test]
 fn collections_in_an_order_that_is_not_known_are_shown_and_left_alone() {
