@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::json;
+use stratakv::Engine;
 use stratakv_base::quantity::{format_bytes, parse_bytes};
 
 use crate::Output;
@@ -83,6 +84,8 @@ const RECORD_HEADER_BYTES: u64 = 32;
 const BLOCK_BYTES: u64 = 64;
 /// Free extents too short for what comes: of a region more than this is not filled with records of many lengths.
 const REGION_FILL: f64 = 0.85;
+/// A region is not made shorter, and has whole pages.
+const REGION_BYTES_MIN: u64 = 1 << 20;
 /// Of the hash table, for each key (docs/measurements.md: 17.5).
 const TABLE_BYTES: f64 = 17.5;
 /// Records of a region that a core verifies and enters into the table in a second (docs/measurements.md).
@@ -112,7 +115,7 @@ fn forecast_of_region(arguments: &Arguments) -> Forecast {
         memory_bytes_min: index_bytes,
         // Nothing is cached: what is more is for keys to come.
         memory_bytes_advised: index_bytes + index_bytes / 4,
-        disk_bytes: (used_bytes as f64 / REGION_FILL) as u64,
+        disk_bytes: ((used_bytes as f64 / REGION_FILL) as u64).max(REGION_BYTES_MIN).next_multiple_of(PAGE_BYTES),
         reopen_s: read_s.max(keys as f64 / ENTERED_PER_S / cores),
     }
 }
@@ -190,13 +193,15 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return Err(Failure::usage("--shards: 1 to 1024"));
     }
     let forecast = forecast(arguments);
-    let written =
-        if arguments.json { write_json(&forecast, output) } else { write_text(&forecast, arguments.engine, output) };
+    let write = if arguments.json { write_json } else { write_text };
+    let written = write(&forecast, arguments.engine, output);
     written.map_err(Failure::output)
 }
 
-fn write_json(forecast: &Forecast, output: &mut Output) -> io::Result<()> {
+fn write_json(forecast: &Forecast, engine: EngineArgument, output: &mut Output) -> io::Result<()> {
+    let region_bytes = (engine == EngineArgument::Hash).then_some(forecast.disk_bytes);
     let object = json!({
+        "engine": Engine::from(engine).name(), "region_bytes": region_bytes,
         "data_bytes": forecast.data_bytes, "index_bytes": forecast.index_bytes,
         "memory_bytes_min": forecast.memory_bytes_min, "memory_bytes_advised": forecast.memory_bytes_advised,
         "disk_bytes": forecast.disk_bytes, "reopen_s": forecast.reopen_s,
@@ -242,9 +247,10 @@ mod tests {
                 json: false,
             })
         };
+        let region_of = |used_bytes: f64| ((used_bytes / 0.85) as u64).next_multiple_of(4096);
         // 128 bytes of value: three blocks, as measured.
-        assert_eq!(of(128).disk_bytes, (192e6 / 0.85) as u64);
-        assert_eq!((of(23).disk_bytes, of(24).disk_bytes), ((64e6 / 0.85) as u64, (128e6 / 0.85) as u64));
+        assert_eq!(of(128).disk_bytes, region_of(192e6));
+        assert_eq!((of(23).disk_bytes, of(24).disk_bytes), (region_of(64e6), region_of(128e6)));
         let Forecast { index_bytes, reopen_s, .. } = of(128);
         assert!(
             (17 << 20..23 << 20).contains(&index_bytes) && (0.6..0.7).contains(&reopen_s),

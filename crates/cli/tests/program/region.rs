@@ -167,6 +167,20 @@ fn a_plan_for_a_region_comes_true() {
     assert!((0.4..1.1).contains(&index), "{index}: {plan} {stats}");
 }
 
+/// It forecast 752 bytes, which `--region` refuses; and with --json no region at all.
+#[test]
+fn a_region_that_is_planned_can_be_made() {
+    let (_directory, data) = directory();
+    for keys in ["1", "10", "20000"] {
+        let plan = json(&data, &["plan", "--engine", "hash", "--keys", keys, "--value-bytes", "100", "--json"]);
+        let region = plan["region_bytes"].as_u64().unwrap().to_string();
+        assert!(plan["engine"] == "hash" && plan["region_bytes"] == plan["disk_bytes"], "{plan}");
+        put(&data.join(keys), &["--engine", "hash", "--region", &region, "k", "v"]);
+    }
+    let plan = json(&data, &["plan", "--keys", "10", "--json"]);
+    assert!(plan["engine"] == "slab" && plan["region_bytes"].is_null(), "{plan}");
+}
+
 #[test]
 fn doctor_tells_what_a_region_would_be() {
     let (directory, data) = directory();
