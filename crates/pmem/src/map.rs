@@ -61,6 +61,8 @@ pub struct Mapping {
     space: Space,
     source: Source,
     access: Access,
+    /// What the file or device would be, mapped for all.
+    medium: Domain,
     /// What lies below.
     found: Domain,
     domain: Domain,
@@ -142,9 +144,11 @@ impl Mapping {
             return Err(MapError::NotPrivate { path: source.path.clone() });
         }
         let writable = !options.read_only;
-        let may_be_synchronous = source.kind != Kind::Memory && !private;
-        let synchronous = may_be_synchronous && Space::is_synchronous(&source.file, unit_bytes, writable);
-        let found = if private { Domain::Volatile } else { source.domain(synchronous)? };
+        let can_be_synchronous =
+            source.kind != Kind::Memory && Space::is_synchronous(&source.file, unit_bytes, writable && !private);
+        let medium = source.domain(can_be_synchronous)?;
+        let synchronous = can_be_synchronous && !private;
+        let found = if private { Domain::Volatile } else { medium };
         let domain = choose(found, source.kind, options.domain)?;
         let reserve_bytes = options.reserve_bytes.max(len_bytes);
         let too_long = MapError::TooLong { len_bytes: reserve_bytes };
@@ -155,7 +159,7 @@ impl Mapping {
         space.extend(&source.file, len_bytes, access).map_err(failed("map", &source.path))?;
         check_unchanged(&source.path, len_bytes, source.len_bytes()?)?;
         let durability = Durability::of(domain).ok_or_else(|| MapError::NoFlush { path: source.path.clone() })?;
-        Ok(Mapping { space, source, access, found, domain, durability, options, growth: Mutex::new(()) })
+        Ok(Mapping { space, source, access, medium, found, domain, durability, options, growth: Mutex::new(()) })
     }
 
     /// The region, treated from now on as if it were in `domain`: as by [`MapOptions::domain`], by one who had to look at it first.
@@ -213,6 +217,11 @@ impl Mapping {
     /// The domain of persistence its stores are treated by.
     pub fn domain(&self) -> Domain {
         self.domain
+    }
+
+    /// The domain of the file or device itself, whatever its stores are treated by here: those of a [`MapOptions::private`] mapping go nowhere.
+    pub fn medium(&self) -> Domain {
+        self.medium
     }
 
     /// Whether it is mapped with MAP_SYNC: lines written back are durable without the file system's help.

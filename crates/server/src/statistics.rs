@@ -1,5 +1,6 @@
 //! The answers of `stats`.
 
+use stratakv::Engine;
 use stratakv_base::Wall;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_protocol::memcache::{Statistics, reply};
@@ -52,10 +53,20 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     // Where memcached has memory these have the medium: what the store has taken of it, and what of that holds records.
     let usable_bytes = known("usable_bytes");
     let free_bytes = (known("pages_free") + known("pages_limbo")) * PAGE_BYTES as u64;
-    reply::stat(out, "limit_maxbytes", usable_bytes);
-    reply::stat(out, "bytes", usable_bytes.saturating_sub(free_bytes));
+    // Of a store in a region its length, and what of it is in use.
+    reply::stat(out, "limit_maxbytes", usable_bytes + known("region_bytes"));
+    reply::stat(out, "bytes", usable_bytes.saturating_sub(free_bytes) + known("region_used_bytes"));
     reply::stat(out, "curr_items", known("records"));
     reply::stat(out, "evictions", 0);
+    reply::stat(out, "durability", shared.level.name());
+    match shared.store.region() {
+        None => reply::stat(out, "engine", Engine::Slab.name()),
+        Some(region) => {
+            reply::stat(out, "engine", Engine::Hash.name());
+            // One line, whatever the path.
+            reply::stat(out, "region_path", region.path.display().to_string().escape_debug());
+        }
+    }
     for statistic in &engine {
         reply::stat(out, statistic.name, statistic.value);
     }

@@ -27,7 +27,7 @@ use crate::scan::ScanOptions;
 use crate::store::{Store, odd};
 
 /// Where names are kept. The one above is for engines.
-const CATALOGUE: CollectionId = CollectionId(0xFFFF_FFFE);
+pub(crate) const CATALOGUE: CollectionId = CollectionId(0xFFFF_FFFE);
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 

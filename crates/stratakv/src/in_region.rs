@@ -1,16 +1,18 @@
 //! [`InRegion`]: the engine `hash` as a store has it, with the level it was opened at, the cap on its memory, and an end.
 
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stratakv_base::{Corruption, Level, Now};
+use stratakv_base::{CollectionId, Corruption, Key, Level, Now};
 use stratakv_engine::{
-    Capabilities, Capability, ChangeKind, Error, Operation, RecordPart, Reply, Shared, Statistic, Update,
+    Capabilities, Capability, ChangeKind, Error, Operation, PageRequest, RecordPart, Reply, Shared, Statistic, Update,
 };
 use stratakv_hash::Hash;
 use stratakv_pmem::{Mapping, Pmem};
 
+use crate::catalogue::CATALOGUE;
 use crate::events::{StoreEvent, Watcher};
 use crate::options::Options;
 use crate::region::remove_mark;
@@ -66,10 +68,12 @@ impl InRegion {
 
     pub(crate) fn summary(&self) -> Region {
         let mapping = self.hash.pmem();
+        let domain = if self.read_only { mapping.medium() } else { mapping.domain() };
         Region {
             path: mapping.path().to_path_buf(),
             len_bytes: mapping.len_bytes(),
-            domain: mapping.domain().to_string(),
+            domain: domain.to_string(),
+            can_survive_power_loss: mapping.medium().survives_power_loss(),
             survives_power_loss: self.survives_power_loss,
         }
     }
@@ -152,6 +156,21 @@ impl InRegion {
     }
 }
 
+/// The store's own records beside its users': names of collections and what belongs to them. O(their number).
+pub(crate) fn catalogue_records(hash: &Hash<Mapping>) -> u64 {
+    let bound = |CollectionId(number)| Key::bound(CollectionId(number), b"");
+    let (mut from, to) = (Bound::Included(bound(CATALOGUE)), Bound::Excluded(bound(CollectionId::ENGINE)));
+    let mut count = 0;
+    loop {
+        let page =
+            PageRequest { from, to: to.clone(), reverse: false, keys_only: true, items_max: 1024, bytes_max: 1 << 20, at: None };
+        let Reply::Page { items, next } = hash.execute(Operation::Page(page), Now::default()) else { return count };
+        count += items.len() as u64;
+        let Some(next) = next else { return count };
+        from = next;
+    }
+}
+
 /// Whether a success shows that there is room: something was laid down.
 fn lays(operation: &Operation) -> bool {
     match operation {
@@ -208,6 +227,11 @@ impl Shared for InRegion {
 
     fn statistics(&self, out: &mut Vec<Statistic>) {
         self.hash.statistics(out);
+        let catalogue = catalogue_records(&self.hash);
+        for records in out.iter_mut().filter(|one| one.name == "records") {
+            records.value = records.value.saturating_sub(catalogue);
+        }
+        out.push(Statistic { name: "catalogue_records", value: catalogue });
         if !self.read_only {
             let value = u64::from(self.survives_power_loss);
             out.push(Statistic { name: "region_survives_power_loss", value });

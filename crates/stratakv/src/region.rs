@@ -19,7 +19,7 @@ use crate::backup::Restoring;
 use crate::check::CheckReport;
 use crate::directory::{Directory, Manifest, io_error, make, write_durably};
 use crate::error::{Error, ErrorKind};
-use crate::in_region::InRegion;
+use crate::in_region::{InRegion, catalogue_records};
 use crate::options::{OpenProgress, Options, Placement};
 use crate::store::RecoverySummary;
 
@@ -180,7 +180,8 @@ pub(crate) fn open(
     for damage in &corrupt {
         tracing::warn!(%damage, "damaged data; reading it fails, everything else is served");
     }
-    let recovery = RecoverySummary { created, clean, records: report.records, corrupt, ..RecoverySummary::default() };
+    let records = report.records.saturating_sub(catalogue_records(&hash));
+    let recovery = RecoverySummary { created, clean, records, corrupt, ..RecoverySummary::default() };
     let mark = if options.read_only {
         None
     } else {
@@ -203,7 +204,7 @@ pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Option
         lost_records: lost.len() as u64,
         lost,
         lost_unknown,
-        records: report.records,
+        records: report.records.saturating_sub(catalogue_records(&hash)),
         pages: hash.pmem().len_bytes() / PAGE_BYTES,
         pages_free: (report.free_bytes + report.unused_bytes) / PAGE_BYTES,
         damage: hash.damage().iter().map(ToString::to_string).collect(),

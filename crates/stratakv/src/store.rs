@@ -63,6 +63,8 @@ pub struct Region {
     pub domain: String,
     /// Whether what was acknowledged survives a power cut, at the level the store is open at.
     pub survives_power_loss: bool,
+    /// Whether it would at [`Level::PowerLoss`].
+    pub can_survive_power_loss: bool,
 }
 
 impl Store {
