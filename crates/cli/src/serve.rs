@@ -116,7 +116,9 @@ impl Arguments {
         if let Some(format) = stratakv::format_of(data.first())? {
             return Ok(format.placement);
         }
-        if self.engine.engine == Some(EngineArgument::Hash) {
+        let names_region = self.engine.region.is_some() || data.region().is_some();
+        // With a region and no engine it is refused: not after a second of measuring.
+        if self.engine.engine == Some(EngineArgument::Hash) || names_region {
             return Ok(Placement::InPlace);
         }
         if !data.devices().is_empty() {

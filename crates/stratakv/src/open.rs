@@ -50,6 +50,12 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     if creates && !path.join("store.toml").exists() && options.engine.unwrap_or_default() == Engine::Slab {
         // Before anything is made.
         options.check_memory(new_shards(options))?;
+        if options.region_bytes.is_some() || options.region_path.is_some() {
+            return Err(Error::Option(format!(
+                "a region is of the engine `hash`, and the new store in {} would be of `slab`: ask for the engine too (--engine hash), or leave the region out",
+                path.display()
+            )));
+        }
     }
     let mut directory = Directory::lock(&path, creates, options.read_only)?;
     crate::backup::refuse_unfinished(&directory.path, options.restoring.is_some())?;

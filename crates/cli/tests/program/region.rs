@@ -117,6 +117,14 @@ fn another_engine_or_region_is_not_passed_over() {
     usage(&slab, &["put", "--region", "64M"], "has the engine `slab`");
     usage(&slab, &["put", "--server", "127.0.0.1:1", "--engine", "hash"], "--engine");
     assert_eq!(ok(&slab, &["get", "k"]), b"v");
+    // It said that a store which is not there has another engine.
+    let absent = directory.path().join("absent");
+    usage(&absent, &["put", "--region", "64M"], "--engine hash");
+    let serve = ["serve", "--memcache", "127.0.0.1:0", "--region", "64M"];
+    let refused = run(&absent, &serve);
+    let said = stderr(&refused);
+    assert!(code(&refused) == 2 && said.contains("--engine hash") && !said.contains("placement"), "{said}");
+    assert!(!absent.exists());
     // A region that was moved is named.
     let moved = directory.path().join("moved");
     std::fs::rename(data.join("pmem/region-000"), &moved).unwrap();
