@@ -75,6 +75,26 @@ fn a_running_server_updates_and_tells_its_statistics() {
     assert!(table.lines().any(|line| line.starts_with("records ") && line.ends_with(" 3")), "{table}");
 }
 
+/// Clients of the protocol see no other collection, so they empty no other.
+#[test]
+fn flush_all_leaves_named_collections() {
+    for engine in [&["--engine", "slab"][..], &["--engine", "hash", "--region", "8M"]] {
+        let (_directory, data) = directory();
+        put(&data, &[engine, &["k", "v"]].concat());
+        put(&data, &["--collection", "c", "k", "v"]);
+        let mut serving = Serving::start(&data);
+        let mut stream = TcpStream::connect(&serving.address).unwrap();
+        stream.write_all(b"flush_all\r\n").unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"OK\r\n");
+        assert_eq!(code(&asked(&serving, &["get", "k"])), 3);
+        serving.signal("-TERM");
+        assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+        assert_eq!(ok(&data, &["get", "--collection", "c", "k"]), b"v");
+    }
+}
+
 #[test]
 fn what_a_server_cannot_be_told_is_refused() {
     let (_directory, data) = directory();
