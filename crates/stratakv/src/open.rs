@@ -173,6 +173,8 @@ fn run_in_region(
     let (engine, recovery) = region::open(directory, manifest, options, created)?;
     if created {
         directory.write_manifest(&Manifest { complete: true, ..manifest.clone() })?;
+    } else if let Some(moved) = region::moved(directory, manifest, options)? {
+        directory.write_manifest(&moved)?;
     }
     let region = Some(engine.summary());
     let runtime = Runtime::shared_by(options.clock.clone(), engine, runtime_options(options, 1));

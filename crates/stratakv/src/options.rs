@@ -137,7 +137,8 @@ impl Options {
     }
 
     /// Where the region of a store of [`Engine::Hash`] lies if not in its directory: a file that is made, on a file system mounted with DAX, say, or a devdax device
-    /// (`/dev/dax0.0`), whose first and last MiB are zero. Remembered at creation; later it says where the region is now.
+    /// (`/dev/dax0.0`), whose first and last MiB are zero. Remembered; later it says where the region is now, and that is
+    /// remembered too, unless the store is opened for reading only.
     #[must_use]
     pub fn region_path(mut self, path: impl Into<PathBuf>) -> Options {
         self.region_path = Some(path.into());

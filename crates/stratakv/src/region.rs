@@ -193,6 +193,15 @@ pub(crate) fn open(
     Ok((Arc::new(InRegion::new(hash, options, mark)), recovery))
 }
 
+/// What the store is, if its region was found elsewhere than it says: to be remembered. Not by one who only reads.
+pub(crate) fn moved(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<Option<Manifest>, Error> {
+    let Some(named) = options.region_path.as_ref().filter(|_| !options.read_only) else { return Ok(None) };
+    let path = std::path::absolute(named).map_err(io_error("find", named))?;
+    let home = std::path::absolute(directory.path.join(REGION)).map_err(io_error("find", named))?;
+    let region = (path != home).then_some(path);
+    Ok((region != manifest.region).then(|| Manifest { region, ..manifest.clone() }))
+}
+
 /// Reads and verifies what is in the region, and mends it nowhere.
 pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<CheckReport, Error> {
     let hash = recover(&path_of(directory, manifest, options), directory, manifest, options)?;

@@ -353,6 +353,35 @@ fn a_level_that_the_medium_cannot_give_is_refused() {
     assert_eq!(value(&options().open(&data).expect("opened"), b"k"), Some(b"v".to_vec()));
 }
 
+/// Every later opening had to be told anew where the region was.
+#[test]
+fn a_region_that_was_moved_is_named_once() {
+    let place = place::directory();
+    let (data, other) = (place.path().join("data"), place.path().join("other"));
+    let plain = Options::new().level(Level::ProcessCrash);
+    for data in [&data, &other] {
+        options().open(data).expect("created").put(b"k", b"v").expect("a put");
+    }
+    let (moved, further) = (place.path().join("moved"), place.path().join("further"));
+    fs::rename(region(&data), &moved).expect("moved");
+    // Another store's is not remembered, nor what was only looked at.
+    let before = fs::read(data.join("store.toml")).expect("read");
+    refused(&plain.clone().region_path(region(&other)), &data, ErrorKind::Corrupt, &["another store"]);
+    drop(plain.clone().read_only(true).region_path(&moved).open(&data).expect("read"));
+    assert!(fs::read(data.join("store.toml")).expect("read") == before);
+    drop(plain.clone().region_path(&moved).open(&data).expect("it is where it says"));
+    assert_eq!(value(&plain.open(&data).expect("it is known"), b"k"), Some(b"v".to_vec()));
+    fs::rename(&moved, &further).expect("moved");
+    drop(plain.clone().region_path(&further).open(&data).expect("it is where it says"));
+    drop(plain.open(&data).expect("it is known"));
+    // Home again: wherever the directory goes, it goes along.
+    fs::rename(&further, region(&data)).expect("moved");
+    drop(plain.clone().region_path(region(&data)).open(&data).expect("it is where it says"));
+    let elsewhere = place.path().join("elsewhere");
+    fs::rename(&data, &elsewhere).expect("moved");
+    assert_eq!(value(&plain.open(&elsewhere).expect("it is known"), b"k"), Some(b"v".to_vec()));
+}
+
 /// It was accepted: after a power cut the region is there, and nobody knows what it is.
 #[test]
 fn power_loss_is_refused_where_what_the_store_is_would_be_lost() {
@@ -419,7 +448,7 @@ fn a_region_that_is_not_the_stores_own_is_told() {
     fs::copy(region(&other), region(&data)).expect("copied");
     refused(&plain, &data, ErrorKind::Corrupt, &["of another store"]);
     fs::remove_file(region(&data)).expect("removed");
-    let at_kept = plain.clone().region_path(&kept);
+    let at_kept = plain.clone().read_only(true).region_path(&kept);
     assert_eq!(value(&at_kept.open(&data).expect("it is where it says"), b"k"), Some(b"v".to_vec()));
     // Cut off, by pages and by bytes; then not a region at all.
     let cut = |len: u64, words: &[&str]| {
