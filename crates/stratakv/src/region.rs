@@ -2,7 +2,7 @@
 //!
 //! `pmem/OPEN` is there while the store is open for writing: left behind, the last end was no orderly one.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::thread;
 
 use stratakv_base::Level;
 use stratakv_base::quantity::format_bytes;
+use stratakv_device::Geometry;
 use stratakv_engine::{Error as EngineError, Progress};
 use stratakv_hash::{Hash, HashOptions};
 use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, prospect_of};
@@ -243,10 +244,10 @@ fn create(path: &Path, manifest: &Manifest, options: &Options) -> Result<Hash<Ma
 fn recover(path: &Path, directory: &Directory, manifest: &Manifest, options: &Options) -> Result<Hash<Mapping>, Error> {
     // Opening mends what the last end left: apart from the region, if nothing is to be changed.
     let mapping = Mapping::open(path, MapOptions { private: options.read_only, ..MapOptions::default() });
-    let mapping = mapping.map_err(|error| missing_or(error, directory))?;
+    let mapping = mapping.map_err(|error| missing_or(error, directory, manifest))?;
     refuse_length(&mapping, options)?;
     let mapping = if options.read_only { mapping } else { at_level(mapping, options)? };
-    let found = Hash::options_of(&mapping).map_err(at(path))?;
+    let found = Hash::options_of(&mapping).map_err(|error| no_store_or(error, &mapping, directory, manifest))?;
     if Some(found.uuid) != manifest.uuid_bytes() {
         let why = format!(
             "{} is the region of another store than {}: regions were exchanged; name this store's own (--region-path), or put it back",
@@ -339,14 +340,15 @@ fn at(path: &Path) -> impl FnOnce(EngineError) -> Error {
 }
 
 /// Of a store that is there, a region that is not, or is not whole.
-fn missing_or(error: MapError, directory: &Directory) -> Error {
+fn missing_or(error: MapError, directory: &Directory, manifest: &Manifest) -> Error {
     let home = directory.path.display();
     match error {
         MapError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => Error::Region {
             why: format!(
-                "the region {} of the store in {home} is missing: mount what it lies on, say where it is now (--region-path), or restore the \
-                 whole store from a backup",
-                path.display()
+                "the region {} of the store in {home} is missing{}: mount what it lies on, or say where it is now (--region-path). If it is lost: {}",
+                path.display(),
+                if was_in_memory(&path) { " (files there are in memory, and end with the machine)" } else { "" },
+                way_out(&path, directory, manifest)
             ),
             kind: ErrorKind::NotFound,
         },
@@ -356,6 +358,49 @@ fn missing_or(error: MapError, directory: &Directory) -> Error {
         },
         error => refused(error),
     }
+}
+
+/// Of a store that is there, a region in which none is.
+fn no_store_or(error: EngineError, mapping: &Mapping, directory: &Directory, manifest: &Manifest) -> Error {
+    let path = mapping.path();
+    if !matches!(error, EngineError::WrongVolume(_)) {
+        return at(path)(error);
+    }
+    let mut front = vec![0; SUPERBLOCKS_BYTES.min(mapping.len_bytes()) as usize];
+    let is_blank = mapping.load(0, &mut front).is_ok() && front.iter().all(|byte| *byte == 0);
+    let found = if is_blank {
+        "is blank: zeros were written over it, or it was made anew in place of one that was lost. What was in the store is not there any more"
+    } else {
+        "holds no store of engine `hash`: it is another file, or both copies of its superblock are damaged. If the store's own region is elsewhere, name it (--region-path)"
+    };
+    let (path, home, way) = (path.display(), directory.path.display(), way_out(path, directory, manifest));
+    Error::Region { why: format!("the region {path} of the store in {home} {found}. {way}"), kind: ErrorKind::Corrupt }
+}
+
+/// Whether a file of that path lies in memory that ends with the machine.
+fn was_in_memory(path: &Path) -> bool {
+    let folder = path.ancestors().skip(1).find(|folder| folder.is_dir());
+    let folder = folder.and_then(|folder| File::open(folder).ok());
+    folder.is_some_and(|folder| !Geometry::probe(&folder).survives_power_loss)
+}
+
+/// What to do about a store whose region is lost.
+fn way_out(path: &Path, directory: &Directory, manifest: &Manifest) -> String {
+    let home = directory.path.display();
+    let (mut remove, mut option) = (format!("rm -r {home}"), String::new());
+    if manifest.region.is_some() {
+        option = format!(" --region-path {}", path.display());
+        let found = fs::metadata(path).ok();
+        if found.as_ref().is_some_and(|found| found.file_type().is_char_device()) {
+            remove += ", make its namespace anew (ndctl create-namespace)";
+        } else if found.is_some() {
+            remove += &format!(" {}", path.display());
+        }
+    }
+    format!(
+        "restore the store from a backup ({remove}; then stratakv restore BACKUP --data {home}{option}), or, without one, begin an empty store there ({remove}; then stratakv \
+         serve --engine hash --data {home}{option})"
+    )
 }
 
 /// As it was said, with what sort of failure it is.

@@ -466,6 +466,40 @@ fn a_region_that_is_not_the_stores_own_is_told() {
     refused(&plain, &data, ErrorKind::Usage, &["neither a file nor a devdax device"]);
 }
 
+/// It said "create one", or "look which file it is", and no more.
+#[test]
+fn a_region_that_is_lost_is_told_with_the_way_out() {
+    let place = place::directory();
+    let (data, at) = (place.path().join("data"), place.path().join("region"));
+    let plain = Options::new().level(Level::ProcessCrash);
+    drop(options().open(&data).expect("created"));
+    let restore = format!("stratakv restore BACKUP --data {}", data.display());
+    let anew = format!("stratakv serve --engine hash --data {}", data.display());
+    let bytes = fs::read(region(&data)).expect("read");
+    let overwritten = |len: usize, with: u8| {
+        let mut bytes = bytes.clone();
+        bytes[..len].fill(with);
+        fs::write(region(&data), bytes).expect("written");
+    };
+    overwritten(bytes.len(), 0);
+    refused(&plain, &data, ErrorKind::Corrupt, &["region-000", "is blank", "zeros", &restore, &anew]);
+    overwritten(8192, 7);
+    refused(&plain, &data, ErrorKind::Corrupt, &["both copies of its superblock", "--region-path", &restore, &anew]);
+    fs::remove_file(region(&data)).expect("removed");
+    refused(&plain, &data, ErrorKind::NotFound, &["is missing", "mount", &restore, &anew]);
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let volatile = memory.path().join("gone").join("region");
+    fs::create_dir(memory.path().join("gone")).expect("made");
+    let named = place.path().join("named");
+    drop(options().region_path(&volatile).open(&named).expect("created"));
+    fs::remove_dir_all(memory.path().join("gone")).expect("removed");
+    let option = format!("--region-path {}", volatile.display());
+    refused(&plain, &named, ErrorKind::NotFound, &["is missing", "end with the machine", &option, "restore BACKUP"]);
+    fs::write(&at, vec![0; MIB as usize]).expect("written");
+    let words = ["is blank", &format!("rm -r {}", named.display()), "restore BACKUP"];
+    refused(&plain.clone().region_path(&at), &named, ErrorKind::Corrupt, &words);
+}
+
 #[test]
 fn a_region_lies_where_it_was_named() {
     let place = place::directory();
