@@ -68,9 +68,19 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
+/// So many of something, for people: `1 record`, `2 records`. `noun` takes an s in the plural.
+pub fn format_count(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|count| format_count(count, "shard")), ["0 shards", "1 shard", "2 shards"]);
+    }
 
     #[test]
     fn parses_lengths_of_time() {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use stratakv_base::quantity::format_bytes;
+use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::Output;
 use crate::failure::Failure;
@@ -49,6 +49,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if arguments.json {
         writeln!(output, "{{\"records\":{records},\"bytes\":{bytes}}}").map_err(Failure::output)?;
     }
-    eprintln!("stratakv: {records} records ({}) written to {}", format_bytes(bytes), arguments.target.display());
+    let (records, bytes) = (format_count(records, "record"), format_bytes(bytes));
+    eprintln!("stratakv: {records} ({bytes}) written to {}", arguments.target.display());
     Ok(())
 }

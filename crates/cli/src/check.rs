@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use serde_json::json;
 use stratakv::CheckReport;
-use stratakv_base::quantity::format_bytes;
+use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
@@ -78,9 +78,11 @@ fn write_json(report: &CheckReport, output: &mut Output) -> io::Result<()> {
 
 fn write_text(report: &CheckReport, output: &mut Output) -> io::Result<()> {
     let size = format_bytes(report.pages * 4096);
-    writeln!(output, "{} shards, {} records, {size}, {} pages free", report.shards, report.records, report.pages_free)?;
+    let (shards, records) = (format_count(u64::from(report.shards), "shard"), format_count(report.records, "record"));
+    writeln!(output, "{shards}, {records}, {size}, {} free", format_count(report.pages_free, "page"))?;
     if report.torn > 0 {
-        writeln!(output, "{} writes were cut off before they were acknowledged: harmless", report.torn)?;
+        let writes = format_count(report.torn, "write");
+        writeln!(output, "cut off before they were acknowledged, so harmless: {writes}")?;
     }
     for key in &report.lost {
         writeln!(output, "lost: {key}, whose newest record is damaged")?;

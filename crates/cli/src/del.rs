@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::ops::Bound;
 
 use clap::Args;
+use stratakv_base::quantity::format_count;
 
 use crate::failure::{Exit, Failure};
 use crate::key;
@@ -62,7 +63,7 @@ impl Arguments {
         };
         drop(collection);
         store.close()?;
-        eprintln!("stratakv: {deleted} keys deleted");
+        eprintln!("stratakv: {} deleted", format_count(deleted, "key"));
         Ok(())
     }
 }

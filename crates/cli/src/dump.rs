@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use stratakv::{Collection, Engine, ErrorKind, Kind, Record, ScanOptions};
+use stratakv_base::quantity::format_count;
 
 use crate::Output;
 use crate::failure::{Exit, Failure};
@@ -101,7 +102,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     store.close()?;
     match passed_over.len() {
         0 => Ok(()),
-        damaged => Err(Failure::new(Exit::Corrupt, format!("{damaged} damaged records are missing from this dump"))),
+        damaged => Err(Failure::new(
+            Exit::Corrupt,
+            format!("missing from this dump: {}", format_count(damaged as u64, "damaged record")),
+        )),
     }
 }
 

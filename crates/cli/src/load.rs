@@ -11,10 +11,10 @@ use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{
-    Change, ChangeKind, Collection, CollectionId, Error, Expect, Expiry, Key, Kind, Level, Operation, Order, OrderError,
-    Reply, Session, Store,
+    Change, ChangeKind, Collection, CollectionId, Error, Expect, Expiry, Key, Kind, Level, Operation, Order,
+    OrderError, Reply, Session, Store,
 };
-use stratakv_base::quantity::format_bytes;
+use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::failure::Failure;
 use crate::json_line::{self, Named, Parsed};
@@ -61,7 +61,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         false => arguments.file.display().to_string(),
     };
     if arguments.file.join("backup.toml").exists() {
-        return Err(Failure::usage(format!("{name} is a backup, not lines of JSON: stratakv restore {name} --data NEW")));
+        return Err(Failure::usage(format!(
+            "{name} is a backup, not lines of JSON: stratakv restore {name} --data NEW"
+        )));
     }
     let unreadable = |error: io::Error| Failure::failed(format!("cannot read {name}: {error}"));
     // Before the store is opened: a wrong file name should not leave a new store behind.
@@ -236,14 +238,14 @@ impl Loader {
 
     fn report(&self, name: &str, started: Instant) {
         let seconds = started.elapsed().as_secs_f64().max(1e-6);
-        let (records, bytes) = (self.records, format_bytes(self.bytes));
-        let (rate, byte_rate) = (records as f64 / seconds, format_bytes((self.bytes as f64 / seconds) as u64));
+        let (records, bytes) = (format_count(self.records, "record"), format_bytes(self.bytes));
+        let (rate, byte_rate) = (self.records as f64 / seconds, format_bytes((self.bytes as f64 / seconds) as u64));
         let skipped = match self.skipped {
             0 => String::new(),
-            skipped => format!(", {skipped} bad lines passed over"),
+            skipped => format!(", {} passed over", format_count(skipped, "bad line")),
         };
         eprintln!(
-            "stratakv: {records} records ({bytes}) loaded from {name} in {seconds:.1} s: {rate:.0} records/s, {byte_rate}/s{skipped}"
+            "stratakv: {records} ({bytes}) loaded from {name} in {seconds:.1} s: {rate:.0} records/s, {byte_rate}/s{skipped}"
         );
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use stratakv::OpenProgress;
-use stratakv_base::quantity::format_bytes;
+use stratakv_base::quantity::{format_bytes, format_count};
 
 /// Work that ends before this is not worth a bar.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ impl Unit {
     fn shown(self, amount: u64) -> String {
         match self {
             Unit::Bytes => format_bytes(amount),
-            Unit::Records => format!("{amount} records"),
+            Unit::Records => format_count(amount, "record"),
         }
     }
 }

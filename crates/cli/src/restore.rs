@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use stratakv::Options;
+use stratakv_base::quantity::format_count;
 
 use crate::failure::Failure;
 use crate::opening::{EngineArguments, OpenArguments};
@@ -36,6 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let data = arguments.open.data.first();
     let summary = stratakv::restore(&arguments.from, data, &options)?;
     let engine = stratakv::format_of(data)?.map_or("unknown", |format| format.engine.name());
-    eprintln!("stratakv: {} records restored to {} (engine {engine})", summary.records, data.display());
+    let records = format_count(summary.records, "record");
+    eprintln!("stratakv: {records} restored to {} (engine {engine})", data.display());
     Ok(())
 }

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Engine, Placement, Store, StoreEvent};
-use stratakv_base::quantity::{format_bytes, parse_bytes, parse_duration};
+use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
 use stratakv_server::{Server, ServerOptions};
 
 use crate::Output;
@@ -238,10 +238,11 @@ fn announce(
     output: &mut Output,
 ) -> io::Result<()> {
     let recovery = store.recovery();
+    let records = format_count(recovery.records, "record");
     let state = match (recovery.created, recovery.clean) {
         (true, _) => "created".to_owned(),
-        (_, true) => format!("{} records", recovery.records),
-        (_, false) => format!("{} records, recovered after a crash", recovery.records),
+        (_, true) => records,
+        (_, false) => format!("{records}, recovered after a crash"),
     };
     let ring = store.driver().map_or("unknown", |driver| driver.ring_name());
     let level = store.default_level().name();
@@ -254,7 +255,7 @@ fn announce(
         None => {
             let format = stratakv::format_of(store.path()).ok().flatten();
             let placement = format.map_or("unknown", |format| format.placement.name());
-            format!("slab, placement {placement}, {} shards", store.shards())
+            format!("slab, placement {placement}, {}", format_count(store.shards() as u64, "shard"))
         }
     };
     writeln!(output, "engine    {engine}, durability {level}, I/O by {ring}")?;
@@ -265,7 +266,8 @@ fn announce(
         writeln!(output, "backups   {}", directory.display())?;
     }
     if !recovery.corrupt.is_empty() {
-        eprintln!("stratakv: {} damaged places: run `stratakv check`", recovery.corrupt.len());
+        let places = format_count(recovery.corrupt.len() as u64, "damaged place");
+        eprintln!("stratakv: {places}: run `stratakv check`");
     }
     for address in server.addresses() {
         writeln!(output, "memcache  {address}")?;

@@ -271,7 +271,7 @@ fn a_malformed_line_is_named() {
     assert_eq!(ok(&data, &["scan"]), b"a\t1\n", "the lines before it are written, those after it are not");
     let skipped = load(&data, &["--skip-errors"], input);
     assert_eq!(code(&skipped), 0);
-    assert!(stderr(&skipped).contains("line 3") && stderr(&skipped).contains("1 bad lines passed over"));
+    assert!(stderr(&skipped).contains("line 3") && stderr(&skipped).contains("1 bad line passed over"));
     assert_eq!(ok(&data, &["scan"]), b"a\t1\nc\t3\n");
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use stratakv_base::quantity::format_bytes;
+use stratakv_base::quantity::{format_bytes, format_count};
 use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply, SnapshotOp};
 
@@ -316,8 +316,9 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
     let ample_bytes = blocks_bytes.saturating_add(blocks_bytes / 8).saturating_add(1 << 20).next_multiple_of(1 << 20);
     if let Some(asked) = options.region_bytes.filter(|asked| *asked < least_bytes) {
         return Err(Error::Option(format!(
-            "a region of {} cannot hold the {records} records of {}: give it {}, or leave its length out",
+            "a region of {} cannot hold the {} of {}: give it {}, or leave its length out",
             format_bytes(asked),
+            format_count(records, "record"),
             from.display(),
             format_bytes(ample_bytes)
         )));
@@ -346,8 +347,7 @@ pub(crate) fn refuse_unfinished(directory: &Path, restoring: bool) -> Result<(),
     if restoring || !path.exists() {
         return Ok(());
     }
-    let why = "a restore into this directory was interrupted (or is under way): remove the directory and restore again";
-    Err(Error::Damaged { path, why: why.into() })
+    Err(Error::Unfinished { path: directory.into() })
 }
 
 fn read_manifest(from: &Path) -> Result<Manifest, Error> {

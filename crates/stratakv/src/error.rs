@@ -108,6 +108,15 @@ pub enum Error {
         /// What is wrong, and the way out.
         why: String,
     },
+    /// What lies there is a part of what was to be restored.
+    #[error(
+        "{path} holds no whole store: a restore into it was interrupted, or is under way. Remove the directory (rm -r {path}) and restore again",
+        path = path.display()
+    )]
+    Unfinished {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A counter whose value is no decimal number of 64 bits. Nothing was changed.
     #[error("the value of `{key}` is no decimal number of 64 bits, so it cannot be counted: put one")]
     NotANumber {
@@ -193,7 +202,7 @@ impl Error {
             Error::NoPosition { .. } => ErrorKind::Full,
             Error::Conflict { .. } => ErrorKind::Busy,
             Error::NewerFormat { .. } => ErrorKind::Unsupported,
-            Error::Damaged { .. } => ErrorKind::Corrupt,
+            Error::Damaged { .. } | Error::Unfinished { .. } => ErrorKind::Corrupt,
             Error::Device { kind, .. } | Error::Region { kind, .. } => *kind,
         }
     }

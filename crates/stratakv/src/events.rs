@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use stratakv_base::Corruption;
+use stratakv_base::quantity::format_count;
 use stratakv_engine::{ShardEvent, ShardId};
 use stratakv_runtime::Listener;
 
@@ -94,7 +95,7 @@ impl std::fmt::Display for StoreEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             StoreEvent::Opened { path, recovery } => {
-                write!(f, "{} is open with {} records", path.display(), recovery.records)
+                write!(f, "{} is open with {}", path.display(), format_count(recovery.records, "record"))
             }
             StoreEvent::Grew { shard, usable_bytes } => write!(f, "shard {shard} has grown to {usable_bytes} bytes"),
             StoreEvent::CannotGrow { shard, why } => write!(f, "shard {shard} cannot grow: {why}"),

@@ -162,8 +162,15 @@ pub(crate) fn catalogue_records(hash: &Hash<Mapping>) -> u64 {
     let (mut from, to) = (Bound::Included(bound(CATALOGUE)), Bound::Excluded(bound(CollectionId::ENGINE)));
     let mut count = 0;
     loop {
-        let page =
-            PageRequest { from, to: to.clone(), reverse: false, keys_only: true, items_max: 1024, bytes_max: 1 << 20, at: None };
+        let page = PageRequest {
+            from,
+            to: to.clone(),
+            reverse: false,
+            keys_only: true,
+            items_max: 1024,
+            bytes_max: 1 << 20,
+            at: None,
+        };
         let Reply::Page { items, next } = hash.execute(Operation::Page(page), Now::default()) else { return count };
         count += items.len() as u64;
         let Some(next) = next else { return count };

@@ -8,6 +8,7 @@ use std::thread;
 
 use stratakv_base::Level;
 use stratakv_base::limits::SHARDS_MAX;
+use stratakv_base::quantity::format_count;
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{Geometry, Pool, Volume, open_ring};
 use stratakv_engine::Progress;
@@ -204,14 +205,16 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     let shards = new_shards(options);
     if options.devices.len() > shards as usize {
         return Err(Error::Option(format!(
-            "{} devices for {shards} shards: some would hold nothing; name fewer, or ask for more shards",
-            options.devices.len()
+            "{} for {}: some would hold nothing; name fewer, or ask for more shards",
+            format_count(options.devices.len() as u64, "device"),
+            format_count(u64::from(shards), "shard")
         )));
     }
     if further.len() >= shards as usize {
         return Err(Error::Option(format!(
-            "{} directories for {shards} shards: some would hold nothing; name fewer, or ask for more shards",
-            further.len() + 1
+            "{} directories for {}: some would hold nothing; name fewer, or ask for more shards",
+            further.len() + 1,
+            format_count(u64::from(shards), "shard")
         )));
     }
     let absolute = |paths: &[PathBuf]| paths.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();

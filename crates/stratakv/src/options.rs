@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stratakv_base::Level;
 use stratakv_base::limits::SHARDS_MAX;
-use stratakv_base::quantity::format_bytes;
+use stratakv_base::quantity::{format_bytes, format_count};
 pub use stratakv_device::ring::RingKind as IoBackend;
 use stratakv_runtime::Clock;
 pub use stratakv_slab::Placement;
@@ -262,8 +262,9 @@ impl Options {
         }
         let each = format_bytes(SHARD_MEMORY_BYTES_MIN);
         Err(Error::Option(format!(
-            "{} of memory are too little for {shards} shards: give at least {}, {each} for each; keys and cache want far more",
+            "{} of memory are too little for {}: give at least {}, {each} for each; keys and cache want far more",
             format_bytes(self.memory_bytes),
+            format_count(u64::from(shards), "shard"),
             format_bytes(least)
         )))
     }

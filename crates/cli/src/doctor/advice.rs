@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stratakv::Placement;
+use stratakv::{Engine, Placement};
 use stratakv_device::Geometry;
 
 use super::measure::{Measured, Rates};
@@ -91,19 +91,37 @@ pub(super) fn collapse(iops_each_second: &[u64]) -> Option<String> {
     })
 }
 
-pub(super) fn advice(system: &System, measured: &Measured, is_persistent_memory: bool) -> Vec<String> {
+/// What to change, for a store of the engine that was advised.
+pub(super) fn advice(system: &System, measured: &Measured, engine: Engine) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Err(refusal) = &system.io_uring {
+        lines.push(format!(
+            "io_uring is refused and threads carry the I/O, which costs more CPU. To allow it: {}",
+            refusal.remedy
+        ));
+    }
+    // A region is mapped: requests to the disk, and where slab puts records, are nothing to it.
+    if engine == Engine::Slab {
+        lines.extend(of_disk(measured));
+        lines.push(placement(&measured.rates(), system.cores).1);
+    }
+    let mut say = |applies: bool, line: &str| lines.extend(applies.then(|| line.to_owned()));
+    say(
+        system.memlock_bytes.is_some_and(|bytes| bytes < MEMLOCK_BYTES_MIN),
+        "little memory may be locked: ulimit -l unlimited, if io_uring is refused with `Cannot allocate memory`",
+    );
+    say(
+        system.open_files.is_some_and(|files| files < OPEN_FILES_MIN),
+        "few files may be open (the server raises it as far as it may): ulimit -n 65536 for ten thousand connections",
+    );
+    lines
+}
+
+/// What the disk and its file system cost the engine `slab`.
+fn of_disk(measured: &Measured) -> Vec<String> {
     let geometry = &measured.geometry;
     let mut lines = Vec::new();
     let mut say = |applies: bool, line: String| lines.extend(applies.then_some(line));
-    if let Err(refusal) = &system.io_uring {
-        say(
-            true,
-            format!(
-                "io_uring is refused and threads carry the I/O, which costs more CPU. To allow it: {}",
-                refusal.remedy
-            ),
-        );
-    }
     say(
         !geometry.survives_power_loss,
         "nothing here survives a power cut: put the data on a disk, or serve with --durability process_crash".into(),
@@ -126,6 +144,15 @@ pub(super) fn advice(system: &System, measured: &Measured, is_persistent_memory:
         "the system says that this disk rotates; random reads will be slow if that is true".into(),
     );
     lines.extend(scheduler(geometry));
+    lines.extend(of_requests(measured));
+    lines.extend(collapse(&measured.write_iops_each_second));
+    lines
+}
+
+/// What was measured of requests, and seems odd or slow.
+fn of_requests(measured: &Measured) -> Vec<String> {
+    let geometry = &measured.geometry;
+    let mut lines = Vec::new();
     let mut say = |applies: bool, line: String| lines.extend(applies.then_some(line));
     let flush_us = measured.fdatasync_us_p50.min(measured.dsync_us_p50);
     say(
@@ -135,10 +162,8 @@ pub(super) fn advice(system: &System, measured: &Measured, is_persistent_memory:
              --durability process_crash does not wait for it, and loses what was acknowledged last at a power cut"
         ),
     );
-    // The kernel calls what waits in a memory controller a volatile cache, too; that is written back in no time.
-    let is_disk = geometry.survives_power_loss && !is_persistent_memory;
     say(
-        geometry.volatile_cache && is_disk && flush_us < FLUSH_US_QUICK,
+        geometry.volatile_cache && geometry.survives_power_loss && flush_us < FLUSH_US_QUICK,
         format!(
             "a durable write takes only {flush_us:.0} µs although the disk is said to have a volatile cache: a hypervisor or drive may \
              be ignoring flushes; ask whoever runs it before you rely on power_loss"
@@ -148,18 +173,6 @@ pub(super) fn advice(system: &System, measured: &Measured, is_persistent_memory:
     say(
         gain < 2.0,
         format!("64 reads in flight give only {gain:.1} times the IOPS of one: this disk has little parallelism"),
-    );
-    lines.extend(collapse(&measured.write_iops_each_second));
-    lines.push(placement(&measured.rates(), system.cores).1);
-    let mut say = |applies: bool, line: String| lines.extend(applies.then_some(line));
-    say(
-        system.memlock_bytes.is_some_and(|bytes| bytes < MEMLOCK_BYTES_MIN),
-        "little memory may be locked: ulimit -l unlimited, if io_uring is refused with `Cannot allocate memory`".into(),
-    );
-    say(
-        system.open_files.is_some_and(|files| files < OPEN_FILES_MIN),
-        "few files may be open (the server raises it as far as it may): ulimit -n 65536 for ten thousand connections"
-            .into(),
     );
     lines
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use stratakv::Placement;
+use stratakv::{Engine, Placement};
 use stratakv_base::quantity::{format_bytes, parse_bytes};
 
 use crate::Output;
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let persistence = Persistence::look(&arguments.directory);
     let choice = persistence.choose(measured.geometry.survives_power_loss);
     let mut advice = vec![choice.why.clone()];
-    advice.extend(advice::advice(&system, &measured, persistence.is_persistent_memory()));
+    advice.extend(advice::advice(&system, &measured, choice.engine));
     let report = Report {
         arguments,
         system: &system,
@@ -143,6 +143,8 @@ impl Report<'_> {
     fn write_json(&self, output: &mut Output) -> io::Result<()> {
         let (system, measured) = (self.system, self.measured);
         let geometry = &measured.geometry;
+        let placement = advice::placement(&measured.rates(), system.cores).0.name();
+        let placement = (self.choice.engine == Engine::Slab).then_some(placement);
         let mut object = json!({
             "directory": self.arguments.directory.to_string_lossy(),
             "kernel": system.kernel, "cores": system.cores,
@@ -161,7 +163,7 @@ impl Report<'_> {
                 "iops": figures.iops, "latency_us_p50": figures.latency_us_p50, "latency_us_p99": figures.latency_us_p99,
             })).collect::<Vec<_>>(),
             "write_iops_each_second": measured.write_iops_each_second,
-            "placement": advice::placement(&measured.rates(), system.cores).0.name(),
+            "placement": placement,
             "engine": self.choice.engine.name(), "durability": self.choice.level.name(), "advice": self.advice,
         });
         for (name, value) in self.persistence.json() {

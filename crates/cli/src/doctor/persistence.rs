@@ -64,11 +64,6 @@ impl Persistence {
         ]
     }
 
-    /// Whether a region in the directory would lie in persistent memory.
-    pub(super) fn is_persistent_memory(&self) -> bool {
-        self.prospect.as_ref().is_ok_and(|prospect| prospect.domain > Domain::File)
-    }
-
     /// `survives`: what is written to a file there, and flushed, survives a power cut.
     pub(super) fn choose(&self, survives: bool) -> Choice {
         let domain = self.prospect.as_ref().map_or(None, |prospect| Some(prospect.domain));

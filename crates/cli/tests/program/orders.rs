@@ -43,7 +43,8 @@ fn a_collection_is_made_in_an_order_that_is_named() {
     assert_eq!(code(&load(&data, &numeric, b"{\"key\":\"2\",\"value\":\"v\"}\n")), 0);
     assert_eq!(ok(&data, &["scan", "--collection", "n", "--keys-only"]), b"2\n9\n10\n");
     let refused = |arguments: &[&str], words: &[&str]| {
-        let output = load(&data, arguments, b"{\"collection\":\"m\",\"order\":\"theirs\",\"key\":\"k\",\"value\":\"v\"}\n");
+        let output =
+            load(&data, arguments, b"{\"collection\":\"m\",\"order\":\"theirs\",\"key\":\"k\",\"value\":\"v\"}\n");
         let said = stderr(&output);
         assert!(code(&output) == 2 && words.iter().all(|word| said.contains(word)), "{said}");
     };

@@ -156,7 +156,7 @@ fn a_served_region_is_announced_killed_and_closed_in_order() {
     let killed = json(&data, &["stats", "--json"]);
     assert_eq!((&killed["clean"], &killed["records"]), (&false.into(), &1.into()));
     let mut serving = Serving::with(&data, &[]);
-    assert!(told(&serving).contains("1 records, recovered after a crash"), "{}", told(&serving));
+    assert!(told(&serving).contains("1 record, recovered after a crash"), "{}", told(&serving));
     assert_eq!(ok(&data, &["get", "--server", &serving.address, "k"]), b"v");
     serving.signal("-TERM");
     assert_eq!(serving.child.wait().unwrap().code(), Some(0));
@@ -222,6 +222,20 @@ fn doctor_tells_what_a_region_would_be() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
+/// It advised engine `hash` for memory, and then a placement, which that has not, and a disk.
+#[test]
+fn doctor_advises_one_engine() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let brief = ["doctor", memory.path().to_str().unwrap(), "--json", "--seconds", "0.02", "--file-bytes", "2M"];
+    let report = json(memory.path(), &brief);
+    assert!(report["engine"] == "hash" && report["placement"].is_null(), "{report}");
+    let advice = report["advice"].as_array().unwrap();
+    assert!(advice[0].as_str().unwrap().contains("--engine hash --durability process_crash"), "{report}");
+    for words in ["--placement", "put the data on a disk", "in flight"] {
+        assert!(advice.iter().all(|line| !line.as_str().unwrap().contains(words)), "{words}: {report}");
+    }
+}
+
 /// It said `cannot make a temporary file in /dev/dax0.0: Not a directory`.
 #[test]
 fn doctor_says_what_it_can_look_at() {
@@ -259,5 +273,5 @@ fn a_dump_of_a_damaged_region_lacks_what_is_damaged_and_nothing_else() {
     let dumped = run(&data, &["dump", "--skip-damaged"]);
     let text = String::from_utf8(dumped.stdout.clone()).unwrap();
     assert_eq!((code(&dumped), text.lines().count()), (4, RECORDS + 500 - 1), "{}", stderr(&dumped));
-    assert!(stderr(&dumped).contains("1 damaged records are missing"), "{}", stderr(&dumped));
+    assert!(stderr(&dumped).contains("missing from this dump: 1 damaged record"), "{}", stderr(&dumped));
 }

@@ -181,7 +181,8 @@ fn what_is_not_a_whole_backup_is_refused() {
         assert!(error.to_string().contains(words), "{error}");
         if copy.exists() {
             let error = options().open(&copy).expect_err("half a restore");
-            assert!(error.to_string().contains("interrupted"), "{error}");
+            let said = error.to_string();
+            assert!(said.contains("interrupted") && said.contains("rm -r") && !said.contains("damaged"), "{said}");
         }
     };
     let file = to.join("shard-001.backup");

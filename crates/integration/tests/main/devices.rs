@@ -207,7 +207,7 @@ fn what_is_no_place_for_a_store_is_said() {
     let twice = options(&[]).devices([small.path(), &link]).open(&data);
     refused(twice, &link, ErrorKind::Usage, "named twice");
     let many = options(&[]).shards(1).devices([small.path(), missing]).open(&data).expect_err("too many");
-    assert!(many.to_string().contains("2 devices for 1 shards"), "{many}");
+    assert!(many.to_string().contains("2 devices for 1 shard:"), "{many}");
     let both = options(&[&small]).further_directories([place.path().join("b")]).open(&data).expect_err("both");
     assert_eq!(both.kind(), ErrorKind::Usage, "{both}");
     // Nothing of all that has kept the device from being used, nor the directory.
@@ -407,7 +407,7 @@ fn the_program_works_on_devices() {
     let Some(other) = LoopDevice::attach(&place.path().join("b"), 101 * MIB, 512) else { return };
     let other = text(&other.path().to_path_buf());
     fs::remove_dir_all(&copy).expect("removed");
-    run(&["restore", &backup, "--data", &copy, "--device", &other, "--shards", "3"], "1 records restored");
+    run(&["restore", &backup, "--data", &copy, "--device", &other, "--shards", "3"], "1 record restored");
     run(&["get", "--data", &copy, "k"], "precious");
     let output = program::run(&["serve", "--data", &data, "--max-latency", "1ms", "--memcache", "127.0.0.1:0"]);
     assert!(output.status.code() == Some(2) && said(&output).contains("--depth"), "{}", said(&output));

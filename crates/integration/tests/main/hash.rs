@@ -3,8 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use stratakv::{
