@@ -146,7 +146,13 @@ impl<P: Pmem + Sync> Hash<P> {
         let total_bytes = spans.iter().map(|(_, segments)| bytes_of(*segments)).sum();
         let walk = || -> Result<Walked, Error> {
             let mut walked = Walked::default();
-            while let Some((first, segments)) = spans.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed) as usize;
+                let Some((first, segments)) = spans.get(number) else { break };
+                // While this one is walked, the one that comes after those of the other threads is read.
+                for (first, segments) in [number, number + threads].iter().filter_map(|number| spans.get(*number)) {
+                    hash.region.pmem.will_read(superblock.segment_at(*first), bytes_of(*segments));
+                }
                 hash.walk(*first, *segments, &batches, &mut walked)?;
                 let before_bytes = done.fetch_add(bytes_of(*segments), Ordering::Relaxed);
                 watch(Progress { done_bytes: before_bytes + bytes_of(*segments), total_bytes });

@@ -79,6 +79,9 @@ pub trait Pmem {
         false
     }
 
+    /// Begins to read a range that is about to be loaded from one end to the other. Only disks gain by it; what fails is read when it is loaded.
+    fn will_read(&self, _offset: u64, _len_bytes: u64) {}
+
     /// Writes everything back that was stored so far, also where the domain does not ask for it: an orderly end. O(length of the region) where pages are written back.
     ///
     /// # Errors
@@ -133,6 +136,10 @@ impl<P: Pmem + ?Sized> Pmem for &P {
 
     fn fence_waits(&self) -> bool {
         (**self).fence_waits()
+    }
+
+    fn will_read(&self, offset: u64, len_bytes: u64) {
+        (**self).will_read(offset, len_bytes);
     }
 
     fn sync(&self) -> Result<(), PmemError> {

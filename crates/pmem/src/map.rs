@@ -154,7 +154,8 @@ impl Mapping {
         let too_long = MapError::TooLong { len_bytes: reserve_bytes };
         let reserve_bytes = reserve_bytes.checked_next_multiple_of(unit_bytes).ok_or(too_long)?;
         source.check_len(reserve_bytes)?;
-        let access = Access { writable, synchronous, private };
+        let by_page = source.kind == Kind::File && !can_be_synchronous;
+        let access = Access { writable, synchronous, private, by_page };
         let space = Space::reserve(reserve_bytes, unit_bytes).map_err(failed("reserve addresses for", &source.path))?;
         space.extend(&source.file, len_bytes, access).map_err(failed("map", &source.path))?;
         check_unchanged(&source.path, len_bytes, source.len_bytes()?)?;
@@ -326,6 +327,12 @@ impl Pmem for Mapping {
 
     fn fence_waits(&self) -> bool {
         matches!(self.durability, Durability::Pages(_))
+    }
+
+    fn will_read(&self, offset: u64, len_bytes: u64) {
+        if self.access.by_page && self.space.check(offset, len_bytes).is_ok() {
+            self.source.will_read(offset, len_bytes);
+        }
     }
 
     fn sync(&self) -> Result<(), PmemError> {

@@ -2,10 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, OFlags};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, MemfdFlags, OFlags};
 use rustix::io::Errno;
 
 use crate::flush::Flush;
@@ -14,6 +15,8 @@ use crate::{Domain, MapError, domain};
 
 /// Where the kernel describes devices.
 const SYS: &str = "/sys/dev";
+/// Of one call the kernel reads no more than the longest request of the device, 128 KiB or longer.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
 
 /// A file or device, locked as long as this value lives.
 #[derive(Debug)]
@@ -120,6 +123,17 @@ impl Source {
         if blocks.saturating_mul(512) < len_bytes { Err(MapError::Sparse { path: self.path.clone() }) } else { Ok(()) }
     }
 
+    /// Reads pages into the page cache ahead of loads, one by one as loads do.
+    pub(crate) fn will_read(&self, from_bytes: u64, len_bytes: u64) {
+        let to_bytes = from_bytes + len_bytes;
+        for at in (from_bytes..to_bytes).step_by(READ_AHEAD_BYTES as usize) {
+            let len = NonZeroU64::new(READ_AHEAD_BYTES.min(to_bytes - at));
+            if rustix::fs::fadvise(&self.file, at, len, Advice::WillNeed).is_err() {
+                return;
+            }
+        }
+    }
+
     /// False if the file system cannot.
     fn allocate(&self, from_bytes: u64, len_bytes: u64) -> io::Result<bool> {
         loop {
@@ -132,8 +146,9 @@ impl Source {
         }
     }
 
+    /// Page by page: longer writes leave long folios in the page cache ([`Access::by_page`](crate::space::Access)).
     fn write_zeros(&self, from_bytes: u64, to_bytes: u64) -> io::Result<()> {
-        let zeros = vec![0; 1 << 20];
+        let zeros = vec![0; PAGE_BYTES as usize];
         let mut at = from_bytes;
         while at < to_bytes {
             let len = (to_bytes - at).min(zeros.len() as u64);

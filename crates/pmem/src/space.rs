@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 
 use crate::flush::Flush;
 use crate::{PmemError, words};
@@ -25,6 +25,9 @@ pub(crate) struct Access {
     pub(crate) synchronous: bool,
     /// What is stored does not reach the file.
     pub(crate) private: bool,
+    /// Loads and stores go through the page cache of a disk, and the kernel shall bring pages into it one by one. By itself it reads what lies around in folios of up to 2 MiB,
+    /// and to store a word to one of them is to write all of it back (Linux 6.16 and later on ext4, xfs before).
+    pub(crate) by_page: bool,
 }
 
 /// A range of addresses. The bytes below [`Space::mapped_bytes`] are there, and are accessed by atomic words only.
@@ -65,7 +68,7 @@ impl Space {
     /// Whether `file` can be mapped with MAP_SYNC: tried apart, as a failure in the reserved addresses could give them away.
     pub(crate) fn is_synchronous(file: &File, unit_bytes: u64, writable: bool) -> bool {
         let len = unit_bytes as usize;
-        let flags = map_flags(Access { writable, synchronous: true, private: false });
+        let flags = map_flags(Access { writable, synchronous: true, private: false, by_page: false });
         // SAFETY: a new mapping at an address the kernel chooses, removed at once.
         unsafe {
             match rustix::mm::mmap(std::ptr::null_mut(), len, protection(writable), flags, file, 0) {
@@ -90,6 +93,10 @@ impl Space {
             // The kernel may have let go what was reserved here, and given it to others: it is ours no more.
             self.reserved_bytes.store(from, Ordering::Release);
             return Err(errno.into());
+        }
+        if access.by_page {
+            // SAFETY: it was mapped just now; this changes what is read ahead, and nothing else.
+            unsafe { rustix::mm::madvise(at, len, Advice::Random) }?;
         }
         self.mapped_bytes.store(to_bytes, Ordering::Release);
         Ok(())
