@@ -280,6 +280,7 @@ impl<P: Pmem> Hash<P> {
         // What is checked stays locked until the changes are there, and no slot is when a snapshot may end.
         drop(checked);
         self.give_back(targets, members);
+        changes.iter().for_each(|change| self.orders.settle(change.key.encoded()));
         Ok(Written::Done { version, existed })
     }
 

@@ -1,8 +1,9 @@
-//! The table and the epochs under loom: all interleavings of two or three threads with at most so many preemptions (`LOOM_MAX_PREEMPTIONS`, else 3), and every value that the
+//! The table, the epochs and the orders under loom: all interleavings of two or three threads with at most so many preemptions (`LOOM_MAX_PREEMPTIONS`, else 3), and every value that the
 //! memory model lets a load give, not only those that this processor does. `cargo xtask interleave` runs them.
 
 #![expect(unsafe_code, reason = "loom's cells are shared between its threads")]
 
+use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use loom::cell::UnsafeCell;
@@ -10,7 +11,10 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
+use stratakv_base::{CollectionId, Key};
+
 use crate::epoch::Epochs;
+use crate::order::Orders;
 use crate::table::Table;
 
 /// What may be accessed by one thread that writes, or by some that read. Loom says when it is not so.
@@ -246,13 +250,45 @@ fn a_record_that_was_replaced_is_not_written_under_a_get() {
     try_all(a_record_is_updated);
 }
 
+/// Two keys come into an order, whose writers meet. Whoever knows that one is there sees it.
+fn keys_come_into_an_order() {
+    let (orders, is_there) = (Arc::new(Orders::new()), Arc::new(AtomicU64::new(0)));
+    let insert = |user: &'static [u8]| {
+        let orders = orders.clone();
+        let key = Key::bound(CollectionId(1), user);
+        move || {
+            orders.insert(key.encoded(), 0);
+            orders.settle(key.encoded());
+        }
+    };
+    let other = thread::spawn(insert(b"a"));
+    let writer = thread::spawn({
+        let (insert, is_there) = (insert(b"b"), is_there.clone());
+        move || {
+            insert();
+            is_there.store(1, Ordering::Release);
+        }
+    });
+    let was_there = is_there.load(Ordering::Acquire) == 1;
+    let found = orders.keys(&Bound::Included(Key::bound(CollectionId(1), b"")), &Bound::Unbounded, false, 9);
+    assert!(!was_there || found.iter().any(|(key, _)| key.user() == b"b"), "{found:?}");
+    writer.join().unwrap();
+    other.join().unwrap();
+    assert_eq!(orders.len(), 2);
+}
+
+#[test]
+fn a_key_that_is_there_is_in_its_order() {
+    try_all(keys_come_into_an_order);
+}
+
 /// With feature `canaries`: each deliberate defect in the order of things is found by one of these.
 #[cfg(feature = "canaries")]
 #[test]
 fn every_deliberate_defect_is_caught() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    let runs: [fn(); 8] = [
+    let runs: [fn(); 9] = [
         || an_extent_is_written_again(0),
         || an_extent_is_written_again(1),
         a_record_is_updated,
@@ -261,10 +297,11 @@ fn every_deliberate_defect_is_caught() {
         || a_bucket_is_split(4),
         a_bucket_is_written_and_split,
         two_have_the_slot_of_a_key,
+        keys_come_into_an_order,
     ];
-    let sources = [include_str!("epoch.rs"), include_str!("table.rs")].concat();
+    let sources = [include_str!("epoch.rs"), include_str!("order.rs"), include_str!("table.rs")].concat();
     let names: Vec<&str> = sources.split("canary!(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    assert!(names.len() >= 6, "{names:?}");
+    assert!(names.len() >= 7, "{names:?}");
     for name in names {
         let catches = |preemptions: usize, run: fn()| {
             catch_unwind(AssertUnwindSafe(|| {

@@ -454,6 +454,7 @@ impl<P: Pmem + Sync> Hash<P> {
             }
         };
         drop(slot);
+        self.orders.settle(key);
         if let Some((place, loser)) = loser {
             self.region.set_first(self.region.offset(place), loser.first().with(Kind::Free))?;
             self.alloc.free(Extent { place, blocks: loser.blocks });

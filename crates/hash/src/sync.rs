@@ -1,16 +1,16 @@
-//! Atomics and locks of the table and of the epochs: those of the standard library, or loom's where every interleaving is tried.
+//! Atomics and locks of the table, the epochs and the orders: those of the standard library, or loom's where every interleaving is tried.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::{
     hint::spin_loop,
-    sync::{Mutex, atomic::AtomicU64},
+    sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic::AtomicU64},
     thread::yield_now,
 };
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::{
     hint::spin_loop,
-    sync::{Mutex, atomic::AtomicU64},
+    sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic::AtomicU64},
     thread::yield_now,
 };
 

@@ -197,7 +197,10 @@ impl<P: Pmem> Hash<P> {
             self.free_record(found.place, &old).map_err(|error| self.fail(&error))?;
             drop(slot);
             self.let_go(Extent { place: found.place, blocks: old.blocks }, kept);
+        } else {
+            drop(slot);
         }
+        self.orders.settle(key);
         Ok(Written::Done { version, existed })
     }
 
@@ -243,6 +246,7 @@ impl<P: Pmem> Hash<P> {
         drop(writing);
         drop(slot);
         self.let_go(Extent { place: current.found.place, blocks: current.header.blocks }, kept);
+        self.orders.settle(key);
         Ok(version)
     }
 

@@ -3,6 +3,7 @@
 mod hooked;
 mod values;
 
+use std::ops::Bound;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use hooked::Hooked;
 use stratakv_base::random::Random;
 use stratakv_base::{CollectionId, Expiry, Key, Level, Now, Wall};
-use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Reply, Shared};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, PageRequest, Reply, Shared};
 use stratakv_hash::{Hash, HashOptions, Report, Written};
 use stratakv_pmem::{MapOptions, Mapping};
 use stratakv_sim::pmem::Region;
@@ -334,4 +335,62 @@ fn a_deliberately_moved_older_record_is_seen() {
 fn extents_reused_under_readers_are_seen() {
     let seen = (0..20).any(|_| run(Some("hash_reused_under_readers"), 60_000).0.is_err());
     assert!(seen, "hash_reused_under_readers is not caught");
+}
+
+/// Which keys of a sorted collection a scan found.
+fn scanned(hash: &Hash<Mapping>, keys_only: bool) -> Vec<Key> {
+    let bound = |number| Key::bound(CollectionId(number), b"");
+    let (from, to) = (Bound::Included(bound(7)), Bound::Excluded(bound(8)));
+    let request = PageRequest { from, to, reverse: false, keys_only, items_max: 1000, bytes_max: 1 << 20, at: None };
+    match hash.execute(Operation::Page(request), Now { wall: NOW, ..Now::default() }) {
+        Reply::Page { items, .. } => items.into_iter().map(|item| item.key).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a scan finds was inserted, and what it does not find was not, as far as that did not change during it.
+#[test]
+fn a_scan_sees_what_was_inserted_or_removed_before() {
+    let pmem = Mapping::anonymous(1 << 20, MapOptions::default()).expect("memory");
+    let hash = &Hash::create(pmem, HashOptions { segment_bytes: 16 << 10, ..HashOptions::default() }).expect("created");
+    let key = |number: usize| Key::new(CollectionId(7), format!("{number:04}").as_bytes()).expect("a key");
+    // Changes begun and done: even while none is under way, and a multiple of 4 while the key is not there.
+    let steps: &Vec<AtomicU64> = &(0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let writing = &AtomicU64::new(WRITERS);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            scope.spawn(move || {
+                let mut random = Random::new(writer);
+                for _ in 0..20_000 {
+                    let number = (random.below(KEYS / WRITERS) * WRITERS + writer) as usize;
+                    let step = steps[number].fetch_add(1, Ordering::SeqCst);
+                    let written = if step.is_multiple_of(4) {
+                        hash.put(&key(number), b"value", (0, Expiry::NEVER), Expect::Absent, NOW)
+                    } else {
+                        hash.delete(&key(number), Expect::Present, NOW)
+                    };
+                    assert!(matches!(written, Ok(Written::Done { .. })), "{written:?}");
+                    steps[number].fetch_add(1, Ordering::SeqCst);
+                }
+                writing.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        for reader in 0..2 {
+            scope.spawn(move || {
+                let all = || -> Vec<u64> { steps.iter().map(|step| step.load(Ordering::SeqCst)).collect() };
+                while writing.load(Ordering::SeqCst) > 0 {
+                    let before = all();
+                    let found = scanned(hash, reader == 0);
+                    let after = all();
+                    for number in (0..KEYS as usize).filter(|number| before[*number] == after[*number]) {
+                        let step = before[number];
+                        let is_found = found.binary_search(&key(number)).is_ok();
+                        assert!(step % 2 == 1 || is_found == (step % 4 == 2), "key {number}: {is_found} after {step}");
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(scanned(hash, true), scanned(hash, false));
+    assert_eq!(hash.report().ordered, hash.report().records);
 }
