@@ -12,8 +12,15 @@ pub struct CollectionId(pub u32);
 ///
 /// Layout: collections below 0xFF take one byte; others take 0xFF and four bytes, big-endian.
 /// Keys of up to 38 encoded bytes need no allocation.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(SmallVec<[u8; 40]>);
+
+/// The derived one would copy byte by byte.
+impl Clone for Key {
+    fn clone(&self) -> Key {
+        Key(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl CollectionId {
     /// The engines' own collection: no operation reaches it, no scan shows it.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
+use smallvec::SmallVec;
 use stratakv_base::{Corruption, Expiry, Key, Wall};
 use stratakv_engine::{Error, Record, Unmet, Value};
 use stratakv_pmem::{Pmem, PmemError};
@@ -170,6 +171,15 @@ impl<P: Pmem> Hash<P> {
         let found = self.table.find(self.hash_of(key), |place| self.read_meta(place, key).transpose()).transpose()?;
         drop(inside);
         Ok(found.filter(|record| !record.expiry.is_past(wall)))
+    }
+
+    /// Before gets of keys that lie anywhere: their cache misses, of buckets and then of records, overlap.
+    pub(crate) fn prefetch<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        let hashes: SmallVec<[u64; 64]> = keys.map(|key| self.hash_of(key)).collect();
+        hashes.iter().for_each(|hash| self.table.prefetch(*hash));
+        for place in hashes.iter().flat_map(|hash| self.table.likely_places(*hash)) {
+            self.region.prefetch(place);
+        }
     }
 
     pub(crate) fn read_meta(&self, place: u64, key: &[u8]) -> Result<Option<Record>, Error> {

@@ -16,6 +16,7 @@ use std::sync::{OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 use stratakv_base::canary;
+use stratakv_pmem::prefetch;
 
 use crate::sync::{AtomicU64, IS_TRIED, Mutex, spin_loop, yield_now};
 
@@ -245,6 +246,21 @@ impl Table {
             }
             buckets = now;
         }
+    }
+
+    /// Asks for the bucket of a hash, which will be looked into.
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(first) = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed))) {
+            prefetch(first);
+        }
+    }
+
+    /// The places that [`Table::find`] would ask about if nothing changed: a hint.
+    pub(crate) fn likely_places(&self, hash: u64) -> impl Iterator<Item = u64> {
+        let first = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Acquire)));
+        let entries = first.into_iter().flat_map(|first| self.chain(first)).flat_map(|bucket| &bucket.entries);
+        let like = entries.map(|entry| entry.load(Ordering::Acquire)).filter(move |bits| bits & TAG_MASK == tag(hash));
+        like.map(place_of).filter(|place| *place != 0)
     }
 
     /// log2 of the buckets, rounded down.

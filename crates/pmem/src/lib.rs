@@ -8,6 +8,7 @@ mod error;
 mod flush;
 mod group;
 mod map;
+mod prefetch;
 mod source;
 mod space;
 mod survey;
@@ -17,6 +18,7 @@ mod zeroed;
 pub use domain::Domain;
 pub use error::MapError;
 pub use map::{MapOptions, Mapping};
+pub use prefetch::prefetch;
 pub use survey::{DaxDevice, Prospect, dax_devices, flush_instruction, prospect_of};
 pub use zeroed::Zeroed;
 
@@ -61,6 +63,9 @@ pub trait Pmem {
     /// # Errors
     /// As [`Pmem::store`].
     fn store_nt(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError>;
+
+    /// Asks for what will be loaded soon, as [`prefetch`]. A hint: bytes that are not in the region are not asked for, and most regions do nothing.
+    fn prefetch(&self, _offset: u64, _len_bytes: u64) {}
 
     /// Starts writing back the lines that hold `len_bytes` from `offset`, with the stores made to them so far.
     ///
@@ -112,6 +117,10 @@ impl<P: Pmem + ?Sized> Pmem for &P {
 
     fn load_u64(&self, offset: u64) -> Result<u64, PmemError> {
         (**self).load_u64(offset)
+    }
+
+    fn prefetch(&self, offset: u64, len_bytes: u64) {
+        (**self).prefetch(offset, len_bytes);
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {

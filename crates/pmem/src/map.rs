@@ -292,6 +292,10 @@ impl Pmem for Mapping {
         self.space.load_u64(offset)
     }
 
+    fn prefetch(&self, offset: u64, len_bytes: u64) {
+        self.space.prefetch(offset, len_bytes);
+    }
+
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), PmemError> {
         self.check_writable()?;
         self.space.store(offset, bytes)

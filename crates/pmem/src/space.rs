@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 
 use crate::flush::Flush;
-use crate::{PmemError, words};
+use crate::{PmemError, prefetch, words};
 
 /// Bases lie at multiples of this, so the kernel can map huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -128,6 +128,12 @@ impl Space {
         let value = unsafe { (*from).load(Ordering::Relaxed) };
         fence(Ordering::Acquire);
         Ok(value)
+    }
+
+    pub(crate) fn prefetch(&self, offset: u64, len_bytes: u64) {
+        if let Ok(start) = self.at(offset, len_bytes) {
+            prefetch::lines(start, len_bytes as usize);
+        }
     }
 
     /// The space must be writable, here and below.
