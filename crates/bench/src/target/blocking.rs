@@ -56,7 +56,7 @@ pub(super) fn put(collection: CollectionId, key: &[u8], value: Bytes, level: Lev
 pub(super) fn scan(collection: CollectionId, key: &[u8], len: u32) -> Operation {
     Operation::Page(PageRequest {
         from: Bound::Included(Key::bound(collection, key)),
-        to: Bound::Unbounded,
+        to: Bound::Excluded(Key::bound(CollectionId(collection.0 + 1), b"")),
         reverse: false,
         keys_only: false,
         items_max: len,
