@@ -231,3 +231,71 @@ impl<P: Pmem> Hash<P> {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use stratakv_pmem::{MapOptions, Mapping};
+
+    use super::*;
+    use crate::HashOptions;
+
+    const NOW: Wall = Wall(1000);
+    const VALUE_BYTES: usize = 50;
+
+    fn key(number: usize) -> Key {
+        Key::new(CollectionId(3), format!("{number:04}").as_bytes()).unwrap()
+    }
+
+    /// 700 keys, of which some windows hold none that is still there.
+    fn filled() -> (Hash<Mapping>, Vec<Key>) {
+        let pmem = Mapping::anonymous(1 << 20, MapOptions::default()).unwrap();
+        let hash = Hash::create(pmem, HashOptions { segment_bytes: 16 << 10, ..HashOptions::default() }).unwrap();
+        let is_past = |number: &usize| number % 3 == 0 || (40..120).contains(number) || *number >= 600;
+        for number in 0..700 {
+            let expiry = Expiry(if is_past(&number) { NOW.0 } else { 0 });
+            hash.put(&key(number), &[number as u8; VALUE_BYTES], (0, expiry), Expect::Any, NOW).unwrap();
+        }
+        (hash, (0..700).filter(|number| !is_past(number)).map(key).collect())
+    }
+
+    /// All that is there, in pages.
+    fn paged(hash: &Hash<Mapping>, mut request: PageRequest) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for _ in 0..1000 {
+            let (items, next) = hash.page(&request, NOW).unwrap();
+            let bytes = |item: &Item| item.key.encoded().len() + item.record.as_ref().map_or(0, |_| VALUE_BYTES);
+            let before_last: usize = items.iter().rev().skip(1).map(bytes).sum();
+            assert!(items.len() <= request.items_max as usize && before_last < request.bytes_max as usize);
+            for item in &items {
+                let number: usize = std::str::from_utf8(item.key.user()).unwrap().parse().unwrap();
+                let value = item.record.as_ref().map(|record| record.value.to_bytes());
+                assert!(value.is_none_or(|value| value[..] == [number as u8; VALUE_BYTES]));
+            }
+            keys.extend(items.into_iter().map(|item| item.key));
+            match next {
+                None => return keys,
+                Some(next) if request.reverse => request.to = next,
+                Some(next) => request.from = next,
+            }
+        }
+        panic!("pages without end");
+    }
+
+    #[test]
+    fn pages_of_every_length_hold_each_key_once() {
+        let (hash, expected) = filled();
+        let (from, to) = (Key::bound(CollectionId(3), b""), Key::bound(CollectionId(4), b""));
+        for (items_max, bytes_max) in [(1, 1 << 20), (31, 1 << 20), (33, 1 << 20), (999, 1 << 20), (999, 1), (40, 700)]
+        {
+            for (reverse, keys_only) in [(false, false), (false, true), (true, false), (true, true)] {
+                let (from, to) = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
+                let mut keys =
+                    paged(&hash, PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at: None });
+                if reverse {
+                    keys.reverse();
+                }
+                assert_eq!(keys, expected, "{items_max} items, {bytes_max} B, {reverse} {keys_only}");
+            }
+        }
+    }
+}
