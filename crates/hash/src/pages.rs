@@ -250,7 +250,7 @@ mod tests {
     fn filled() -> (Hash<Mapping>, Vec<Key>) {
         let pmem = Mapping::anonymous(1 << 20, MapOptions::default()).unwrap();
         let hash = Hash::create(pmem, HashOptions { segment_bytes: 16 << 10, ..HashOptions::default() }).unwrap();
-        let is_past = |number: &usize| number % 3 == 0 || (40..120).contains(number) || *number >= 600;
+        let is_past = |number: &usize| number.is_multiple_of(3) || (40..120).contains(number) || *number >= 600;
         for number in 0..700 {
             let expiry = Expiry(if is_past(&number) { NOW.0 } else { 0 });
             hash.put(&key(number), &[number as u8; VALUE_BYTES], (0, expiry), Expect::Any, NOW).unwrap();
