@@ -47,7 +47,7 @@ pub(crate) struct Install {
 #[derive(Debug)]
 pub(crate) enum Made {
     /// Tables and values.
-    Compaction(Job),
+    Compaction(Box<Job>),
     /// Long values, ahead of the records that point to them.
     Spill(Spill),
     /// Nothing new: a copy of the manifest or a superblock is damaged.
@@ -131,7 +131,10 @@ impl<P: Pmem> Matrix<P> {
 
     fn manifest_with(&self, levels: &Levels, made: &Made) -> Manifest {
         let rotation = match made {
-            Made::Compaction(Job { source: Source::Column(column), .. }) => column.after.clone(),
+            Made::Compaction(job) => match &job.source {
+                Source::Column(column) => column.after.clone(),
+                Source::Level { .. } => self.container.rotation().clone(),
+            },
             _ => self.container.rotation().clone(),
         };
         let mut manifest = Manifest {

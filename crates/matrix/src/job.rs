@@ -205,7 +205,6 @@ impl<P: Pmem> Matrix<P> {
         let pins = std::mem::take(&mut job.pins);
         let memory = InMemory { pins: &pins, ..self.in_memory(16) };
         let done = self.merge_steps(job, budget_bytes, next_file, &memory);
-        drop(memory);
         job.pins = pins;
         done
     }
@@ -267,7 +266,7 @@ impl<P: Pmem> Matrix<P> {
         let last_is_gone =
             scratch.metas.iter().any(|meta| meta.body == Body::Delete || meta.expiry.is_past(self.now.wall));
         let readers =
-            Readers { snapshots: &self.snapshots.versions(), now: self.now.wall, bottom: last_is_gone && bottom() };
+            Readers { snapshots: self.snapshots.versions(), now: self.now.wall, bottom: last_is_gone && bottom() };
         let kept = readers.keep(&scratch.metas);
         // First all that can stop: nothing is written twice.
         let mut moved = Vec::new();

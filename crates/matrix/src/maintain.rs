@@ -209,7 +209,7 @@ impl<P: Pmem> Matrix<P> {
         let is_written = self.install.is_none() && self.job.as_ref().is_some_and(Job::is_written);
         if is_written && let Some(job) = self.job.take() {
             self.job_credit_bytes = 0;
-            match self.begin_install(Made::Compaction(job)) {
+            match self.begin_install(Made::Compaction(Box::new(job))) {
                 Ok(install) => self.install = Some(install),
                 Err(_) => self.volume_is_full(),
             }
@@ -287,7 +287,9 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn reclaim(&mut self) -> bool {
         let Ok(mut unclaimed) = self.unclaimed() else { return false };
         for parked in self.parked.values_mut() {
-            parked.work.placed().into_iter().flatten().for_each(|placed| drop(unclaimed.remove(&placed.file)));
+            for placed in parked.work.placed().into_iter().flatten() {
+                unclaimed.remove(&placed.file);
+            }
         }
         unclaimed.retain(|file, _| !self.orphans.contains_key(file));
         self.repairs |= !unclaimed.is_empty();

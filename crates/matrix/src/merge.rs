@@ -116,10 +116,14 @@ impl Cursor for Merge<'_> {
 
 /// All of them, even if one stops: so everything that is missing is asked for at once. Damage goes before absence.
 fn all(steps: impl Iterator<Item = Result<(), Stop>>) -> Result<(), Stop> {
-    steps.fold(Ok(()), |sum, step| match (&sum, &step) {
-        (Err(Stop::Damaged(_)), _) | (Err(_), Ok(())) => sum,
-        _ => step,
-    })
+    let mut sum = Ok(());
+    for step in steps {
+        let is_worse = matches!((&sum, &step), (Ok(()), Err(_)) | (Err(Stop::Missing), Err(Stop::Damaged(_))));
+        if is_worse {
+            sum = step;
+        }
+    }
+    sum
 }
 
 /// Which versions a reader sees.

@@ -112,8 +112,8 @@ impl Opener for SlabOpener {
 
     fn is_finished(&self) -> bool {
         match self {
-            SlabOpener::Create(creation) => creation.io.len() == 0,
-            SlabOpener::Recover(recovery) => recovery.io.len() == 0,
+            SlabOpener::Create(creation) => creation.io.is_empty(),
+            SlabOpener::Recover(recovery) => recovery.io.is_empty(),
         }
     }
 
@@ -475,7 +475,7 @@ impl Recovery {
                 self.next += 1;
             }
             if self.looked_at < self.ranges.len() {
-                if self.io.len() == 0 {
+                if self.io.is_empty() {
                     self.error = Some(Error::Unknown("no memory for a block: raise the memory cap"));
                 }
                 return;

@@ -344,7 +344,7 @@ impl Slab {
             && self.ranges.is_idle()
             && self.promises.is_empty()
             && self.batches.is_idle()
-            && self.io.len() == 0
+            && self.io.is_empty()
     }
 
     fn close_step(&mut self, effects: &mut Effects) {
@@ -533,7 +533,7 @@ impl Shard for Slab {
             self.pump_flush(effects);
             // What writes have asked for since.
             self.pump_record_reads(effects);
-            if self.packed.as_ref().is_some_and(|packed| packed.checkpoints.must_give_way()) && self.io.len() == 0 {
+            if self.packed.as_ref().is_some_and(|packed| packed.checkpoints.must_give_way()) && self.io.is_empty() {
                 effects.more();
             }
         }
@@ -546,7 +546,7 @@ impl Shard for Slab {
         let starved = self.reads.is_starved(self.io.len())
             || self.packed.as_ref().is_some_and(|packed| packed.reads.is_starved(self.io.len()))
             || !self.block_waiters.is_empty()
-            || self.io.len() == 0
+            || self.io.is_empty()
                 && (!self.run_reads.is_idle()
                     || !self.run_writes.is_idle()
                     || self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Stale)));

@@ -188,7 +188,7 @@ impl<E: Engine> World<'_, E> {
             let after = self.histories[index].writes();
             return self.hand_over(operation, Asked::Refusal { key: request.key, after });
         }
-        let unseen = self.machine.shard().capabilities().blind && condition == Condition::Any && !after.is_none();
+        let unseen = self.machine.shard().capabilities().blind && condition == Condition::Any && after.is_some();
         let expected = Expected::Done((certain && !unseen).then_some(existed));
         let number = self.histories[index].hand_over(after, request.power_loss);
         self.hand_over(operation, Asked::Write { key: request.key, number, expected })

@@ -209,7 +209,7 @@ impl Slab {
             let (slice, offset) = (victim.asked, Self::offset(victim.segment * packed.segments.pages));
             let len = (victim.bytes.len() - slice as usize * SLICE_BYTES).min(SLICE_BYTES);
             let Some(block) = self.take_block(Class::Slice, effects) else {
-                if self.io.len() == 0 {
+                if self.io.is_empty() {
                     effects.wake_at(stratakv_base::Mono(effects.now().mono.0 + 1_000_000));
                 }
                 return;
