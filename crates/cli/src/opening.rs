@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use stratakv::{Collection, Engine, Error, IoBackend, Kind, Level, Options, Order, OrderError, Placement, Store};
+use stratakv_base::quantity::format_bytes;
 
 use crate::failure::{Exit, Failure};
 use crate::progress;
@@ -121,7 +122,7 @@ pub(crate) struct EngineArguments {
     /// How the store keeps its records; fixed when it is created [default: slab]
     #[arg(long, value_enum)]
     pub(crate) engine: Option<EngineArgument>,
-    /// Length of the region of a new store of engine `hash`: it holds all its records and does not grow [default: half of what is free there, at most 1G]
+    /// Length of the region of a store of engine `hash`, which holds all its records: of a new one [default: half of what is free there, at most 1G]; that of an existing one grows to it
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) region: Option<u64>,
 }
@@ -296,6 +297,17 @@ impl OpenArguments {
     ) -> Result<Store, Failure> {
         let options = self.options().create(create.is_some()).level(durability.durability.into());
         let options = create.map_or(options.clone(), |engine| engine.add_to(options));
-        Ok(options.open(self.data.first())?)
+        let store = options.open(self.data.first())?;
+        tell_growth(&store);
+        Ok(store)
+    }
+}
+
+/// Says that the region is longer than it was.
+pub(crate) fn tell_growth(store: &Store) {
+    let (grown_bytes, region) = (store.recovery().grown_bytes, store.region());
+    if let Some(region) = region.filter(|_| grown_bytes > 0) {
+        let (now, before) = (format_bytes(region.len_bytes), format_bytes(region.len_bytes - grown_bytes));
+        eprintln!("stratakv: the region {} has grown from {before} to {now}", region.path.display());
     }
 }

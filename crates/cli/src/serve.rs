@@ -21,6 +21,7 @@ use crate::doctor::{choose_depth, choose_placement};
 use crate::failure::{Exit, Failure};
 use crate::opening::{
     DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, PlacementArgument, refuse_another_format,
+    tell_growth,
 };
 
 /// Serve a store to memcache clients; it is created if there is none
@@ -265,6 +266,7 @@ fn announce(
     if let Some(directory) = &arguments.backup_dir {
         writeln!(output, "backups   {}", directory.display())?;
     }
+    tell_growth(store);
     if !recovery.corrupt.is_empty() {
         let places = format_count(recovery.corrupt.len() as u64, "damaged place");
         eprintln!("stratakv: {places}: run `stratakv check`");

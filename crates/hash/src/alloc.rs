@@ -27,7 +27,7 @@ use stratakv_base::canary;
 use stratakv_pmem::{Pmem, PmemError};
 
 use crate::epoch::Epochs;
-use crate::layout::{BLOCKS_MAX, First, Kind, SegmentState};
+use crate::layout::{BLOCKS_MAX, First, Kind, Part, SegmentState};
 use crate::region::Region;
 use arena::Arena;
 pub(crate) use clearing::Clearing;
@@ -163,11 +163,13 @@ pub(crate) fn of_one_place(error: PmemError) -> Result<(), PmemError> {
 }
 
 impl Allocator {
-    /// For a region whose segments are all in the pool; opening takes spans out of it.
-    pub(crate) fn new(segments: u32, first_place: u64, segment_blocks: u32, arenas: usize) -> Allocator {
+    /// For a region whose segments are all in the pool; opening takes spans out of it. No span goes from one part into another, for between them there are numbers without a segment.
+    pub(crate) fn new(parts: &[Part], first_place: u64, segment_blocks: u32, arenas: usize) -> Allocator {
         let mut pool = Pool::default();
-        pool.give(0, segments);
-        let words = (0..segments).map(|_| AtomicU64::new(0)).collect();
+        for Part { segments, .. } in parts {
+            pool.give(segments.start, segments.end - segments.start);
+        }
+        let words = (0..parts.last().map_or(0, |part| part.segments.end)).map(|_| AtomicU64::new(0)).collect();
         Allocator {
             arenas: (0..arenas.max(1)).map(|_| Mutex::new(Arena::new())).collect(),
             aside: Mutex::new(Arena::new()),

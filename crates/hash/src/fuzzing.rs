@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
+use smallvec::smallvec;
 use stratakv_base::codec::Reader;
 use stratakv_base::{CollectionId, Expiry, Key, Mono, Now, Wall};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, PageRequest, Record, Shared};
@@ -280,7 +281,12 @@ impl Damage {
         let superblock = Superblock {
             block_bytes: 32 << (choices.byte() % 3),
             segment_bytes: 4096 << (choices.byte() % 10),
-            region_bytes: if choices.byte() & 1 == 0 { REGION_BYTES } else { choices.u64() },
+            parts: match choices.byte() & 3 {
+                0 => smallvec![REGION_BYTES],
+                1 => smallvec![choices.u64()],
+                2 => smallvec![12 * PAGE, 4 * PAGE, 8 * PAGE],
+                _ => (0..choices.below(5)).map(|_| choices.u64() >> choices.byte() % 64).collect(),
+            },
             uuid: if choices.byte() & 1 == 0 { UUID } else { [choices.byte(); 16] },
         };
         let bytes = superblock.encode();

@@ -1,5 +1,8 @@
 //! What lies where in a region: drawn in docs/format-hash.md.
 
+use std::ops::Range;
+
+use smallvec::{SmallVec, smallvec};
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_pmem::LINE_BYTES;
 
@@ -13,10 +16,17 @@ pub(crate) const WORDS_AT: u64 = 3 * PAGE;
 pub(crate) const HEADER_BYTES: u64 = 32;
 /// Versions of a lease.
 pub(crate) const LEASE: u64 = 1 << 20;
-pub(crate) const FORMAT: u32 = 1;
+/// Of regions of one part, which older programs may open; and of several.
+const FORMAT_OF_ONE: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 const MAGIC: &[u8; 16] = b"StrataKV hash  \0";
-const SUPERBLOCK_BYTES: usize = 60;
+/// Bytes of a superblock of one part, with its checksum: all begin with as many.
+const SUPERBLOCK_OF_ONE: usize = 60;
+/// Most parts of a region.
+pub(crate) const PARTS_MAX: usize = 64;
+/// Bytes of a superblock at most.
+pub(crate) const SUPERBLOCK_LEN: usize = SUPERBLOCK_OF_ONE + 4 + 8 * PARTS_MAX + 4;
 /// Blocks of an extent.
 pub(crate) const BLOCKS_MAX: u64 = (1 << 24) - 1;
 const HAS_FLAGS: u64 = 1 << 31;
@@ -26,15 +36,16 @@ const BLOCKS_OF_REGION_MAX: u64 = 1 << 36;
 pub(crate) const VERSION_MAX: u64 = 1 << 63;
 
 /// What a region says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) block_bytes: u32,
     pub(crate) segment_bytes: u64,
-    pub(crate) region_bytes: u64,
+    /// Bytes of each part, one at least.
+    pub(crate) parts: SmallVec<[u64; 1]>,
     pub(crate) uuid: [u8; 16],
 }
 
-/// Why bytes are no superblock.
+/// Why bytes are no superblock, or no head of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoSuperblock {
     /// All of it is zero: a region that was never created, or not to its end.
@@ -45,63 +56,113 @@ pub(crate) enum NoSuperblock {
     Newer(u32),
 }
 
+/// A number off bytes; zero beyond their end.
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
+}
+
+fn uuid_at(bytes: &[u8], at: usize) -> [u8; 16] {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default()
+}
+
 impl Superblock {
-    pub(crate) fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
-        let mut bytes = [0; SUPERBLOCK_BYTES];
-        bytes[..16].copy_from_slice(MAGIC);
-        bytes[16..20].copy_from_slice(&FORMAT.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.block_bytes.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.region_bytes.to_le_bytes());
-        bytes[40..56].copy_from_slice(&self.uuid);
-        let crc = crc32c(0, &bytes[..56]);
-        bytes[56..].copy_from_slice(&crc.to_le_bytes());
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let format = if self.parts.len() == 1 { FORMAT_OF_ONE } else { FORMAT };
+        let mut bytes = Vec::with_capacity(SUPERBLOCK_LEN);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&format.to_le_bytes());
+        bytes.extend_from_slice(&self.block_bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.first_part_bytes().to_le_bytes());
+        bytes.extend_from_slice(&self.uuid);
+        bytes.extend_from_slice(&crc32c(0, &bytes).to_le_bytes());
+        if self.parts.len() > 1 {
+            bytes.extend_from_slice(&(self.parts.len() as u32).to_le_bytes());
+            self.parts.iter().for_each(|part| bytes.extend_from_slice(&part.to_le_bytes()));
+            bytes.extend_from_slice(&crc32c(0, &bytes).to_le_bytes());
+        }
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Superblock, NoSuperblock> {
-        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
-        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
-        if bytes.iter().all(|byte| *byte == 0) {
+    /// The superblock at the begin of these bytes.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Superblock, NoSuperblock> {
+        let Some(head) = bytes.first_chunk::<SUPERBLOCK_OF_ONE>() else { return Err(NoSuperblock::Foreign) };
+        if head.iter().all(|byte| *byte == 0) {
             return Err(NoSuperblock::Blank);
         }
-        if bytes[..16] != MAGIC[..] || u32_at(56) != crc32c(0, &bytes[..56]) {
+        if head[..16] != MAGIC[..] || u32_at(head, 56) != crc32c(0, &head[..56]) {
             return Err(NoSuperblock::Foreign);
         }
-        if u32_at(16) != FORMAT {
-            return Err(NoSuperblock::Newer(u32_at(16)));
-        }
+        let parts = match u32_at(head, 16) {
+            FORMAT_OF_ONE => smallvec![u64_at(head, 32)],
+            FORMAT => parts_in(bytes).ok_or(NoSuperblock::Foreign)?,
+            newer => return Err(NoSuperblock::Newer(newer)),
+        };
         let found = Superblock {
-            block_bytes: u32_at(20),
-            segment_bytes: u64_at(24),
-            region_bytes: u64_at(32),
-            uuid: std::array::from_fn(|index| bytes[40 + index]),
+            block_bytes: u32_at(head, 20),
+            segment_bytes: u64_at(head, 24),
+            parts,
+            uuid: uuid_at(head, 40),
         };
         found.is_possible().then_some(found).ok_or(NoSuperblock::Foreign)
     }
 
-    /// Whether the lengths go together, with at least one segment.
+    /// Whether the lengths go together, with at least one segment in each part.
     pub(crate) fn is_possible(&self) -> bool {
+        let region_bytes = self.parts.iter().try_fold(0, |sum: u64, part| sum.checked_add(*part));
         matches!(self.block_bytes, 32 | 64)
             && self.segment_bytes.is_power_of_two()
             && (4096..=1 << 20).contains(&self.segment_bytes)
-            && self.region_bytes / u64::from(self.block_bytes) <= BLOCKS_OF_REGION_MAX
-            && self.segments() > 0
+            && region_bytes.is_some_and(|bytes| bytes / u64::from(self.block_bytes) <= BLOCKS_OF_REGION_MAX)
+            && (1..=PARTS_MAX).contains(&self.parts.len())
+            && (self.parts.len() == 1 || self.parts.iter().all(|part| part.is_multiple_of(PAGE)))
+            && self.first_segments() > 0
+            && self.layout().iter().all(|part| !part.segments.is_empty())
     }
 
-    /// Segments of the region.
-    pub(crate) fn segments(&self) -> u32 {
+    pub(crate) fn first_part_bytes(&self) -> u64 {
+        self.parts.first().copied().unwrap_or_default()
+    }
+
+    /// Bytes of all parts.
+    pub(crate) fn region_bytes(&self) -> u64 {
+        self.parts.iter().sum()
+    }
+
+    /// Segments of the first part.
+    fn first_segments(&self) -> u32 {
         let words = |segments: u64| (segments * 8).next_multiple_of(PAGE);
-        let most = self.region_bytes.saturating_sub(WORDS_AT) / self.segment_bytes;
+        let room_bytes = self.first_part_bytes().saturating_sub(WORDS_AT);
+        let most = room_bytes / self.segment_bytes;
         // One segment at most is lost to the words of all of them.
-        let lost = (words(most) + most * self.segment_bytes > self.region_bytes.saturating_sub(WORDS_AT))
-            .then(|| words(most).div_ceil(self.segment_bytes));
+        let lost =
+            (words(most) + most * self.segment_bytes > room_bytes).then(|| words(most).div_ceil(self.segment_bytes));
         most.saturating_sub(lost.unwrap_or(0)).min(u64::from(u32::MAX)) as u32
     }
 
     /// Where the first segment begins.
     pub(crate) fn first(&self) -> u64 {
-        WORDS_AT + (u64::from(self.segments()) * 8).next_multiple_of(PAGE)
+        WORDS_AT + (u64::from(self.first_segments()) * 8).next_multiple_of(PAGE)
+    }
+
+    /// The parts, one behind the other.
+    pub(crate) fn layout(&self) -> Vec<Part> {
+        let (first, first_bytes) = (self.first(), self.first_part_bytes());
+        let (mut parts, mut offset) = (Vec::with_capacity(self.parts.len()), first_bytes);
+        parts.push(Part { offset: 0, bytes: first_bytes, words_at: WORDS_AT, segments: 0..self.first_segments() });
+        for bytes in self.parts.iter().skip(1) {
+            let words_at = offset + HEADS_BYTES;
+            let begin = words_at + (bytes / self.segment_bytes * 8).next_multiple_of(PAGE);
+            let number = |bytes: u64| u32::try_from(bytes / self.segment_bytes).unwrap_or(u32::MAX);
+            let segments = number(begin - first + self.segment_bytes - 1)..number(offset + bytes - first);
+            parts.push(Part { offset, bytes: *bytes, words_at, segments });
+            offset += bytes;
+        }
+        parts
     }
 
     pub(crate) fn segment_at(&self, number: u32) -> u64 {
@@ -110,6 +171,72 @@ impl Superblock {
 
     pub(crate) fn blocks_of(&self, bytes: u64) -> u64 {
         bytes.div_ceil(u64::from(self.block_bytes))
+    }
+}
+
+/// The bytes of parts in a superblock of several.
+fn parts_in(bytes: &[u8]) -> Option<SmallVec<[u64; 1]>> {
+    let count = u32_at(bytes, SUPERBLOCK_OF_ONE) as usize;
+    if !(2..=PARTS_MAX).contains(&count) {
+        return None;
+    }
+    let end = SUPERBLOCK_OF_ONE + 4 + 8 * count;
+    let checks = bytes.len() >= end + 4 && u32_at(bytes, end) == crc32c(0, bytes.get(..end)?);
+    let parts: SmallVec<[u64; 1]> =
+        (0..count).map(|number| u64_at(bytes, SUPERBLOCK_OF_ONE + 4 + 8 * number)).collect();
+    (checks && parts.first() == Some(&u64_at(bytes, 32))).then_some(parts)
+}
+
+/// Where a part lies, and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// Of the word of its first segment.
+    pub(crate) words_at: u64,
+    pub(crate) segments: Range<u32>,
+}
+
+/// Bytes of the head of a part, and of the second copy.
+pub(crate) const HEADS_BYTES: u64 = 2 * PAGE;
+const PART_MAGIC: &[u8; 16] = b"StrataKV part  \0";
+pub(crate) const HEAD_LEN: usize = 60;
+
+/// What a later part says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) number: u32,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) uuid: [u8; 16],
+}
+
+impl Head {
+    pub(crate) fn encode(&self) -> [u8; HEAD_LEN] {
+        let mut bytes = [0; HEAD_LEN];
+        bytes[..16].copy_from_slice(PART_MAGIC);
+        bytes[16..20].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[40..56].copy_from_slice(&self.uuid);
+        let crc = crc32c(0, &bytes[..56]);
+        bytes[56..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; HEAD_LEN]) -> Result<Head, NoSuperblock> {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Err(NoSuperblock::Blank);
+        }
+        if bytes[..16] != PART_MAGIC[..] || u32_at(bytes, 56) != crc32c(0, &bytes[..56]) {
+            return Err(NoSuperblock::Foreign);
+        }
+        if u32_at(bytes, 16) != FORMAT {
+            return Err(NoSuperblock::Newer(u32_at(bytes, 16)));
+        }
+        let (number, uuid) = (u32_at(bytes, 20), uuid_at(bytes, 40));
+        Ok(Head { number, offset: u64_at(bytes, 24), bytes: u64_at(bytes, 32), uuid })
     }
 }
 
@@ -122,12 +249,6 @@ pub(crate) fn commit_at(number: u64) -> u64 {
 pub(crate) fn commit_value(version: u64) -> u64 {
     version & ((1 << 48) - 1)
 }
-
-pub(crate) fn read_superblock(bytes: &[u8]) -> Result<Superblock, NoSuperblock> {
-    bytes.first_chunk().map_or(Err(NoSuperblock::Foreign), Superblock::decode)
-}
-
-pub(crate) const SUPERBLOCK_LEN: usize = SUPERBLOCK_BYTES;
 
 /// A word of 48 bits with its check.
 fn checked(uuid: &[u8; 16], offset: u64, value: u64) -> u16 {
@@ -330,7 +451,15 @@ mod tests {
     const UUID: [u8; 16] = *b"0123456789abcdef";
 
     fn superblock() -> Superblock {
-        Superblock { block_bytes: 64, segment_bytes: 1 << 20, region_bytes: 1 << 30, uuid: UUID }
+        of_parts(&[1 << 30])
+    }
+
+    fn of_parts(parts: &[u64]) -> Superblock {
+        Superblock { block_bytes: 64, segment_bytes: 1 << 20, parts: SmallVec::from_slice(parts), uuid: UUID }
+    }
+
+    fn of_lengths(block_bytes: u32, segment_bytes: u64, region_bytes: u64) -> Superblock {
+        Superblock { block_bytes, segment_bytes, ..of_parts(&[region_bytes]) }
     }
 
     fn hex(bytes: &[u8]) -> String {
@@ -381,20 +510,57 @@ mod tests {
     }
 
     #[test]
+    fn the_format_of_parts_is_what_the_book_draws() {
+        let bytes = of_parts(&[1 << 30, 1 << 29, 1 << 21]).encode();
+        let head = concat!("02000000", "40000000", "0000100000000000", "0000004000000000");
+        assert_eq!(hex(&bytes[16..40]), head);
+        let parts = concat!("03000000", "0000004000000000", "0000002000000000", "0000200000000000");
+        assert_eq!((hex(&bytes[60..88]).as_str(), bytes.len()), (parts, 92));
+        assert_eq!((u32_at(&bytes, 56), u32_at(&bytes, 88)), (crc32c(0, &bytes[..56]), crc32c(0, &bytes[..88])));
+        let head = Head { number: 2, offset: 3 << 29, bytes: 1 << 21, uuid: UUID }.encode();
+        let expected = concat!(
+            "5374726174614b56207061727420200002000000",
+            "02000000",
+            "0000006000000000",
+            "0000200000000000",
+            "30313233343536373839616263646566",
+        );
+        assert_eq!((hex(&head[..56]).as_str(), u32_at(&head, 56)), (expected, crc32c(0, &head[..56])));
+    }
+
+    #[test]
     fn a_superblock_comes_back_or_says_why_not() {
-        let bytes = superblock().encode();
-        assert_eq!(Superblock::decode(&bytes), Ok(superblock()));
-        assert_eq!(Superblock::decode(&[0; SUPERBLOCK_BYTES]), Err(NoSuperblock::Blank));
+        assert_eq!(Superblock::decode(&[0; SUPERBLOCK_LEN]), Err(NoSuperblock::Blank));
+        assert_eq!(Superblock::decode(&[0; 59]), Err(NoSuperblock::Foreign));
+        for superblock in [superblock(), of_parts(&[1 << 30, 1 << 29]), of_parts(&[1 << 26; PARTS_MAX])] {
+            let bytes = superblock.encode();
+            assert!(bytes.len() <= SUPERBLOCK_LEN);
+            assert_eq!(Superblock::decode(&[&bytes[..], &[9; 600]].concat()), Ok(superblock));
+            for bit in 0..bytes.len() * 8 {
+                let mut turned = bytes.clone();
+                turned[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Superblock::decode(&turned), Err(NoSuperblock::Foreign), "bit {bit}");
+            }
+            (60..bytes.len()).for_each(|len| assert_eq!(Superblock::decode(&bytes[..len]), Err(NoSuperblock::Foreign)));
+        }
+        let mut newer = superblock().encode();
+        newer[16] = 3;
+        let crc = crc32c(0, &newer[..56]);
+        newer[56..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Superblock::decode(&newer), Err(NoSuperblock::Newer(3)));
+    }
+
+    #[test]
+    fn a_head_comes_back_or_says_why_not() {
+        let head = Head { number: 3, offset: 1 << 30, bytes: 1 << 20, uuid: UUID };
+        let bytes = head.encode();
+        assert_eq!(Head::decode(&bytes), Ok(head));
+        assert_eq!(Head::decode(&[0; HEAD_LEN]), Err(NoSuperblock::Blank));
         for bit in 0..bytes.len() * 8 {
             let mut turned = bytes;
             turned[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Superblock::decode(&turned), Err(NoSuperblock::Foreign), "bit {bit}");
+            assert_eq!(Head::decode(&turned), Err(NoSuperblock::Foreign), "bit {bit}");
         }
-        let mut newer = bytes;
-        newer[16] = 2;
-        let crc = crc32c(0, &newer[..56]);
-        newer[56..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Superblock::decode(&newer), Err(NoSuperblock::Newer(2)));
     }
 
     #[test]
@@ -402,21 +568,48 @@ mod tests {
         for (segment_bytes, region_bytes) in
             [(4096, 65536), (4096, 24576), (1 << 20, 1 << 30), (4096, 1 << 26), (65536, 1_000_000)]
         {
-            let superblock = Superblock { segment_bytes, region_bytes, ..superblock() };
-            let end = superblock.segment_at(superblock.segments());
-            assert!(superblock.segments() > 0 && end <= region_bytes, "{superblock:?} ends at {end}");
+            let superblock = of_lengths(64, segment_bytes, region_bytes);
+            let end = superblock.segment_at(superblock.first_segments());
+            assert!(superblock.first_segments() > 0 && end <= region_bytes, "{superblock:?} ends at {end}");
             assert!(
                 end + 3 * segment_bytes > region_bytes || end + 2 * PAGE > region_bytes,
                 "{superblock:?} ends at {end}"
             );
         }
-        assert!(!Superblock { segment_bytes: 4096, region_bytes: 16384, ..superblock() }.is_possible());
-        assert!(Superblock { region_bytes: 4 << 40, ..superblock() }.is_possible());
-        assert!(
-            !Superblock { region_bytes: (4 << 40) + 64, ..superblock() }.is_possible(),
-            "more than an entry can point to"
-        );
-        assert!(!Superblock { region_bytes: 4 << 40, block_bytes: 32, ..superblock() }.is_possible());
+        assert!(!of_lengths(64, 4096, 16384).is_possible());
+        assert!(of_lengths(64, 1 << 20, 4 << 40).is_possible());
+        assert!(!of_lengths(64, 1 << 20, (4 << 40) + 64).is_possible(), "more than an entry can point to");
+        assert!(!of_lengths(32, 1 << 20, 4 << 40).is_possible());
+    }
+
+    #[test]
+    fn segments_of_later_parts_lie_in_them_and_in_the_grid() {
+        let cases: [(u64, &[u64]); 4] = [
+            (4096, &[32768, 16384, 65536]),
+            (1 << 20, &[1 << 30, 1 << 29, 3 << 20, (1 << 30) + 4096]),
+            (65536, &[1 << 20, 1 << 30]),
+            (4096, &[1 << 40, 1 << 40]),
+        ];
+        for (segment_bytes, parts) in cases {
+            let superblock = Superblock { segment_bytes, ..of_parts(parts) };
+            assert!(superblock.is_possible());
+            let layout = superblock.layout();
+            assert_eq!(layout.len(), parts.len());
+            for (before, part) in layout.iter().zip(&layout[1..]) {
+                let Part { offset, bytes, words_at, ref segments } = *part;
+                assert_eq!((before.offset + before.bytes, words_at), (offset, offset + HEADS_BYTES));
+                assert!(before.segments.end < segments.start, "no run goes from one into the other");
+                let (begin, end) = (superblock.segment_at(segments.start), superblock.segment_at(segments.end));
+                assert!(words_at + 8 * u64::from(segments.end - segments.start) <= begin && end <= offset + bytes);
+                let lost_bytes = begin - words_at + offset + bytes - end;
+                assert!(lost_bytes <= bytes / segment_bytes * 8 + PAGE + 2 * segment_bytes, "{part:?}");
+            }
+        }
+        let small = |part: u64| Superblock { segment_bytes: 4096, ..of_parts(&[32768, part]) };
+        assert!(small(16384).is_possible() && !small(12288).is_possible() && !small(16385).is_possible());
+        assert!(!of_parts(&[1 << 30, 2 << 20]).is_possible(), "no whole segment of 1 MiB");
+        assert!(!of_parts(&[1 << 30, u64::MAX - 4095]).is_possible());
+        assert!(!of_parts(&[1 << 26; PARTS_MAX + 1]).is_possible());
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod moving;
 mod opening;
 mod order;
 mod pages;
+mod parts;
 mod region;
 mod scrub;
 mod shared;

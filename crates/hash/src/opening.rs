@@ -1,10 +1,12 @@
 //! Creating a store in a region, and opening it: the walk over everything that lies there.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
+use smallvec::smallvec;
 use stratakv_base::Key;
 use stratakv_engine::{Error, Progress};
 use stratakv_pmem::Pmem;
@@ -15,10 +17,11 @@ use crate::epoch::Epochs;
 use crate::expiry::Expiries;
 use crate::hash::{Current, Hash, HashOptions};
 use crate::layout::{
-    COMMITS, FORMAT, First, Header, Kind, LEASE, LEASE_AT, NoSuperblock, PAGE, SUPERBLOCK_LEN, SegmentState,
-    Superblock, VERSION_MAX, WORDS_AT, commit_at, commit_value, read_superblock, root_value, value_crc,
+    COMMITS, First, Header, Kind, LEASE, LEASE_AT, PAGE, SegmentState, Superblock, VERSION_MAX, commit_at,
+    commit_value, root_value, value_crc,
 };
 use crate::order::Orders;
+use crate::parts::{store_superblocks, superblock_of};
 use crate::region::{Prefix, Region};
 use crate::snapshot::Snapshots;
 use crate::table::Table;
@@ -45,7 +48,7 @@ impl<P: Pmem + Sync> Hash<P> {
         let superblock = Superblock {
             block_bytes: options.block_bytes,
             segment_bytes: options.segment_bytes,
-            region_bytes: pmem.len_bytes(),
+            parts: smallvec![pmem.len_bytes()],
             uuid: options.uuid,
         };
         if !superblock.is_possible() {
@@ -56,14 +59,14 @@ impl<P: Pmem + Sync> Hash<P> {
                 pmem.len_bytes()
             )));
         }
-        let region = Region { pmem, superblock };
+        let region = Region::new(pmem, superblock);
         let zeros = [0; PAGE as usize];
         // First nothing that was there is a store any more.
         for at in [0, PAGE, LEASE_AT] {
             region.pmem.store(at, &zeros)?;
             region.pmem.persist(at, PAGE)?;
         }
-        for number in 0..superblock.segments() {
+        for number in region.parts.iter().flat_map(|part| part.segments.clone()) {
             region.set_segment(number, SegmentState::Unused)?;
         }
         for number in 0..COMMITS {
@@ -72,10 +75,7 @@ impl<P: Pmem + Sync> Hash<P> {
         region.pmem.fence()?;
         let hash = Hash::over(region);
         hash.lease(1)?;
-        for at in [PAGE, 0] {
-            hash.region.pmem.store(at, &superblock.encode())?;
-            hash.region.pmem.persist(at, SUPERBLOCK_LEN as u64)?;
-        }
+        store_superblocks(&hash.region.pmem, &hash.region.superblock)?;
         Ok(hash)
     }
 
@@ -85,7 +85,7 @@ impl<P: Pmem + Sync> Hash<P> {
         let segment_blocks = (superblock.segment_bytes / u64::from(superblock.block_bytes)) as u32;
         let first = region.place(superblock.first().next_multiple_of(u64::from(superblock.block_bytes)));
         Hash {
-            alloc: Allocator::new(superblock.segments(), first, segment_blocks, arenas),
+            alloc: Allocator::new(&region.parts, first, segment_blocks, arenas),
             table: Table::new(),
             hash_seed: RandomState::new().build_hasher().finish(),
             epochs: Epochs::new(),
@@ -130,19 +130,20 @@ impl<P: Pmem + Sync> Hash<P> {
     /// As [`Hash::open`].
     pub fn open_watched(pmem: P, threads: usize, watch: &(dyn Fn(Progress) + Sync)) -> Result<Hash<P>, Error> {
         let superblock = superblock_of(&pmem)?;
-        if superblock.region_bytes > pmem.len_bytes() {
+        if superblock.region_bytes() > pmem.len_bytes() {
             return Err(Error::WrongVolume(format!(
                 "the region has {} bytes, and the store in it {}: its file was cut off; put it back from a backup, or make it as long as it was and open it to see what is left",
                 pmem.len_bytes(),
-                superblock.region_bytes
+                superblock.region_bytes()
             )));
         }
-        let hash = Hash::over(Region { pmem, superblock });
-        hash.mend_superblocks()?;
+        let hash = Hash::over(Region::new(pmem, superblock));
+        hash.mend_parts()?;
         let spans = hash.spans()?;
         let batches = hash.batches()?;
         let (next, done) = (AtomicU32::new(0), AtomicU64::new(0));
-        let bytes_of = |segments: u32| u64::from(segments) * superblock.segment_bytes;
+        let segment_bytes = hash.region.superblock.segment_bytes;
+        let bytes_of = |segments: u32| u64::from(segments) * segment_bytes;
         let total_bytes = spans.iter().map(|(_, segments)| bytes_of(*segments)).sum();
         let walk = || -> Result<Walked, Error> {
             let mut walked = Walked::default();
@@ -151,7 +152,7 @@ impl<P: Pmem + Sync> Hash<P> {
                 let Some((first, segments)) = spans.get(number) else { break };
                 // While this one is walked, the one that comes after those of the other threads is read.
                 for (first, segments) in [number, number + threads].iter().filter_map(|number| spans.get(*number)) {
-                    hash.region.pmem.will_read(superblock.segment_at(*first), bytes_of(*segments));
+                    hash.region.pmem.will_read(hash.region.superblock.segment_at(*first), bytes_of(*segments));
                 }
                 hash.walk(*first, *segments, &batches, &mut walked)?;
                 let before_bytes = done.fetch_add(bytes_of(*segments), Ordering::Relaxed);
@@ -263,25 +264,24 @@ impl<P: Pmem + Sync> Hash<P> {
         Ok(())
     }
 
-    fn mend_superblocks(&self) -> Result<(), Error> {
-        let expected = self.region.superblock.encode();
-        for at in [PAGE, 0] {
-            let mut found = [0; SUPERBLOCK_LEN];
-            self.region.pmem.load(at, &mut found)?;
-            if found != expected {
-                self.region.pmem.store(at, &expected)?;
-                self.region.pmem.persist(at, SUPERBLOCK_LEN as u64)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The spans, taken out of the pool: first segment, count.
     fn spans(&self) -> Result<Vec<(u32, u32)>, Error> {
-        let (total, mut spans, mut number, mut orphans) = (self.region.superblock.segments(), Vec::new(), 0, false);
-        while number < total {
+        let (mut spans, mut orphans) = (Vec::new(), false);
+        for part in &self.region.parts {
+            orphans |= self.spans_of(&part.segments, &mut spans)?;
+        }
+        if orphans {
+            self.region.pmem.fence()?;
+        }
+        Ok(spans)
+    }
+
+    /// The spans of a part; whether there were segments without the first one of theirs.
+    fn spans_of(&self, all: &Range<u32>, spans: &mut Vec<(u32, u32)>) -> Result<bool, Error> {
+        let (mut number, mut orphans) = (all.start, false);
+        while number < all.end {
             let state = match self.region.segment(number)? {
-                Some(SegmentState::Large(count)) if u64::from(number) + u64::from(count) > u64::from(total) => None,
+                Some(SegmentState::Large(count)) if count > all.end - number => None,
                 state => state,
             };
             let segments = match state {
@@ -295,7 +295,7 @@ impl<P: Pmem + Sync> Hash<P> {
                 Some(SegmentState::Extents) => 1,
                 Some(SegmentState::Large(count)) => count,
                 None => {
-                    let (segments, begins) = self.damaged_segment(number, total)?;
+                    let (segments, begins) = self.damaged_segment(number, all.end)?;
                     if !begins {
                         self.alloc.withhold(number, segments);
                         number += segments;
@@ -310,18 +310,15 @@ impl<P: Pmem + Sync> Hash<P> {
             }
             number += segments.max(1);
         }
-        if orphans {
-            self.region.pmem.fence()?;
-        }
-        Ok(spans)
+        Ok(orphans)
     }
 
     /// The segments that one with a damaged word leads, and whether it begins with an extent: else they are left alone.
-    fn damaged_segment(&self, number: u32, total: u32) -> Result<(u32, bool), Error> {
+    fn damaged_segment(&self, number: u32, end: u32) -> Result<(u32, bool), Error> {
         let offset = self.region.superblock.segment_at(number);
         self.note(self.region.damage(offset, "segment", "a word that checks", "another".into()));
         let mut segments = 1;
-        while number + segments < total && self.region.segment(number + segments)? == Some(SegmentState::Continued) {
+        while number + segments < end && self.region.segment(number + segments)? == Some(SegmentState::Continued) {
             segments += 1;
         }
         Ok((segments, self.region.first(offset)?.is_some()))
@@ -486,28 +483,4 @@ impl<P: Pmem + Sync> Hash<P> {
         }
         Ok(())
     }
-}
-
-fn superblock_of(pmem: &impl Pmem) -> Result<Superblock, Error> {
-    if pmem.len_bytes() < WORDS_AT {
-        let found = pmem.len_bytes();
-        return Err(Error::WrongVolume(format!(
-            "the region has {found} bytes, too short for a store: look which file it is"
-        )));
-    }
-    let mut worst = NoSuperblock::Blank;
-    for at in [0, PAGE] {
-        let mut bytes = [0; SUPERBLOCK_LEN];
-        pmem.load(at, &mut bytes)?;
-        match read_superblock(&bytes) {
-            Ok(superblock) => return Ok(superblock),
-            Err(NoSuperblock::Newer(found)) => return Err(Error::NewerFormat { found, known: FORMAT }),
-            Err(NoSuperblock::Foreign) => worst = NoSuperblock::Foreign,
-            Err(NoSuperblock::Blank) => {}
-        }
-    }
-    Err(Error::WrongVolume(match worst {
-        NoSuperblock::Blank => "the region is blank: no store was created in it, or its creation was cut off; create one".into(),
-        _ => "the region holds no store of engine hash, or both copies of its superblock are damaged: look which file it is".into(),
-    }))
 }

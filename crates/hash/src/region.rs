@@ -5,7 +5,7 @@ use stratakv_base::{Corruption, corruption::Place};
 use stratakv_pmem::{Pmem, PmemError};
 
 use crate::layout::{
-    First, HEADER_BYTES, Header, Kind, SegmentState, Superblock, WORDS_AT, commit_at, root_value, root_word,
+    First, HEADER_BYTES, Header, Kind, Part, SegmentState, Superblock, commit_at, root_value, root_word,
 };
 
 /// The flags of a record, if it has any, and its key.
@@ -18,9 +18,15 @@ const PREFETCHED_BYTES: u64 = 256;
 pub(crate) struct Region<P> {
     pub(crate) pmem: P,
     pub(crate) superblock: Superblock,
+    pub(crate) parts: Vec<Part>,
 }
 
 impl<P: Pmem> Region<P> {
+    pub(crate) fn new(pmem: P, superblock: Superblock) -> Region<P> {
+        let parts = superblock.layout();
+        Region { pmem, superblock, parts }
+    }
+
     pub(crate) fn uuid(&self) -> &[u8; 16] {
         &self.superblock.uuid
     }
@@ -95,19 +101,32 @@ impl<P: Pmem> Region<P> {
         self.pmem.flush(at, 8)
     }
 
-    fn word_at(number: u32) -> u64 {
-        WORDS_AT + u64::from(number) * 8
+    /// The part that the segment with this number lies in.
+    pub(crate) fn part_of(&self, number: u32) -> Option<&Part> {
+        let index = self.parts.partition_point(|part| part.segments.end <= number);
+        self.parts.get(index).filter(|part| part.segments.contains(&number))
+    }
+
+    fn word_at(&self, number: u32) -> Result<u64, PmemError> {
+        // No number comes from the medium: those of the parts' segments are asked for.
+        let part = self.part_of(number).ok_or(PmemError::OutOfBounds {
+            offset: self.superblock.segment_at(number),
+            len_bytes: self.superblock.segment_bytes,
+            region_bytes: self.superblock.region_bytes(),
+        })?;
+        Ok(part.words_at + u64::from(number - part.segments.start) * 8)
     }
 
     /// The state of a segment; `None`: its word is damaged.
     pub(crate) fn segment(&self, number: u32) -> Result<Option<SegmentState>, PmemError> {
-        let (at, word) = (Self::word_at(number), self.pmem.load_u64(Self::word_at(number))?);
+        let at = self.word_at(number)?;
+        let word = self.pmem.load_u64(at)?;
         Ok(root_value(self.uuid(), at, word).and_then(SegmentState::from_value))
     }
 
     /// Sets the state of a segment. Durable after a fence.
     pub(crate) fn set_segment(&self, number: u32, state: SegmentState) -> Result<(), PmemError> {
-        let at = Self::word_at(number);
+        let at = self.word_at(number)?;
         self.pmem.store_u64(at, root_word(self.uuid(), at, state.to_value()))?;
         self.pmem.flush(at, 8)
     }

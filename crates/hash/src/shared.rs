@@ -55,7 +55,7 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
         let mut add = |name, value| out.push(Statistic { name, value });
         add("records", report.records);
         add("index_bytes", report.table_bytes + report.order_bytes + report.expiry_bytes);
-        add("region_bytes", self.region.superblock.region_bytes);
+        add("region_bytes", self.region.superblock.region_bytes());
         add("region_used_bytes", report.used_bytes - report.free_bytes);
         add("region_free_bytes", report.free_bytes + report.unused_bytes);
         add("region_retired_bytes", report.retired_bytes);

@@ -330,7 +330,7 @@ impl<P: Pmem> Hash<P> {
         // One at a time: while what the oldest one kept is given back, it still counts.
         let Ok(_bounding) = snapshots.bounding.try_lock() else { return };
         let kept_bytes = self.region.offset(snapshots.kept_blocks.load(Ordering::Relaxed));
-        if kept_bytes <= self.region.superblock.region_bytes / KEPT_SHARE {
+        if kept_bytes <= self.region.superblock.region_bytes() / KEPT_SHARE {
             return;
         }
         self.end_oldest_snapshot();

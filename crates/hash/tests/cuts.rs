@@ -1,5 +1,7 @@
 //! Power cuts at every store, flush and fence of each kind of operation, and during the recovery after them.
 
+mod growing;
+
 use std::collections::BTreeMap;
 
 use stratakv_base::random::Random;
@@ -122,6 +124,11 @@ fn unless_full(done: Result<(), Error>) -> Option<Result<(), Error>> {
 
 /// What a store holds, read back; and whether its books are right.
 fn contents(hash: &Hash<&Region>) -> Result<Model, String> {
+    contents_in(hash, 4)
+}
+
+/// In so many segments.
+fn contents_in(hash: &Hash<&Region>, segments: u64) -> Result<Model, String> {
     let mut found = Model::new();
     for number in 0..16 {
         match hash.get(&key(number), NOW) {
@@ -141,7 +148,7 @@ fn contents(hash: &Hash<&Region>) -> Result<Model, String> {
     }
     let taken: u64 = found.iter().map(|(number, value)| record_bytes(*number, value.len())).sum();
     let Report { used_bytes, free_bytes, retired_bytes, unused_bytes, .. } = report;
-    if used_bytes != free_bytes + retired_bytes + taken || used_bytes + unused_bytes != 4 * 4096 {
+    if used_bytes != free_bytes + retired_bytes + taken || used_bytes + unused_bytes != segments * 4096 {
         return Err(format!("{report:?}: the records take {taken} bytes"));
     }
     Ok(found)
@@ -369,6 +376,9 @@ mod canaries {
 
     /// What of the checks finds a defect, if any does.
     fn caught_by(name: &str) -> Option<String> {
+        if name.starts_with("hash_part_") || name.starts_with("hash_growth_") {
+            return growing::is_caught(name).then(|| "a growth".to_owned());
+        }
         for (kind, before, steps) in kinds() {
             canary::release(None);
             let start = created();

@@ -10,7 +10,7 @@ use stratakv_engine::{
     Capabilities, Capability, ChangeKind, Error, Operation, PageRequest, RecordPart, Reply, Shared, Statistic, Update,
 };
 use stratakv_hash::Hash;
-use stratakv_pmem::{Mapping, Pmem};
+use stratakv_pmem::Mapping;
 
 use crate::catalogue::CATALOGUE;
 use crate::events::{StoreEvent, Watcher};
@@ -71,7 +71,7 @@ impl InRegion {
         let domain = if self.read_only { mapping.medium() } else { mapping.domain() };
         Region {
             path: mapping.path().to_path_buf(),
-            len_bytes: mapping.len_bytes(),
+            len_bytes: self.hash.region_bytes(),
             domain: domain.to_string(),
             can_survive_power_loss: mapping.medium().survives_power_loss(),
             survives_power_loss: self.survives_power_loss,

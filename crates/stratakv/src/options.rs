@@ -128,8 +128,9 @@ impl Options {
         self
     }
 
-    /// Length of the region of a new store of [`Engine::Hash`], in bytes: a multiple of 4096, at least 1 MiB. It holds all its records and does not grow. Default: half of
-    /// what is free where it lies, at most 1 GiB; of a device all of it. Of a store that exists, another length is an error.
+    /// Length of the region of a store of [`Engine::Hash`], in bytes: a multiple of 4096, at least 1 MiB. It holds all its records. Default of a new store: half of
+    /// what is free where it lies, at most 1 GiB; of a device all of it. The region of a store that exists grows to that length before it is opened, up to 63 times
+    /// ([`RecoverySummary::grown_bytes`](crate::RecoverySummary::grown_bytes)); a shorter length, and another one on a device, is an error.
     #[must_use]
     pub fn region_bytes(mut self, bytes: u64) -> Options {
         self.region_bytes = Some(bytes);

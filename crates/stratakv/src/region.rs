@@ -167,10 +167,11 @@ pub(crate) fn open(
     created: bool,
 ) -> Result<(Arc<InRegion>, RecoverySummary), Error> {
     let path = path_of(directory, manifest, options);
-    let (hash, clean) = if created {
-        (create(&path, manifest, options)?, true)
+    let clean = created || !directory.path.join("pmem").join(OPEN_MARK).exists();
+    let Recovered { hash, grown_bytes } = if created {
+        Recovered { hash: create(&path, manifest, options)?, grown_bytes: 0 }
     } else {
-        (recover(&path, directory, manifest, options)?, !directory.path.join("pmem").join(OPEN_MARK).exists())
+        recover(&path, directory, manifest, options)?
     };
     let report = hash.report();
     let limit_bytes = options.memory_bytes;
@@ -182,7 +183,7 @@ pub(crate) fn open(
         tracing::warn!(%damage, "damaged data; reading it fails, everything else is served");
     }
     let records = report.records.saturating_sub(catalogue_records(&hash));
-    let recovery = RecoverySummary { created, clean, records, corrupt, ..RecoverySummary::default() };
+    let recovery = RecoverySummary { created, clean, records, corrupt, grown_bytes, ..RecoverySummary::default() };
     let mark = if options.read_only {
         None
     } else {
@@ -205,7 +206,7 @@ pub(crate) fn moved(directory: &Directory, manifest: &Manifest, options: &Option
 
 /// Reads and verifies what is in the region, and mends it nowhere.
 pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<CheckReport, Error> {
-    let hash = recover(&path_of(directory, manifest, options), directory, manifest, options)?;
+    let hash = recover(&path_of(directory, manifest, options), directory, manifest, options)?.hash;
     let report = hash.report();
     let failed = |error| Error::Volume { path: path_of(directory, manifest, options), error };
     let (lost, lost_unknown) = hash.lost().map_err(failed)?;
@@ -215,18 +216,23 @@ pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Option
         lost,
         lost_unknown,
         records: report.records.saturating_sub(catalogue_records(&hash)),
-        pages: hash.pmem().len_bytes() / PAGE_BYTES,
+        pages: hash.region_bytes() / PAGE_BYTES,
         pages_free: (report.free_bytes + report.unused_bytes) / PAGE_BYTES,
         damage: hash.damage().iter().map(ToString::to_string).collect(),
         ..CheckReport::default()
     })
 }
 
+/// A store in its region, and how much longer that is than it was.
+struct Recovered {
+    hash: Hash<Mapping>,
+    grown_bytes: u64,
+}
+
 fn create(path: &Path, manifest: &Manifest, options: &Options) -> Result<Hash<Mapping>, Error> {
     let mapping = if path.exists() {
         let mapping = Mapping::open(path, MapOptions::default()).map_err(refused)?;
-        refuse_length(&mapping, options)?;
-        mapping
+            mapping
     } else {
         let len_bytes = new_len_bytes(path, options)?;
         // Without msync no fence waits for a page's first store.
@@ -241,11 +247,15 @@ fn create(path: &Path, manifest: &Manifest, options: &Options) -> Result<Hash<Ma
     Hash::create(mapping, HashOptions { uuid, segment_bytes, ..HashOptions::default() }).map_err(at(path))
 }
 
-fn recover(path: &Path, directory: &Directory, manifest: &Manifest, options: &Options) -> Result<Hash<Mapping>, Error> {
+fn recover(path: &Path, directory: &Directory, manifest: &Manifest, options: &Options) -> Result<Recovered, Error> {
     // Opening mends what the last end left: apart from the region, if nothing is to be changed.
-    let mapping = Mapping::open(path, MapOptions { private: options.read_only, ..MapOptions::default() });
-    let mapping = mapping.map_err(|error| missing_or(error, directory, manifest))?;
-    refuse_length(&mapping, options)?;
+    let how = MapOptions {
+        private: options.read_only,
+        reserve_bytes: options.region_bytes.unwrap_or_default(),
+        prewrite: options.level == Level::PowerLoss,
+        ..MapOptions::default()
+    };
+    let mapping = Mapping::open(path, how).map_err(|error| missing_or(error, directory, manifest))?;
     let mapping = if options.read_only { mapping } else { at_level(mapping, options)? };
     let found = Hash::options_of(&mapping).map_err(|error| no_store_or(error, &mapping, directory, manifest))?;
     if Some(found.uuid) != manifest.uuid_bytes() {
@@ -256,6 +266,7 @@ fn recover(path: &Path, directory: &Directory, manifest: &Manifest, options: &Op
         );
         return Err(Error::Region { why, kind: ErrorKind::Corrupt });
     }
+    let grown_bytes = grow(&mapping, options)?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let watch = options.progress.clone();
     let report = move |Progress { done_bytes, total_bytes }| {
@@ -263,7 +274,42 @@ fn recover(path: &Path, directory: &Directory, manifest: &Manifest, options: &Op
             watch(OpenProgress { done_bytes, total_bytes });
         }
     };
-    Hash::open_watched(mapping, threads, &report).map_err(at(path))
+    let hash = Hash::open_watched(mapping, threads, &report).map_err(at(path))?;
+    Ok(Recovered { hash, grown_bytes })
+}
+
+/// Makes the region as long as it was asked for; by how much that is longer. It never gets shorter.
+fn grow(mapping: &Mapping, options: &Options) -> Result<u64, Error> {
+    let has = Hash::region_bytes_of(&mapping).map_err(at(mapping.path()))?;
+    let (path, there) = (mapping.path().display(), mapping.len_bytes());
+    // What was cut off is told by who opens it.
+    let Some(asked) = options.region_bytes.filter(|asked| *asked != has && there >= has) else {
+        if there > has {
+            tracing::warn!(
+                "{path} has {there} bytes, and the region {has} of them: it was made longer by hand, or a growth was cut off; `--region {there}` takes the rest in"
+            );
+        }
+        return Ok(0);
+    };
+    if asked < has || options.read_only {
+        let why = if asked < has {
+            "a region never gets shorter: leave the option out, or `backup` the store and `restore` it with this length"
+        } else {
+            "it does not grow where it is only read: open it for writing"
+        };
+        return Err(Error::Option(format!("a region of {asked} bytes was asked for, and {path} has {has}: {why}")));
+    }
+    let refused_part = |error: EngineError| match error {
+        EngineError::WrongVolume(why) => Error::Option(format!("{path}: {why}")),
+        error => at(mapping.path())(error),
+    };
+    Hash::check_part(&mapping, asked - has).map_err(refused_part)?;
+    if asked > there {
+        mapping.grow(asked).map_err(refused)?;
+    }
+    Hash::add_part(&mapping, asked - has).map_err(at(mapping.path()))?;
+    tracing::info!("the region {path} has grown from {has} bytes to {asked}");
+    Ok(asked - has)
 }
 
 /// The region, made durable as the level asks for and no more.
@@ -283,17 +329,6 @@ fn check_level(domain: Domain, path: &Path, options: &Options) -> Result<(), Err
          on a disk, or ask for durability process_crash",
         path.display()
     )))
-}
-
-fn refuse_length(mapping: &Mapping, options: &Options) -> Result<(), Error> {
-    let has = mapping.len_bytes();
-    match options.region_bytes.filter(|asked| *asked != has) {
-        None => Ok(()),
-        Some(asked) => Err(Error::Option(format!(
-            "a region of {asked} bytes was asked for, and {} has {has}: its length was fixed when it was made; leave the option out",
-            mapping.path().display()
-        ))),
-    }
 }
 
 /// As asked for; in a restore what the backup's had, if its records want no more.
@@ -353,7 +388,9 @@ fn missing_or(error: MapError, directory: &Directory, manifest: &Manifest) -> Er
             kind: ErrorKind::NotFound,
         },
         MapError::TooShort { .. } | MapError::Unaligned { .. } => Error::Region {
-            why: format!("the region of the store in {home} was cut off ({error}): put it back from a backup"),
+            why: format!(
+                "the region of the store in {home} was cut off, or made longer by hand ({error}): put it back from a backup, or `truncate` it to such a length"
+            ),
             kind: ErrorKind::Corrupt,
         },
         error => refused(error),

@@ -49,6 +49,8 @@ pub struct RecoverySummary {
     pub superblocks_repaired: u64,
     /// Damaged places, for people.
     pub corrupt: Vec<String>,
+    /// Bytes by which the region of engine `hash` was made longer, as it was asked for.
+    pub grown_bytes: u64,
 }
 
 /// The region of a store of [`Engine::Hash`](crate::Engine::Hash).

@@ -110,7 +110,7 @@ fn another_engine_or_region_is_not_passed_over() {
         assert!(code(&output) == 2 && stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
     };
     usage(&data, &["put", "--engine", "slab"], "`slab` was asked for");
-    usage(&data, &["put", "--region", "64M"], "fixed when it was made");
+    usage(&data, &["put", "--region", "16M"], "never gets shorter");
     let slab = directory.path().join("slab");
     put(&slab, &["k", "v"]);
     usage(&slab, &["put", "--engine", "hash"], "`hash` was asked for");
@@ -132,6 +132,25 @@ fn another_engine_or_region_is_not_passed_over() {
     assert!(code(&missing) == 3 && stderr(&missing).contains("--region-path"), "{}", stderr(&missing));
     assert_eq!(ok(&data, &["get", "--region-path", moved.to_str().unwrap(), "k"]), b"v");
     assert_eq!(code(&run(&data, &["check", "--region-path", moved.to_str().unwrap()])), 0);
+}
+
+#[test]
+fn a_region_grows_as_it_is_told_and_says_so() {
+    let (_directory, data) = directory();
+    put(&data, &[&MAKE[..], &["k", "v"]].concat());
+    let grown = run(&data, &["put", "--durability", "process_crash", "--region", "48M", "l", "w"]);
+    let said = stderr(&grown);
+    assert!(code(&grown) == 0 && said.contains("grown from 32.0 MiB to 48.0 MiB"), "{said}");
+    let again = run(&data, &["put", "--durability", "process_crash", "--region", "48M", "m", "x"]);
+    assert!(code(&again) == 0 && !stderr(&again).contains("grown"), "{}", stderr(&again));
+    let serving = Serving::with(&data, &["--region", "64M"]);
+    assert!(serving.lines.concat().contains("hash, 64.0 MiB in"), "{}", serving.lines.concat());
+    assert_eq!(ok(&data, &["get", "--server", &serving.address, "k"]), b"v");
+    drop(serving);
+    let stats = json(&data, &["stats", "--json"]);
+    assert_eq!((&stats["records"], &stats["region_bytes"]), (&3.into(), &(64 << 20).into()));
+    let checked = json(&data, &["check", "--json"]);
+    assert_eq!((&checked["sound"], &checked["pages"]), (&true.into(), &16384.into()));
 }
 
 #[test]

@@ -87,16 +87,17 @@ struct Space {
 impl Space {
     fn new(segment_bytes: u64, segments: u64, arenas: usize) -> Space {
         let region_bytes = 3 * 4096 + (segments * 8).next_multiple_of(4096) + segments * segment_bytes;
-        let superblock = Superblock { block_bytes: BLOCK_BYTES, segment_bytes, region_bytes, uuid: [3; 16] };
-        assert_eq!(u64::from(superblock.segments()), segments);
+        let parts = smallvec::smallvec![region_bytes];
+        let superblock = Superblock { block_bytes: BLOCK_BYTES, segment_bytes, parts, uuid: [3; 16] };
         let memory = Mapping::anonymous(region_bytes, MapOptions::default()).unwrap();
         let error = PmemError::Poisoned { offset: 0 };
-        let region = Region { pmem: Faulty { memory, left: AtomicU64::new(0), error }, superblock };
-        for segment in 0..superblock.segments() {
+        let region = Region::new(Faulty { memory, left: AtomicU64::new(0), error }, superblock);
+        assert_eq!(u64::from(region.parts[0].segments.end), segments);
+        for segment in region.parts[0].segments.clone() {
             region.set_segment(segment, SegmentState::Unused).unwrap();
         }
-        let (first, blocks) = (region.place(superblock.first()), segment_bytes / u64::from(BLOCK_BYTES));
-        let alloc = Allocator::new(superblock.segments(), first, blocks as u32, arenas);
+        let (first, blocks) = (region.place(region.superblock.first()), segment_bytes / u64::from(BLOCK_BYTES));
+        let alloc = Allocator::new(&region.parts, first, blocks as u32, arenas);
         Space { region, alloc, epochs: Epochs::new(), records: Vec::new() }
     }
 
@@ -145,7 +146,7 @@ impl Space {
     fn walk(&self) -> Result<Walked, String> {
         let superblock = &self.region.superblock;
         let (mut walked, mut number, mut unused) = (Walked::default(), 0, 0);
-        while number < superblock.segments() {
+        while number < self.region.parts[0].segments.end {
             let segments = match self.region.segment(number).unwrap() {
                 Some(SegmentState::Extents) => 1,
                 Some(SegmentState::Large(count)) => count,
@@ -188,7 +189,7 @@ impl Space {
         if usage.lost == 0 && usage.free != *free {
             return Err(format!("{usage:?}, and {free} blocks free on the medium"));
         }
-        let all = self.alloc.blocks_of(self.region.superblock.segments());
+        let all = self.alloc.blocks_of(self.region.parts[0].segments.end);
         let sum = usage.in_spans + usage.unused + usage.lost;
         if sum == all { Ok(()) } else { Err(format!("{usage:?} of {all} blocks")) }
     }

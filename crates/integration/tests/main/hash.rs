@@ -427,7 +427,9 @@ fn options_of_the_other_engine_are_refused() {
     // And of a store that is there, whichever it is.
     drop(options().open(&data).expect("created"));
     usage(Options::new().engine(Engine::Slab), &["`slab` was asked for", "`hash`"]);
-    usage(Options::new().level(Level::ProcessCrash).region_bytes(64 * MIB), &["fixed when it was made"]);
+    usage(Options::new().level(Level::ProcessCrash).region_bytes(16 * MIB), &["never gets shorter", "restore"]);
+    let reader = Options::new().read_only(true).region_bytes(64 * MIB);
+    usage(reader, &["only read", "open it for writing"]);
     usage(Options::new().placement(Placement::Packed), &["placement"]);
     let slab = place.path().join("slab");
     drop(Options::new().shards(1).open(&slab).expect("created"));

@@ -14,6 +14,7 @@ mod devices;
 mod directories;
 mod events;
 mod full;
+mod growth;
 mod hash;
 mod kinds;
 mod library;
