@@ -89,6 +89,22 @@ pub enum MapError {
         /// What it was to be.
         wanted: Domain,
     },
+    /// Parts of one region on memory of different sorts.
+    #[error(
+        "{} is in the domain `{first}` and {} in `{second}`: all files of a region lie on memory of one sort; put them there",
+        first_path.display(),
+        second_path.display()
+    )]
+    Mixed {
+        /// One of them.
+        first_path: PathBuf,
+        /// Its domain.
+        first: Domain,
+        /// Another one.
+        second_path: PathBuf,
+        /// Its domain.
+        second: Domain,
+    },
     /// This processor cannot write single lines back, and a device has no other way.
     #[error("this processor has no instruction to write lines back to {}: use a file on a file system over it", path.display())]
     NoFlush {

@@ -8,6 +8,7 @@ mod error;
 mod flush;
 mod group;
 mod map;
+mod node;
 mod prefetch;
 mod source;
 mod space;
@@ -17,7 +18,8 @@ mod zeroed;
 
 pub use domain::Domain;
 pub use error::MapError;
-pub use map::{MapOptions, Mapping};
+pub use map::{MapOptions, Mapping, Piece};
+pub use node::Node;
 pub use prefetch::prefetch;
 pub use survey::{DaxDevice, Prospect, dax_devices, flush_instruction, prospect_of};
 pub use zeroed::Zeroed;
@@ -95,6 +97,26 @@ pub trait Pmem {
         self.fence()
     }
 
+    /// How many nodes of the machine (NUMA) it lies on, as far as is known: 1 at least. They are counted from 0.
+    fn node_count(&self) -> usize {
+        1
+    }
+
+    /// The node that the calling thread is on, now; of one that is near none of them, any.
+    fn node_here(&self) -> usize {
+        0
+    }
+
+    /// The node that the byte at `offset` lies on.
+    fn node_of(&self, _offset: u64) -> usize {
+        0
+    }
+
+    /// The machine's number of a node; 0 where it is not known.
+    fn node_number(&self, _node: usize) -> u32 {
+        0
+    }
+
     /// A flush and a fence.
     ///
     /// # Errors
@@ -153,6 +175,22 @@ impl<P: Pmem + ?Sized> Pmem for &P {
 
     fn sync(&self) -> Result<(), PmemError> {
         (**self).sync()
+    }
+
+    fn node_count(&self) -> usize {
+        (**self).node_count()
+    }
+
+    fn node_here(&self) -> usize {
+        (**self).node_here()
+    }
+
+    fn node_of(&self, offset: u64) -> usize {
+        (**self).node_of(offset)
+    }
+
+    fn node_number(&self, node: usize) -> u32 {
+        (**self).node_number(node)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::flush::Flush;
 use crate::group::Group;
+use crate::node::{Node, Nodes};
 use crate::source::{Kind, Source, failed};
 use crate::space::{Access, Space};
 use crate::{Domain, MapError, Pmem, PmemError};
@@ -29,6 +30,8 @@ pub struct MapOptions {
     /// Addresses to set aside, in bytes: how long the region may grow while it is open. Costs no memory; what is shorter than the region
     /// counts as the region's length.
     pub reserve_bytes: u64,
+    /// The node of the machine (NUMA) that the region lies on. Persistent memory knows its own; new space on tmpfs or of huge pages is taken from this one.
+    pub node: Option<u32>,
     /// Write the zeros of new space, not only allocate it (true by default). Else the first store to a page costs the file system a journal
     /// entry: a fence takes 4 ms where later ones take 0.6 (ext4), and on a DAX file the store itself waits. Creating takes as long as
     /// writing the file. Without effect on memory.
@@ -37,7 +40,7 @@ pub struct MapOptions {
 
 impl Default for MapOptions {
     fn default() -> MapOptions {
-        MapOptions { read_only: false, private: false, domain: None, reserve_bytes: 0, prewrite: true }
+        MapOptions { read_only: false, private: false, domain: None, reserve_bytes: 0, node: None, prewrite: true }
     }
 }
 
@@ -60,6 +63,11 @@ pub struct Mapping {
     // Dropped in this order: unmapped, then unlocked.
     space: Space,
     source: Source,
+    /// Of a region in several files the others.
+    further: Vec<Source>,
+    /// What lies where, one behind the other.
+    pieces: Vec<Laid>,
+    nodes: Nodes,
     access: Access,
     /// What the file or device would be, mapped for all.
     medium: Domain,
@@ -69,6 +77,29 @@ pub struct Mapping {
     durability: Durability,
     options: MapOptions,
     growth: Mutex<()>,
+}
+
+/// Bytes of one of several mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which mapping.
+    pub of: usize,
+    /// The first byte there.
+    pub from_bytes: u64,
+    /// How many.
+    pub len_bytes: u64,
+}
+
+/// A piece in its place.
+#[derive(Clone, Copy, Debug)]
+struct Laid {
+    /// In the region, its first byte.
+    at: u64,
+    is_file: bool,
+    /// The machine's number of its node.
+    number: Option<u32>,
+    /// Among the nodes of the region.
+    node: usize,
 }
 
 /// How stores become durable.
@@ -134,7 +165,7 @@ impl Mapping {
     /// Over a source that is empty.
     fn fill(source: Source, len_bytes: u64, options: MapOptions) -> Result<Mapping, MapError> {
         source.check_len(len_bytes)?;
-        source.extend(0, len_bytes, options.prewrite)?;
+        source.extend_on(options.node, (0, len_bytes), options.prewrite)?;
         Mapping::over(source, len_bytes, options)
     }
 
@@ -157,10 +188,28 @@ impl Mapping {
         let by_page = source.kind == Kind::File && !can_be_synchronous;
         let access = Access { writable, synchronous, private, by_page };
         let space = Space::reserve(reserve_bytes, unit_bytes).map_err(failed("reserve addresses for", &source.path))?;
-        space.extend(&source.file, len_bytes, access).map_err(failed("map", &source.path))?;
+        space.extend(&source.file, 0, len_bytes, access).map_err(failed("map", &source.path))?;
         check_unchanged(&source.path, len_bytes, source.len_bytes()?)?;
         let durability = Durability::of(domain).ok_or_else(|| MapError::NoFlush { path: source.path.clone() })?;
-        Ok(Mapping { space, source, access, medium, found, domain, durability, options, growth: Mutex::new(()) })
+        let number = source.node(synchronous).or(options.node);
+        let pieces = vec![Laid { at: 0, is_file: source.kind == Kind::File, number, node: 0 }];
+        let (further, nodes, growth) = (Vec::new(), Nodes::of([]), Mutex::new(()));
+        Ok(Mapping { space, source, further, pieces, nodes, access, medium, found, domain, durability, options, growth })
+    }
+
+    /// One region of pieces of several mappings, one behind the other. Whatever is in no piece is not in it, but stays locked with it. It does not grow.
+    ///
+    /// # Errors
+    /// See [`MapError`]; [`MapError::Mixed`] if they are in different domains, [`MapError::Unaligned`] if a piece of huge pages, or of a device, would not begin at a multiple of these.
+    pub fn joined(mappings: Vec<Mapping>, pieces: &[Piece]) -> Result<Mapping, MapError> {
+        check_alike(&mappings)?;
+        let (space, mut pieces) = lay(&mappings, pieces)?;
+        let nodes = Nodes::of(pieces.iter().map(|piece| piece.number));
+        pieces.iter_mut().for_each(|piece| piece.node = nodes.index_of(piece.number));
+        let mut mappings = mappings.into_iter();
+        let first = mappings.next().ok_or(MapError::TooShort { len_bytes: 0, unit_bytes: PAGE_BYTES })?;
+        let further = mappings.map(|mapping| mapping.source).collect();
+        Ok(Mapping { space, further, pieces, nodes, ..first })
     }
 
     /// The region, treated from now on as if it were in `domain`: as by [`MapOptions::domain`], by one who had to look at it first.
@@ -175,7 +224,16 @@ impl Mapping {
 
     /// Lets others have the region, though it is still mapped here: at the end of a store that somebody still holds. Nothing may be stored to it any more.
     pub fn unlock(&self) {
-        self.source.unlock();
+        self.sources().for_each(Source::unlock);
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        [&self.source].into_iter().chain(&self.further)
+    }
+
+    /// The nodes of the machine that it lies on, if these are several.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes.all
     }
 
     /// Makes the region longer, to `len_bytes`, at most what was reserved at open. It stays where it is, under all who use it; the new bytes
@@ -191,8 +249,11 @@ impl Mapping {
             return Ok(());
         }
         check_unchanged(&self.source.path, before_bytes, self.source.len_bytes()?)?;
-        let extended = self.source.extend(before_bytes, len_bytes, self.options.prewrite).and_then(|()| {
-            self.space.extend(&self.source.file, len_bytes, self.access).map_err(failed("map", &self.source.path))
+        let node = self.options.node;
+        let extended = self.source.extend_on(node, (before_bytes, len_bytes), self.options.prewrite).and_then(|()| {
+            self.space
+                .extend(&self.source.file, before_bytes, len_bytes, self.access)
+                .map_err(failed("map", &self.source.path))
         });
         if extended.is_err() {
             // Nothing is mapped there. If it fails the file stays longer, and is so when opened again.
@@ -235,9 +296,24 @@ impl Mapping {
         self.domain.survives_power_loss()
     }
 
-    /// The path it was opened by.
+    /// The path it was opened by; of several the first one.
     pub fn path(&self) -> &Path {
         &self.source.path
+    }
+
+    /// The paths of all its files.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.sources().map(|source| source.path.as_path())
+    }
+
+    /// Whether it is a device, whose length is fixed.
+    pub fn is_device(&self) -> bool {
+        matches!(self.source.kind, Kind::Device { .. })
+    }
+
+    /// The bytes that a part of it begins and ends at multiples of: a page.
+    pub fn unit_bytes(&self) -> u64 {
+        self.source.unit_bytes
     }
 
     /// Whether stores are taken.
@@ -250,6 +326,47 @@ impl Mapping {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether they are memory of one sort, mapped in one way.
+fn check_alike(mappings: &[Mapping]) -> Result<(), MapError> {
+    let Some((first, others)) = mappings.split_first() else { return Ok(()) };
+    match others.iter().find(|other| (other.found, other.domain) != (first.found, first.domain)) {
+        None => Ok(()),
+        Some(other) => Err(MapError::Mixed {
+            first_path: first.path().into(),
+            first: first.found,
+            second_path: other.path().into(),
+            second: other.found,
+        }),
+    }
+}
+
+/// Maps pieces one behind the other.
+fn lay(mappings: &[Mapping], pieces: &[Piece]) -> Result<(Space, Vec<Laid>), MapError> {
+    let unit_bytes = mappings.iter().map(|mapping| mapping.source.unit_bytes).max().unwrap_or(PAGE_BYTES);
+    let len_bytes = pieces.iter().fold(0, |sum: u64, piece| sum.saturating_add(piece.len_bytes));
+    let reserve_bytes = len_bytes.checked_next_multiple_of(unit_bytes).ok_or(MapError::TooLong { len_bytes })?;
+    let reserved = Space::reserve(reserve_bytes, unit_bytes);
+    let space = reserved.map_err(failed("reserve addresses for", Path::new("a region of several files")))?;
+    let mut laid = Vec::with_capacity(pieces.len());
+    for Piece { of, from_bytes, len_bytes } in pieces {
+        let mapping = mappings.get(*of).ok_or(MapError::TooShort { len_bytes: 0, unit_bytes })?;
+        let (source, at) = (&mapping.source, space.mapped_bytes());
+        let unaligned =
+            [at, *from_bytes, *len_bytes].into_iter().find(|bytes| !bytes.is_multiple_of(source.unit_bytes));
+        if let Some(len_bytes) = unaligned {
+            return Err(MapError::Unaligned { len_bytes, unit_bytes: source.unit_bytes });
+        }
+        let end = from_bytes.saturating_add(*len_bytes);
+        if end > mapping.len_bytes() {
+            return Err(MapError::TooShort { len_bytes: mapping.len_bytes(), unit_bytes: end });
+        }
+        space.extend(&source.file, *from_bytes, at + len_bytes, mapping.access).map_err(failed("map", &source.path))?;
+        let number = mapping.pieces.first().and_then(|piece| piece.number);
+        laid.push(Laid { at, is_file: source.kind == Kind::File, number, node: 0 });
+    }
+    Ok((space, laid))
 }
 
 impl Durability {
@@ -334,18 +451,36 @@ impl Pmem for Mapping {
     }
 
     fn will_read(&self, offset: u64, len_bytes: u64) {
-        if self.access.by_page && self.space.check(offset, len_bytes).is_ok() {
+        if self.access.by_page && self.further.is_empty() && self.space.check(offset, len_bytes).is_ok() {
             self.source.will_read(offset, len_bytes);
         }
     }
 
     fn sync(&self) -> Result<(), PmemError> {
         self.fence()?;
-        if self.source.kind != Kind::File || !self.access.writable {
-            return Ok(());
+        let ends = self.pieces.iter().skip(1).map(|piece| piece.at).chain([self.space.mapped_bytes()]);
+        for (piece, end) in self.pieces.iter().zip(ends).filter(|(piece, _)| piece.is_file && self.access.writable) {
+            let synced = self.space.sync(piece.at..end);
+            synced.map_err(|error| PmemError::SyncFailed { errno: error.raw_os_error() })?;
         }
-        let all = 0..self.space.mapped_bytes();
-        self.space.sync(all).map_err(|error| PmemError::SyncFailed { errno: error.raw_os_error() })
+        Ok(())
+    }
+
+    fn node_count(&self) -> usize {
+        self.nodes.count()
+    }
+
+    fn node_here(&self) -> usize {
+        self.nodes.here()
+    }
+
+    fn node_of(&self, offset: u64) -> usize {
+        let index = self.pieces.partition_point(|piece| piece.at <= offset);
+        index.checked_sub(1).and_then(|index| self.pieces.get(index)).map_or(0, |piece| piece.node)
+    }
+
+    fn node_number(&self, node: usize) -> u32 {
+        self.nodes.all.get(node).map_or(0, |node| node.number)
     }
 
     fn fence(&self) -> Result<(), PmemError> {

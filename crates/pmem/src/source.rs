@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::flush::Flush;
 use crate::map::PAGE_BYTES;
-use crate::{Domain, MapError, domain};
+use crate::{Domain, MapError, domain, node};
 
 /// Where the kernel describes devices.
 const SYS: &str = "/sys/dev";
@@ -113,6 +113,18 @@ impl Source {
         Ok(())
     }
 
+    /// The same, from this node where the system gives the memory.
+    pub(crate) fn extend_on(
+        &self,
+        node: Option<u32>,
+        (from_bytes, to_bytes): (u64, u64),
+        written: bool,
+    ) -> Result<(), MapError> {
+        let node = node.filter(|_| self.kind == Kind::Memory);
+        let extended = node::bound_to(node, || self.extend(from_bytes, to_bytes, written));
+        extended.map_err(failed("take memory of that node for", &self.path))?
+    }
+
     /// Fills the holes of a file that was made by others: a store into one must not end the process when the disk is full.
     pub(crate) fn fill_holes(&self, len_bytes: u64) -> Result<(), MapError> {
         if self.allocate(0, len_bytes).map_err(self.full("allocate", len_bytes))? {
@@ -191,6 +203,17 @@ impl Source {
 }
 
 impl Source {
+    /// The node of the machine that its memory lies on: that of persistent memory is known.
+    pub(crate) fn node(&self, is_synchronous: bool) -> Option<u32> {
+        let metadata = self.file.metadata().ok()?;
+        let described = |class: &str, device: u64| Path::new(SYS).join(class).join(device_name(device));
+        match self.kind {
+            Kind::Device { .. } => node::of_device(&described("char", metadata.rdev())),
+            Kind::File if is_synchronous => node::of_device(&described("block", metadata.dev())),
+            Kind::File | Kind::Memory => None,
+        }
+    }
+
     pub(crate) fn unlock(&self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }

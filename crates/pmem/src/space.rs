@@ -78,8 +78,8 @@ impl Space {
         }
     }
 
-    /// Maps the file's bytes from the end of what is mapped to `to_bytes`, at most what is reserved. One caller at a time.
-    pub(crate) fn extend(&self, file: &File, to_bytes: u64, access: Access) -> io::Result<()> {
+    /// Maps the file's bytes from `file_at` on behind what is mapped, up to `to_bytes`, at most what is reserved. One caller at a time.
+    pub(crate) fn extend(&self, file: &File, file_at: u64, to_bytes: u64, access: Access) -> io::Result<()> {
         let from = self.mapped_bytes();
         if to_bytes > self.reserved_bytes() || to_bytes <= from {
             return Err(Errno::INVAL.into());
@@ -88,7 +88,7 @@ impl Space {
         let at = self.base.wrapping_add(from as usize).cast();
         let flags = map_flags(access) | MapFlags::FIXED;
         // SAFETY: these addresses are reserved, nothing is mapped there, and nobody accesses what lies beyond `mapped_bytes`.
-        let mapped = unsafe { rustix::mm::mmap(at, len, protection(access.writable), flags, file, from) };
+        let mapped = unsafe { rustix::mm::mmap(at, len, protection(access.writable), flags, file, file_at) };
         if let Err(errno) = mapped {
             // The kernel may have let go what was reserved here, and given it to others: it is ours no more.
             self.reserved_bytes.store(from, Ordering::Release);

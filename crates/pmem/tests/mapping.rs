@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
-use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, PmemError};
+use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Piece, Pmem, PmemError};
 
 const PAGE: u64 = 4096;
 
@@ -444,5 +444,69 @@ proptest! {
     #[test]
     fn a_region_is_an_array_of_bytes(steps in steps()) {
         run(&Mapping::anonymous(2 * PAGE, reserve(4 * PAGE)).unwrap(), &steps);
+    }
+}
+
+#[test]
+fn pieces_of_several_files_are_one_region() {
+    let directory = directory();
+    let paths = [directory.path().join("a"), directory.path().join("b")];
+    let on_nodes = |nodes: [Option<u32>; 2]| {
+        let mut mappings = Vec::new();
+        for (path, node) in paths.iter().zip(nodes) {
+            let options = MapOptions { node, ..MapOptions::default() };
+            mappings.push(Mapping::open(path, options).unwrap());
+        }
+        mappings
+    };
+    let piece = |of: usize, from: u64, len: u64| Piece { of, from_bytes: from * PAGE, len_bytes: len * PAGE };
+    let pieces = [piece(1, 1, 2), piece(0, 0, 3), piece(1, 3, 1)];
+    paths.iter().for_each(|path| drop(create(path, 4 * PAGE)));
+    let whole = Mapping::joined(on_nodes([None, None]), &pieces).unwrap();
+    assert_eq!((whole.len_bytes(), whole.nodes().len(), whole.node_count()), (6 * PAGE, 0, 1));
+    assert_eq!(whole.paths().collect::<Vec<_>>(), paths.iter().collect::<Vec<_>>());
+    // Over the edges too.
+    let bytes: Vec<u8> = (0..6 * PAGE).map(|at| (at / 7) as u8).collect();
+    whole.store(0, &bytes).unwrap();
+    whole.persist(0, 6 * PAGE).unwrap();
+    whole.sync().unwrap();
+    assert!(matches!(whole.grow(8 * PAGE), Err(MapError::NotReserved { .. })));
+    assert!(paths.iter().all(|path| matches!(open(path), Err(MapError::Locked { .. }))));
+    whole.unlock();
+    drop(open(&paths[1]).unwrap());
+    drop(whole);
+    let [a, b] = [0, 1].map(|file| std::fs::read(&paths[file]).unwrap());
+    let of = |from: u64, to: u64| &bytes[(from * PAGE) as usize..(to * PAGE) as usize];
+    assert_eq!((&a[..3 * 4096], &b[4096..]), (of(2, 5), &[of(0, 2), of(5, 6)].concat()[..]));
+    assert!(a[3 * 4096..].iter().chain(&b[..4096]).all(|byte| *byte == 0), "what is in no piece is as it was");
+    // Each lies where it was said to.
+    let whole = Mapping::joined(on_nodes([Some(3), Some(1)]), &pieces).unwrap();
+    assert_eq!([0, 2, 5].map(|page| whole.node_of(page * PAGE + 7)), [0, 1, 0]);
+    assert_eq!([0, 1].map(|node| whole.node_number(node)), [1, 3]);
+    assert!(whole.node_here() < 2);
+}
+
+#[test]
+fn pieces_that_make_no_region_are_refused() {
+    let directory = directory();
+    let at = directory.path().join("a");
+    create(&at, 4 * PAGE);
+    let piece = |of: usize, from_bytes: u64, len_bytes: u64| Piece { of, from_bytes, len_bytes };
+    let joined = |pieces: &[Piece]| Mapping::joined(vec![open(&at).unwrap()], pieces);
+    assert!(matches!(joined(&[piece(0, 0, 5 * PAGE)]), Err(MapError::TooShort { .. })));
+    assert!(matches!(joined(&[piece(1, 0, PAGE)]), Err(MapError::TooShort { .. })));
+    assert!(matches!(joined(&[piece(0, 0, PAGE + 8)]), Err(MapError::Unaligned { .. })));
+    assert!(matches!(joined(&[piece(0, 8, PAGE)]), Err(MapError::Unaligned { .. })));
+    assert!(matches!(
+        joined(&[piece(0, u64::MAX - 4095, PAGE)]),
+        Err(MapError::TooLong { .. } | MapError::TooShort { .. })
+    ));
+    assert!(Mapping::joined(Vec::new(), &[]).is_err());
+    let memory = Mapping::anonymous(PAGE, MapOptions::default()).unwrap();
+    let disk = open(&at).unwrap();
+    if disk.domain() != Domain::Volatile {
+        let mixed = Mapping::joined(vec![disk, memory], &[piece(0, 0, PAGE), piece(1, 0, PAGE)]);
+        let said = mixed.map(drop).unwrap_err().to_string();
+        assert!(said.contains("one sort") && said.contains("anonymous"), "{said}");
     }
 }
