@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         path,
         arguments.data.further(),
         arguments.data.devices(),
-        arguments.data.region(),
+        arguments.data.regions(),
         watch,
     )?;
     // Recovery and the check of the books may both have met a place.

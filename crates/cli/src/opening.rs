@@ -19,9 +19,13 @@ pub(crate) struct DataArguments {
     /// A raw block device for the volumes of a new store, or where that of an existing one is now; more than once for several. --data then keeps only what the store is
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
-    /// Where the region of a new store of engine `hash` is made, or where that of an existing one is now: a file, or a devdax device [default: in the store's directory]
+    /// Where the region of a new store of engine `hash` is made, or where that of an existing one is now: a file, or a devdax device [default: in the store's directory]; more than once for several, one on
+    /// each node of the machine, say. One that an existing region does not lie in yet is added to it: a device, or with a longer --region a file
     #[arg(long, value_name = "PATH", conflicts_with = "device")]
-    region_path: Option<PathBuf>,
+    region_path: Vec<PathBuf>,
+    /// The node of the machine (NUMA) that a --region-path lies on, one for each in their order; persistent memory says it itself, of tmpfs and huge pages new space is taken there
+    #[arg(long, value_name = "NUMBER", requires = "region_path")]
+    region_node: Vec<u32>,
 }
 
 impl DataArguments {
@@ -41,8 +45,8 @@ impl DataArguments {
     }
 
     /// Where the region is, if that was said.
-    pub(crate) fn region(&self) -> Option<&Path> {
-        self.region_path.as_deref()
+    pub(crate) fn regions(&self) -> &[PathBuf] {
+        &self.region_path
     }
 
     /// The others.
@@ -271,17 +275,15 @@ impl From<Durability> for Level {
 impl OpenArguments {
     /// Options as given, with a progress bar for long recoveries; nothing is created.
     pub(crate) fn options(&self) -> Options {
-        let options = Options::new()
+        Options::new()
             .create(false)
             .memory_bytes(self.memory)
             .io(self.io.into())
             .further_directories(self.data.further())
             .devices(self.data.devices())
-            .progress(progress::watch("recovering"));
-        match self.data.region() {
-            Some(path) => options.region_path(path),
-            None => options,
-        }
+            .progress(progress::watch("recovering"))
+            .region_paths(self.data.regions())
+            .region_nodes(self.data.region_node.iter().copied())
     }
 
     /// Opens for reading only.

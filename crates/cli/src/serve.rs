@@ -117,7 +117,7 @@ impl Arguments {
         if let Some(format) = stratakv::format_of(data.first())? {
             return Ok(format.placement);
         }
-        let names_region = self.engine.region.is_some() || data.region().is_some();
+        let names_region = self.engine.region.is_some() || !data.regions().is_empty();
         // With a region and no engine it is refused: not after a second of measuring.
         if self.engine.engine == Some(EngineArgument::Hash) || names_region {
             return Ok(Placement::InPlace);
@@ -251,7 +251,8 @@ fn announce(
     let engine = match store.region() {
         Some(region) => {
             let (bytes, domain) = (format_bytes(region.len_bytes), &region.domain);
-            format!("hash, {bytes} in {} ({domain})", region.path.display())
+            let paths: Vec<String> = region.paths.iter().map(|path| path.display().to_string()).collect();
+            format!("hash, {bytes} in {} ({domain})", paths.join(" and "))
         }
         None => {
             let format = stratakv::format_of(store.path()).ok().flatten();

@@ -27,6 +27,11 @@ pub trait Shared: Send + Sync {
     /// may write from another. Reads never wait for the medium.
     fn writes_wait(&self) -> bool;
 
+    /// Where its medium lies on several nodes of the machine (NUMA), the numbers of the processors near each: threads that work for it stay there best. Else none.
+    fn processors(&self) -> Vec<Vec<usize>> {
+        Vec::new()
+    }
+
     /// A bounded step of what nobody waits for: reclaiming what expired, merging, scrubbing. Whether there is more to do at once.
     fn maintain(&self, now: Now) -> bool;
 

@@ -5,6 +5,8 @@
 //! merged a span at a time, when an arena looks for room and has much that is too short; a span that is free as a whole goes back to the pool. An arena without room takes over the emptiest span of
 //! one that has much, before it takes one from the pool: who frees is not always who writes next.
 //!
+//! Where the region lies on several nodes of the machine, each has a pool and arenas of its own. A thread's *home* is an arena of the node that it is on: it takes from the others when its node has no more. A span never leaves the arenas of its node.
+//!
 //! What a call does under a lock is bounded: it pops a list, merges or takes over a span or two. Only spans that have something to merge are looked at, so what looking everywhere costs
 //! was paid for by as many calls that freed something. Where the memory fails while a span is arranged, DRAM and medium may differ: the span is lost, which means that nothing is allocated
 //! from it any more until the store is opened again; records in it stay.
@@ -13,6 +15,7 @@
 
 mod arena;
 mod clearing;
+mod ground;
 mod pool;
 mod span;
 mod steps;
@@ -27,10 +30,11 @@ use stratakv_base::canary;
 use stratakv_pmem::{Pmem, PmemError};
 
 use crate::epoch::Epochs;
-use crate::layout::{BLOCKS_MAX, First, Kind, Part, SegmentState};
+use crate::layout::{BLOCKS_MAX, First, Kind, SegmentState};
 use crate::region::Region;
 use arena::Arena;
 pub(crate) use clearing::Clearing;
+pub(crate) use ground::Ground;
 use pool::Pool;
 use span::{Join, Span};
 
@@ -66,6 +70,27 @@ pub(crate) struct Usage {
     pub(crate) footprint_bytes: u64,
 }
 
+/// Figures of a node, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeUsage {
+    /// Of its parts' segments.
+    pub(crate) all: u64,
+    /// Of them, not free.
+    pub(crate) taken: u64,
+    /// Extents that threads on it have got on it.
+    pub(crate) local: u64,
+    /// And on other nodes.
+    pub(crate) remote: u64,
+}
+
+/// What threads with one home have got. On a cache line of its own, and its neighbour that is fetched with it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Got {
+    local: AtomicU64,
+    remote: AtomicU64,
+}
+
 /// See [`Allocator::stand_back`].
 pub(crate) struct StandingBack<'a> {
     held: &'a AtomicU64,
@@ -80,13 +105,18 @@ impl Drop for StandingBack<'_> {
 
 #[derive(Debug)]
 pub(crate) struct Allocator {
+    /// Node by node, as many of each.
     arenas: Box<[Mutex<Arena>]>,
+    arenas_of_node: usize,
+    /// By home; not counted where there is one node.
+    got: Box<[Got]>,
     /// What is being cleared. Its number is one more than theirs, and nobody allocates from it.
     aside: Mutex<Arena>,
     clearing: Mutex<()>,
     owners: Owners,
-    pool: Mutex<Pool>,
-    /// What readers may still look at, by stripe, with the epoch in which it was freed.
+    /// By node.
+    pools: Box<[Mutex<Pool>]>,
+    /// What readers may still look at, by home, with the epoch in which it was freed.
     limbo: Box<[Mutex<Limbo>]>,
     retired: AtomicU64,
     /// Blocks that are not allocated from.
@@ -126,18 +156,17 @@ type Limbo = VecDeque<(u64, Extent)>;
 struct Owners {
     /// By segment: the first segment of its span plus one, and from bit 32 on its arena; 0: nobody's.
     words: Box<[AtomicU64]>,
-    first_place: u64,
-    segment_blocks: u32,
+    ground: Ground,
 }
 
 impl Owners {
     fn place_of(&self, segment: u32) -> u64 {
-        self.first_place + u64::from(segment) * u64::from(self.segment_blocks)
+        self.ground.first_place + u64::from(segment) * u64::from(self.ground.segment_blocks)
     }
 
     /// The span of a place: its first segment, and its arena.
     fn span_of(&self, place: u64) -> Option<(u32, usize)> {
-        let segment = place.checked_sub(self.first_place)? / u64::from(self.segment_blocks);
+        let segment = place.checked_sub(self.ground.first_place)? / u64::from(self.ground.segment_blocks);
         let word = self.words.get(usize::try_from(segment).ok()?)?.load(Ordering::Acquire);
         Some(((word as u32).checked_sub(1)?, (word >> 32) as usize))
     }
@@ -163,20 +192,24 @@ pub(crate) fn of_one_place(error: PmemError) -> Result<(), PmemError> {
 }
 
 impl Allocator {
-    /// For a region whose segments are all in the pool; opening takes spans out of it. No span goes from one part into another, for between them there are numbers without a segment.
-    pub(crate) fn new(parts: &[Part], first_place: u64, segment_blocks: u32, arenas: usize) -> Allocator {
-        let mut pool = Pool::default();
-        for Part { segments, .. } in parts {
-            pool.give(segments.start, segments.end - segments.start);
+    /// For a region whose segments are all in the pools; opening takes spans out of them. No span goes from one part into another, for between them are numbers without a segment.
+    /// So many arenas in all, one at least for each node.
+    pub(crate) fn new(ground: Ground, arenas: usize) -> Allocator {
+        let mut pools: Vec<Pool> = (0..ground.nodes).map(|_| Pool::default()).collect();
+        for (segments, node) in ground.parts() {
+            pools[node].give(segments.start, segments.end - segments.start);
         }
-        let words = (0..parts.last().map_or(0, |part| part.segments.end)).map(|_| AtomicU64::new(0)).collect();
+        let arenas_of_node = arenas.div_ceil(ground.nodes).max(1);
+        let arenas = arenas_of_node * ground.nodes;
         Allocator {
-            arenas: (0..arenas.max(1)).map(|_| Mutex::new(Arena::new())).collect(),
+            arenas: (0..arenas).map(|_| Mutex::new(Arena::new())).collect(),
+            arenas_of_node,
+            got: (0..arenas).map(|_| Got::default()).collect(),
             aside: Mutex::new(Arena::new()),
             clearing: Mutex::default(),
-            owners: Owners { words, first_place, segment_blocks },
-            pool: Mutex::new(pool),
-            limbo: (0..arenas.max(1)).map(|_| Mutex::default()).collect(),
+            pools: pools.into_iter().map(Mutex::new).collect(),
+            limbo: (0..arenas).map(|_| Mutex::default()).collect(),
+            owners: Owners { words: (0..ground.end()).map(|_| AtomicU64::new(0)).collect(), ground },
             retired: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             held: AtomicU64::new(0),
@@ -186,8 +219,39 @@ impl Allocator {
         }
     }
 
+    /// The home of a thread on this node.
+    pub(crate) fn home(&self, node: usize, stripe: usize) -> usize {
+        node % self.pools.len() * self.arenas_of_node + stripe % self.arenas_of_node
+    }
+
+    fn node_of_arena(&self, number: usize) -> usize {
+        number % self.arenas.len() / self.arenas_of_node
+    }
+
+    /// The arena for a span on this node, of one with this home.
+    fn arena_on(&self, node: usize, home: usize) -> usize {
+        node * self.arenas_of_node + home % self.arenas_of_node
+    }
+
+    /// All arenas, those of the home's node first.
+    fn arenas_from(&self, home: usize) -> impl Iterator<Item = &Mutex<Arena>> {
+        let first = self.node_of_arena(home) * self.arenas_of_node;
+        let (before, own_and_behind) = self.arenas.split_at(first);
+        own_and_behind.iter().chain(before)
+    }
+
+    /// The pool that a segment belongs to.
+    fn pool_of(&self, segment: u32) -> MutexGuard<'_, Pool> {
+        lock(&self.pools[self.owners.ground.node_of(segment)])
+    }
+
+    /// Segments in no span.
+    fn unused_segments(&self) -> u32 {
+        self.pools.iter().map(|pool| lock(pool).segments()).sum()
+    }
+
     fn blocks_of(&self, segments: u32) -> u64 {
-        u64::from(segments) * u64::from(self.owners.segment_blocks)
+        u64::from(segments) * u64::from(self.owners.ground.segment_blocks)
     }
 
     /// A span that opening found. What is free in it is added by [`Allocator::free`].
@@ -196,13 +260,13 @@ impl Allocator {
             // Longer than any that is made.
             return self.withhold(first, segments);
         }
-        lock(&self.pool).withhold(first, segments);
+        self.pool_of(first).withhold(first, segments);
         self.begin_span(first, segments, first as usize);
     }
 
     /// Takes segments out of the pool: nothing is allocated from them.
     pub(crate) fn withhold(&self, first: u32, segments: u32) {
-        lock(&self.pool).withhold(first, segments);
+        self.pool_of(first).withhold(first, segments);
         self.lost.fetch_add(self.blocks_of(segments), Ordering::Relaxed);
     }
 
@@ -211,8 +275,8 @@ impl Allocator {
         self.lost.fetch_add(u64::from(extent.blocks), Ordering::Relaxed);
     }
 
-    fn begin_span(&self, first: u32, segments: u32, stripe: usize) {
-        let number = stripe % self.arenas.len();
+    fn begin_span(&self, first: u32, segments: u32, home: usize) {
+        let number = self.arena_on(self.owners.ground.node_of(first), home);
         let mut arena = lock(&self.arenas[number]);
         arena.insert(first, Span::new(segments, self.owners.place_of(first), self.blocks_of(segments) as u32));
         self.owners.set(first, segments, Some(number));
@@ -224,11 +288,17 @@ impl Allocator {
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        (stripe, in_hand): (usize, u64),
+        (home, in_hand): (usize, u64),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
-        let found = self.find_room(region, epochs, (stripe, in_hand), blocks)?;
+        let home = home % self.arenas.len();
+        let found = self.find_room(region, epochs, (home, in_hand), blocks)?;
         self.held.fetch_add(u64::from(found.is_some()), Ordering::AcqRel);
+        if let Some(found) = found.filter(|_| self.pools.len() > 1) {
+            let is_local = self.owners.ground.node_at(found.place) == self.node_of_arena(home);
+            let Got { local, remote } = &self.got[home];
+            (if is_local { local } else { remote }).fetch_add(1, Ordering::Relaxed);
+        }
         Ok(found)
     }
 
@@ -241,16 +311,34 @@ impl Allocator {
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        (stripe, in_hand): (usize, u64),
+        (home, in_hand): (usize, u64),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
-        let own = &self.arenas[stripe % self.arenas.len()];
-        if let Some(found) = lock(own).take(&self.owners, blocks) {
+        if let Some(found) = lock(&self.arenas[home]).take(&self.owners, blocks) {
             return Ok(Some(found));
         }
-        self.reclaim(epochs, stripe);
+        self.reclaim(epochs, home);
+        let (own, nodes) = (self.node_of_arena(home), self.pools.len());
+        // Far is better than not at all.
+        for node in (own..nodes).chain(0..own) {
+            if let Some(found) = self.find_room_on(region, node, home, blocks)? {
+                return Ok(Some(found));
+            }
+        }
+        self.search(region, epochs, (home, in_hand), blocks)
+    }
+
+    /// Room on this node that is quick to find.
+    fn find_room_on<P: Pmem>(
+        &self,
+        region: &Region<P>,
+        node: usize,
+        home: usize,
+        blocks: u32,
+    ) -> Result<Option<Extent>, PmemError> {
+        let number = self.arena_on(node, home);
         {
-            let mut arena = lock(own);
+            let mut arena = lock(&self.arenas[number]);
             if arena.has_much() {
                 self.merge_next(region, &mut arena)?;
             }
@@ -258,13 +346,10 @@ impl Allocator {
                 return Ok(Some(found));
             }
         }
-        if let Some(found) = self.take_over(region, stripe % self.arenas.len(), blocks)? {
+        if let Some(found) = self.take_over(region, number, blocks)? {
             return Ok(Some(found));
         }
-        if let Some(found) = self.take_span(region, stripe, blocks)? {
-            return Ok(Some(found));
-        }
-        self.search(region, epochs, (stripe, in_hand), blocks)
+        self.take_span(region, (node, home), blocks)
     }
 
     /// Looks everywhere, and merges everything: before it is said that there is no room.
@@ -272,7 +357,7 @@ impl Allocator {
         &self,
         region: &Region<P>,
         epochs: &Epochs,
-        (stripe, in_hand): (usize, u64),
+        (home, in_hand): (usize, u64),
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
         let waiting = self.stand_back(in_hand);
@@ -288,7 +373,7 @@ impl Allocator {
             }
         }
         let freed = self.freed();
-        for arena in &self.arenas {
+        for arena in self.arenas_from(home) {
             // What others free meanwhile they look for themselves.
             let queued = lock(arena).queued();
             for _ in 0..queued {
@@ -302,18 +387,18 @@ impl Allocator {
                 return Ok(Some(found));
             }
         }
-        let found = self.take_span(region, stripe, blocks)?;
+        let found = self.take_span_anywhere(region, home, blocks)?;
         if found.is_none() {
             self.none_by_merging.note(freed, blocks);
         }
         Ok(found)
     }
 
-    /// Takes over the emptiest span of an arena with much that is free, and room from it.
+    /// Takes over the emptiest span of an arena of the same node with much that is free, and room from it.
     fn take_over<P: Pmem>(&self, region: &Region<P>, own: usize, blocks: u32) -> Result<Option<Extent>, PmemError> {
         let mut taken_over = 0;
-        for step in 1..self.arenas.len() {
-            let other = (own + step) % self.arenas.len();
+        for step in 1..self.arenas_of_node {
+            let other = self.arena_on(self.node_of_arena(own), own + step);
             // In the order of their numbers, as everybody does.
             let (mut first, mut second) = (lock(&self.arenas[own.min(other)]), lock(&self.arenas[own.max(other)]));
             let (mine, theirs) = if own < other { (&mut *first, &mut *second) } else { (&mut *second, &mut *first) };
@@ -356,9 +441,10 @@ impl Allocator {
         self.freed.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives back what lies behind a record: the next ones of this stripe are cut from it.
-    pub(crate) fn free_rest(&self, stripe: usize, extent: Extent) {
-        let mut arena = lock(&self.arenas[stripe % self.arenas.len()]);
+    /// Gives back what lies behind a record: the next ones of this home are cut from it, if it is on their node.
+    pub(crate) fn free_rest(&self, home: usize, extent: Extent) {
+        let number = self.arena_on(self.owners.ground.node_at(extent.place), home);
+        let mut arena = lock(&self.arenas[number]);
         let shorter = match arena.tail {
             Some(tail) if tail.blocks >= extent.blocks => Some(extent),
             _ => arena.tail.replace(extent),
@@ -371,11 +457,11 @@ impl Allocator {
     }
 
     /// Gives back an extent that readers may be looking at, and that is free on the medium.
-    pub(crate) fn retire(&self, epochs: &Epochs, stripe: usize, extent: Extent) {
+    pub(crate) fn retire(&self, epochs: &Epochs, home: usize, extent: Extent) {
         if canary!("hash_reused_under_readers") {
             return self.free(extent);
         }
-        let mut limbo = lock(&self.limbo[stripe % self.limbo.len()]);
+        let mut limbo = lock(&self.limbo[home % self.limbo.len()]);
         limbo.push_back((epochs.of_unlinked(), extent));
         self.retired.fetch_add(u64::from(extent.blocks), Ordering::AcqRel);
         let many = limbo.len().is_multiple_of(RETIRED);
@@ -384,14 +470,14 @@ impl Allocator {
             // Reclaiming begins an epoch too: with two, and no reader in the way, all that was retired is free at once and written again while the cache has it.
             // Without this one it is no faster (2.55 against 2.60 M updates/s), and twice as much waits.
             epochs.advance();
-            self.reclaim(epochs, stripe);
+            self.reclaim(epochs, home);
         }
     }
 
     /// Frees what no reader can be looking at any more.
-    fn reclaim(&self, epochs: &Epochs, stripe: usize) {
+    fn reclaim(&self, epochs: &Epochs, home: usize) {
         let now = epochs.advance();
-        let mut limbo = lock(&self.limbo[stripe % self.limbo.len()]);
+        let mut limbo = lock(&self.limbo[home % self.limbo.len()]);
         let mut free = Vec::new();
         while let Some((_, extent)) = limbo.pop_front_if(|(epoch, _)| *epoch + 2 <= now) {
             free.push(extent);
@@ -425,18 +511,23 @@ impl Allocator {
                 std::thread::yield_now();
             }
         }
-        (0..self.limbo.len()).for_each(|stripe| self.reclaim(epochs, stripe));
+        (0..self.limbo.len()).for_each(|home| self.reclaim(epochs, home));
     }
 
-    /// A new span, all of it.
-    fn take_span<P: Pmem>(&self, region: &Region<P>, stripe: usize, blocks: u32) -> Result<Option<Extent>, PmemError> {
-        let segments = blocks.div_ceil(self.owners.segment_blocks);
+    /// A new span on this node, all of it.
+    fn take_span<P: Pmem>(
+        &self,
+        region: &Region<P>,
+        (node, home): (usize, usize),
+        blocks: u32,
+    ) -> Result<Option<Extent>, PmemError> {
+        let segments = blocks.div_ceil(self.owners.ground.segment_blocks);
         loop {
-            let Some(first) = lock(&self.pool).take(segments) else { return Ok(None) };
+            let Some(first) = lock(&self.pools[node]).take(segments) else { return Ok(None) };
             let extent = Extent { place: self.owners.place_of(first), blocks: self.blocks_of(segments) as u32 };
             match store_span(region, first, segments, extent) {
                 Ok(()) => {
-                    self.begin_span(first, segments, stripe);
+                    self.begin_span(first, segments, home);
                     return Ok(Some(extent));
                 }
                 Err(error) => {
@@ -445,6 +536,23 @@ impl Allocator {
                 }
             }
         }
+    }
+
+    /// A new span, on the home's node if that has one.
+    fn take_span_anywhere<P: Pmem>(
+        &self,
+        region: &Region<P>,
+        home: usize,
+        blocks: u32,
+    ) -> Result<Option<Extent>, PmemError> {
+        let (own, nodes) = (self.node_of_arena(home), self.pools.len());
+        for node in (own..nodes).chain(0..own) {
+            let found = self.take_span(region, (node, home), blocks)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// Merges neighbours in the next span of an arena that has some.
@@ -476,7 +584,7 @@ impl Allocator {
         }
         arena.remove(first, &self.owners);
         self.owners.set(first, segments, None);
-        lock(&self.pool).give(first, segments);
+        self.pool_of(first).give(first, segments);
         Ok(())
     }
 
@@ -490,15 +598,14 @@ impl Allocator {
 
     /// Figures. O(arenas · lengths of free extents).
     pub(crate) fn usage(&self) -> Usage {
-        let pool = lock(&self.pool);
+        let pools_bytes: u64 = self.pools.iter().map(|pool| lock(pool).footprint_bytes()).sum();
         let mut usage = Usage {
             retired: self.retired.load(Ordering::Acquire),
-            unused: self.blocks_of(pool.segments()),
+            unused: self.blocks_of(self.unused_segments()),
             lost: self.lost.load(Ordering::Relaxed),
-            footprint_bytes: pool.footprint_bytes() + size_of_val(&*self.owners.words) as u64,
+            footprint_bytes: pools_bytes + size_of_val(&*self.owners.words) as u64,
             ..Usage::default()
         };
-        drop(pool);
         for limbo in &self.limbo {
             usage.footprint_bytes += (lock(limbo).capacity() * size_of::<(u64, Extent)>()) as u64;
         }
@@ -508,6 +615,25 @@ impl Allocator {
             usage.in_spans += arena.blocks();
             usage.free += arena.free_blocks() + tail.map_or(0, |tail| u64::from(tail.blocks));
             usage.footprint_bytes += arena.footprint_bytes();
+        }
+        usage
+    }
+
+    /// Figures of each node, where there are several.
+    pub(crate) fn usage_of_nodes(&self) -> Vec<NodeUsage> {
+        if self.pools.len() == 1 {
+            return Vec::new();
+        }
+        let mut usage = vec![NodeUsage::default(); self.pools.len()];
+        for (segments, node) in self.owners.ground.parts() {
+            usage[node].all += self.blocks_of(segments.end - segments.start);
+        }
+        for (number, (arena, got)) in self.arenas.iter().zip(&self.got).enumerate() {
+            let (arena, of) = (lock(arena), &mut usage[self.node_of_arena(number)]);
+            let tail = arena.tail.filter(|tail| self.owners.span_of(tail.place).is_some());
+            of.taken += arena.blocks() - arena.free_blocks() - tail.map_or(0, |tail| u64::from(tail.blocks));
+            of.local += got.local.load(Ordering::Relaxed);
+            of.remote += got.remote.load(Ordering::Relaxed);
         }
         usage
     }

@@ -10,7 +10,6 @@ use stratakv_engine::{Change, ChangeKind, Error, Unmet};
 use stratakv_pmem::{Pmem, PmemError};
 
 use crate::alloc::Extent;
-use crate::epoch::stripe;
 use crate::hash::{Current, Hash, Written};
 use crate::layout::{COMMITS, First, Kind, commit_value};
 use crate::table::{Found, Slot};
@@ -127,7 +126,7 @@ impl<P: Pmem> Hash<P> {
                 for (extent, used) in &drafted.extents {
                     let rest = behind(*extent, *used);
                     if rest.blocks > 0 {
-                        self.alloc.free_rest(stripe(), rest);
+                        self.alloc.free_rest(self.home(), rest);
                     }
                 }
                 for _ in &changes {

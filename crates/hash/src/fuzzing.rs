@@ -10,7 +10,7 @@ use stratakv_engine::{Change, ChangeKind, Error, Expect, PageRequest, Record, Sh
 use stratakv_pmem::{MapOptions, Mapping, Pmem};
 
 use crate::hash::{Hash, HashOptions};
-use crate::layout::{COMMITS, First, Kind, LEASE_AT, PAGE, Superblock, WORDS_AT, commit_at, root_word};
+use crate::layout::{COMMITS, First, Kind, LEASE_AT, Named, PAGE, Superblock, WORDS_AT, commit_at, root_word};
 
 const UUID: [u8; 16] = *b"a fuzzed region ";
 const NOW: Wall = Wall(1000);
@@ -282,10 +282,10 @@ impl Damage {
             block_bytes: 32 << (choices.byte() % 3),
             segment_bytes: 4096 << (choices.byte() % 10),
             parts: match choices.byte() & 3 {
-                0 => smallvec![REGION_BYTES],
-                1 => smallvec![choices.u64()],
-                2 => smallvec![12 * PAGE, 4 * PAGE, 8 * PAGE],
-                _ => (0..choices.below(5)).map(|_| choices.u64() >> choices.byte() % 64).collect(),
+                0 => smallvec![Named::first(REGION_BYTES)],
+                1 => smallvec![Named::first(choices.u64())],
+                2 => [12, 4, 8].iter().map(|pages| Named::first(pages * PAGE)).collect(),
+                _ => (0..choices.below(5)).map(|_| Named::first(choices.u64() >> (choices.byte() % 64))).collect(),
             },
             uuid: if choices.byte() & 1 == 0 { UUID } else { [choices.byte(); 16] },
         };

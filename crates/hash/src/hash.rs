@@ -53,6 +53,21 @@ pub enum Written {
     Unmet(Unmet),
 }
 
+/// Figures of a node of the machine that a region lies on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The machine's number of it.
+    pub number: u32,
+    /// Bytes of segments on it.
+    pub bytes: u64,
+    /// Of them, of records, and of what was freed but may still be looked at.
+    pub used_bytes: u64,
+    /// Extents that threads on this node have got on it since the store was opened.
+    pub local: u64,
+    /// And on other nodes, because this one had no more room.
+    pub remote: u64,
+}
+
 /// Figures of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -88,6 +103,8 @@ pub struct Report {
     pub scrub_rounds: u64,
     /// Snapshots, and what they keep.
     pub snapshots: SnapshotReport,
+    /// By node, where the region lies on several.
+    pub nodes: Vec<NodeReport>,
 }
 
 /// A store in a region of persistent memory. Shared by any number of threads.
@@ -300,6 +317,19 @@ impl<P: Pmem> Hash<P> {
             scrubbed_bytes,
             scrub_rounds,
             snapshots: self.snapshot_report(),
+            nodes: self.report_of_nodes(),
         }
+    }
+
+    fn report_of_nodes(&self) -> Vec<NodeReport> {
+        let block = u64::from(self.region.superblock.block_bytes);
+        let reports = self.alloc.usage_of_nodes().into_iter().enumerate().map(|(node, usage)| NodeReport {
+            number: self.region.pmem.node_number(node),
+            bytes: usage.all * block,
+            used_bytes: usage.taken * block,
+            local: usage.local,
+            remote: usage.remote,
+        });
+        reports.collect()
     }
 }

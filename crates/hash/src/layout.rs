@@ -26,7 +26,7 @@ const SUPERBLOCK_OF_ONE: usize = 60;
 /// Most parts of a region.
 pub(crate) const PARTS_MAX: usize = 64;
 /// Bytes of a superblock at most.
-pub(crate) const SUPERBLOCK_LEN: usize = SUPERBLOCK_OF_ONE + 4 + 8 * PARTS_MAX + 4;
+pub(crate) const SUPERBLOCK_LEN: usize = SUPERBLOCK_OF_ONE + 4 + 16 * PARTS_MAX + 4;
 /// Blocks of an extent.
 pub(crate) const BLOCKS_MAX: u64 = (1 << 24) - 1;
 const HAS_FLAGS: u64 = 1 << 31;
@@ -40,9 +40,23 @@ pub(crate) const VERSION_MAX: u64 = 1 << 63;
 pub(crate) struct Superblock {
     pub(crate) block_bytes: u32,
     pub(crate) segment_bytes: u64,
-    /// Bytes of each part, one at least.
-    pub(crate) parts: SmallVec<[u64; 1]>,
+    /// One at least.
+    pub(crate) parts: SmallVec<[Named; 1]>,
     pub(crate) uuid: [u8; 16],
+}
+
+/// A part as the superblock names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) bytes: u64,
+    /// Drawn when it was made: what a growth has left that was cut is not taken for it. 0: the first one.
+    pub(crate) id: u64,
+}
+
+impl Named {
+    pub(crate) fn first(bytes: u64) -> Named {
+        Named { bytes, id: 0 }
+    }
 }
 
 /// Why bytes are no superblock, or no head of a part.
@@ -82,7 +96,10 @@ impl Superblock {
         bytes.extend_from_slice(&crc32c(0, &bytes).to_le_bytes());
         if self.parts.len() > 1 {
             bytes.extend_from_slice(&(self.parts.len() as u32).to_le_bytes());
-            self.parts.iter().for_each(|part| bytes.extend_from_slice(&part.to_le_bytes()));
+            for Named { bytes: part_bytes, id } in &self.parts {
+                bytes.extend_from_slice(&part_bytes.to_le_bytes());
+                bytes.extend_from_slice(&id.to_le_bytes());
+            }
             bytes.extend_from_slice(&crc32c(0, &bytes).to_le_bytes());
         }
         bytes
@@ -98,7 +115,7 @@ impl Superblock {
             return Err(NoSuperblock::Foreign);
         }
         let parts = match u32_at(head, 16) {
-            FORMAT_OF_ONE => smallvec![u64_at(head, 32)],
+            FORMAT_OF_ONE => smallvec![Named::first(u64_at(head, 32))],
             FORMAT => parts_in(bytes).ok_or(NoSuperblock::Foreign)?,
             newer => return Err(NoSuperblock::Newer(newer)),
         };
@@ -113,24 +130,24 @@ impl Superblock {
 
     /// Whether the lengths go together, with at least one segment in each part.
     pub(crate) fn is_possible(&self) -> bool {
-        let region_bytes = self.parts.iter().try_fold(0, |sum: u64, part| sum.checked_add(*part));
+        let region_bytes = self.parts.iter().try_fold(0, |sum: u64, part| sum.checked_add(part.bytes));
         matches!(self.block_bytes, 32 | 64)
             && self.segment_bytes.is_power_of_two()
             && (4096..=1 << 20).contains(&self.segment_bytes)
             && region_bytes.is_some_and(|bytes| bytes / u64::from(self.block_bytes) <= BLOCKS_OF_REGION_MAX)
             && (1..=PARTS_MAX).contains(&self.parts.len())
-            && (self.parts.len() == 1 || self.parts.iter().all(|part| part.is_multiple_of(PAGE)))
+            && (self.parts.len() == 1 || self.parts.iter().all(|part| part.bytes.is_multiple_of(PAGE)))
             && self.first_segments() > 0
             && self.layout().iter().all(|part| !part.segments.is_empty())
     }
 
     pub(crate) fn first_part_bytes(&self) -> u64 {
-        self.parts.first().copied().unwrap_or_default()
+        self.parts.first().map_or(0, |part| part.bytes)
     }
 
     /// Bytes of all parts.
     pub(crate) fn region_bytes(&self) -> u64 {
-        self.parts.iter().sum()
+        self.parts.iter().map(|part| part.bytes).sum()
     }
 
     /// Segments of the first part.
@@ -154,7 +171,7 @@ impl Superblock {
         let (first, first_bytes) = (self.first(), self.first_part_bytes());
         let (mut parts, mut offset) = (Vec::with_capacity(self.parts.len()), first_bytes);
         parts.push(Part { offset: 0, bytes: first_bytes, words_at: WORDS_AT, segments: 0..self.first_segments() });
-        for bytes in self.parts.iter().skip(1) {
+        for Named { bytes, .. } in self.parts.iter().skip(1) {
             let words_at = offset + HEADS_BYTES;
             let begin = words_at + (bytes / self.segment_bytes * 8).next_multiple_of(PAGE);
             let number = |bytes: u64| u32::try_from(bytes / self.segment_bytes).unwrap_or(u32::MAX);
@@ -174,17 +191,18 @@ impl Superblock {
     }
 }
 
-/// The bytes of parts in a superblock of several.
-fn parts_in(bytes: &[u8]) -> Option<SmallVec<[u64; 1]>> {
+/// The parts in a superblock of several.
+fn parts_in(bytes: &[u8]) -> Option<SmallVec<[Named; 1]>> {
+    const AT: usize = SUPERBLOCK_OF_ONE + 4;
     let count = u32_at(bytes, SUPERBLOCK_OF_ONE) as usize;
     if !(2..=PARTS_MAX).contains(&count) {
         return None;
     }
-    let end = SUPERBLOCK_OF_ONE + 4 + 8 * count;
+    let end = AT + 16 * count;
     let checks = bytes.len() >= end + 4 && u32_at(bytes, end) == crc32c(0, bytes.get(..end)?);
-    let parts: SmallVec<[u64; 1]> =
-        (0..count).map(|number| u64_at(bytes, SUPERBLOCK_OF_ONE + 4 + 8 * number)).collect();
-    (checks && parts.first() == Some(&u64_at(bytes, 32))).then_some(parts)
+    let part = |at: usize| Named { bytes: u64_at(bytes, at), id: u64_at(bytes, at + 8) };
+    let parts: SmallVec<[Named; 1]> = (AT..end).step_by(16).map(part).collect();
+    (checks && parts.first() == Some(&Named::first(u64_at(bytes, 32)))).then_some(parts)
 }
 
 /// Where a part lies, and what is in it.
@@ -206,7 +224,7 @@ pub(crate) const HEAD_LEN: usize = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) number: u32,
-    pub(crate) offset: u64,
+    pub(crate) id: u64,
     pub(crate) bytes: u64,
     pub(crate) uuid: [u8; 16],
 }
@@ -217,7 +235,7 @@ impl Head {
         bytes[..16].copy_from_slice(PART_MAGIC);
         bytes[16..20].copy_from_slice(&FORMAT.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.number.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.id.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.bytes.to_le_bytes());
         bytes[40..56].copy_from_slice(&self.uuid);
         let crc = crc32c(0, &bytes[..56]);
@@ -236,7 +254,7 @@ impl Head {
             return Err(NoSuperblock::Newer(u32_at(bytes, 16)));
         }
         let (number, uuid) = (u32_at(bytes, 20), uuid_at(bytes, 40));
-        Ok(Head { number, offset: u64_at(bytes, 24), bytes: u64_at(bytes, 32), uuid })
+        Ok(Head { number, id: u64_at(bytes, 24), bytes: u64_at(bytes, 32), uuid })
     }
 }
 
@@ -455,7 +473,8 @@ mod tests {
     }
 
     fn of_parts(parts: &[u64]) -> Superblock {
-        Superblock { block_bytes: 64, segment_bytes: 1 << 20, parts: SmallVec::from_slice(parts), uuid: UUID }
+        let named = (0..).zip(parts).map(|(number, bytes)| Named { bytes: *bytes, id: number * 0x0102_0304_0506_0708 });
+        Superblock { block_bytes: 64, segment_bytes: 1 << 20, parts: named.collect(), uuid: UUID }
     }
 
     fn of_lengths(block_bytes: u32, segment_bytes: u64, region_bytes: u64) -> Superblock {
@@ -514,14 +533,19 @@ mod tests {
         let bytes = of_parts(&[1 << 30, 1 << 29, 1 << 21]).encode();
         let head = concat!("02000000", "40000000", "0000100000000000", "0000004000000000");
         assert_eq!(hex(&bytes[16..40]), head);
-        let parts = concat!("03000000", "0000004000000000", "0000002000000000", "0000200000000000");
-        assert_eq!((hex(&bytes[60..88]).as_str(), bytes.len()), (parts, 92));
-        assert_eq!((u32_at(&bytes, 56), u32_at(&bytes, 88)), (crc32c(0, &bytes[..56]), crc32c(0, &bytes[..88])));
-        let head = Head { number: 2, offset: 3 << 29, bytes: 1 << 21, uuid: UUID }.encode();
+        let parts = concat!(
+            "03000000",
+            "00000040000000000000000000000000",
+            "00000020000000000807060504030201",
+            "0000200000000000100e0c0a08060402",
+        );
+        assert_eq!((hex(&bytes[60..112]).as_str(), bytes.len()), (parts, 116));
+        assert_eq!((u32_at(&bytes, 56), u32_at(&bytes, 112)), (crc32c(0, &bytes[..56]), crc32c(0, &bytes[..112])));
+        let head = Head { number: 2, id: 0x0102_0304_0506_0708, bytes: 1 << 21, uuid: UUID }.encode();
         let expected = concat!(
             "5374726174614b56207061727420200002000000",
             "02000000",
-            "0000006000000000",
+            "0807060504030201",
             "0000200000000000",
             "30313233343536373839616263646566",
         );
@@ -552,7 +576,7 @@ mod tests {
 
     #[test]
     fn a_head_comes_back_or_says_why_not() {
-        let head = Head { number: 3, offset: 1 << 30, bytes: 1 << 20, uuid: UUID };
+        let head = Head { number: 3, id: 1 << 30, bytes: 1 << 20, uuid: UUID };
         let bytes = head.encode();
         assert_eq!(Head::decode(&bytes), Ok(head));
         assert_eq!(Head::decode(&[0; HEAD_LEN]), Err(NoSuperblock::Blank));
@@ -607,7 +631,7 @@ mod tests {
         }
         let small = |part: u64| Superblock { segment_bytes: 4096, ..of_parts(&[32768, part]) };
         assert!(small(16384).is_possible() && !small(12288).is_possible() && !small(16385).is_possible());
-        assert!(!of_parts(&[1 << 30, 2 << 20]).is_possible(), "no whole segment of 1 MiB");
+        assert!(!of_parts(&[1 << 30, 1 << 20]).is_possible(), "no whole segment of 1 MiB");
         assert!(!of_parts(&[1 << 30, u64::MAX - 4095]).is_possible());
         assert!(!of_parts(&[1 << 26; PARTS_MAX + 1]).is_possible());
     }

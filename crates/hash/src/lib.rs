@@ -29,5 +29,6 @@ mod table;
 mod walk;
 mod write;
 
-pub use hash::{Hash, HashOptions, Report, Written};
+pub use hash::{Hash, HashOptions, NodeReport, Report, Written};
+pub use parts::FoundPart;
 pub use snapshot::SnapshotReport;

@@ -16,7 +16,6 @@ use stratakv_engine::Error;
 use stratakv_pmem::{Pmem, PmemError};
 
 use crate::alloc::{Clearing, Extent, of_one_place};
-use crate::epoch::stripe;
 use crate::hash::Hash;
 use crate::layout::{Header, Kind, value_crc};
 use crate::region::Prefix;
@@ -97,7 +96,7 @@ impl<P: Pmem> Hash<P> {
         let _waiting = self.alloc.stand_back(in_hand);
         let _turn = self.alloc.turn();
         // Whoever had the turn cleared more than it wanted.
-        if let Some(found) = self.alloc.look(&self.region, stripe(), blocks)? {
+        if let Some(found) = self.alloc.look(&self.region, self.home(), blocks)? {
             return Ok(Some(found));
         }
         if self.alloc.clearing_is_useless(blocks) {
@@ -117,9 +116,9 @@ impl<P: Pmem> Hash<P> {
                 self.alloc.settle(&self.epochs, false);
                 clearings += 1;
             }
-            self.alloc.end_clearing(&self.region, stripe(), clearing)?;
+            self.alloc.end_clearing(&self.region, self.home(), clearing)?;
             moved?;
-            let found = self.alloc.look(&self.region, stripe(), blocks)?;
+            let found = self.alloc.look(&self.region, self.home(), blocks)?;
             if found.is_some() || clearings == CLEARINGS_MAX {
                 return Ok(found);
             }
@@ -205,7 +204,7 @@ impl<P: Pmem> Hash<P> {
         let mut moved = Vec::with_capacity(movers.len());
         for old in movers {
             // An error of all of the region comes again with the fence.
-            let found = self.alloc.look(&self.region, stripe(), old.header.blocks).ok().flatten();
+            let found = self.alloc.look(&self.region, self.home(), old.header.blocks).ok().flatten();
             let Some(extent) = found else { continue };
             match self.lay(extent, &old.draft()) {
                 Ok(copy) => moved.push(Moved { old, copy, extent }),
@@ -256,7 +255,7 @@ impl<P: Pmem> Hash<P> {
         let (places, olds): (Vec<u64>, Vec<Extent>) = done.unzip();
         drop(targets);
         drop(slots);
-        olds.into_iter().for_each(|old| self.alloc.retire(&self.epochs, stripe(), old));
+        olds.into_iter().for_each(|old| self.alloc.retire(&self.epochs, self.home(), old));
         Ok(places)
     }
 

@@ -11,13 +11,13 @@ use stratakv_base::Key;
 use stratakv_engine::{Error, Progress};
 use stratakv_pmem::Pmem;
 
-use crate::alloc::{Allocator, Extent};
+use crate::alloc::{Allocator, Extent, Ground};
 use crate::batch::Commits;
 use crate::epoch::Epochs;
 use crate::expiry::Expiries;
 use crate::hash::{Current, Hash, HashOptions};
 use crate::layout::{
-    COMMITS, First, Header, Kind, LEASE, LEASE_AT, PAGE, SegmentState, Superblock, VERSION_MAX, commit_at,
+    COMMITS, First, Header, Kind, LEASE, LEASE_AT, Named, PAGE, SegmentState, Superblock, VERSION_MAX, commit_at,
     commit_value, root_value, value_crc,
 };
 use crate::order::Orders;
@@ -48,7 +48,7 @@ impl<P: Pmem + Sync> Hash<P> {
         let superblock = Superblock {
             block_bytes: options.block_bytes,
             segment_bytes: options.segment_bytes,
-            parts: smallvec![pmem.len_bytes()],
+            parts: smallvec![Named::first(pmem.len_bytes())],
             uuid: options.uuid,
         };
         if !superblock.is_possible() {
@@ -80,12 +80,9 @@ impl<P: Pmem + Sync> Hash<P> {
     }
 
     fn over(region: Region<P>) -> Hash<P> {
-        let superblock = &region.superblock;
         let arenas = 2 * thread::available_parallelism().map_or(1, usize::from);
-        let segment_blocks = (superblock.segment_bytes / u64::from(superblock.block_bytes)) as u32;
-        let first = region.place(superblock.first().next_multiple_of(u64::from(superblock.block_bytes)));
         Hash {
-            alloc: Allocator::new(&region.parts, first, segment_blocks, arenas),
+            alloc: Allocator::new(Ground::of(&region), arenas),
             table: Table::new(),
             hash_seed: RandomState::new().build_hasher().finish(),
             epochs: Epochs::new(),

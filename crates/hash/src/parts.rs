@@ -6,9 +6,31 @@ use stratakv_pmem::{Pmem, PmemError};
 
 use crate::hash::Hash;
 use crate::layout::{
-    FORMAT, HEAD_LEN, Head, NoSuperblock, PAGE, PARTS_MAX, Part, SUPERBLOCK_LEN, SegmentState, Superblock, WORDS_AT,
+    FORMAT, HEAD_LEN, Head, Named, NoSuperblock, PAGE, PARTS_MAX, Part, SUPERBLOCK_LEN, SegmentState, Superblock,
+    WORDS_AT,
 };
 use crate::region::Region;
+
+/// A part of a region, found in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundPart {
+    /// Which it is; 0 the one with the superblock.
+    pub number: u32,
+    /// Where it begins in the file.
+    pub from_bytes: u64,
+    /// How long it is.
+    pub len_bytes: u64,
+    /// What it was given when it was made.
+    pub id: u64,
+    /// The store's.
+    pub uuid: [u8; 16],
+}
+
+impl FoundPart {
+    fn of(number: u32, Named { bytes, id }: Named, from_bytes: u64, uuid: [u8; 16]) -> FoundPart {
+        FoundPart { number, from_bytes, len_bytes: bytes, id, uuid }
+    }
+}
 
 impl<P: Pmem> Hash<P> {
     /// Bytes of the region of the store that lies here: of all its parts. What there is beyond is not used.
@@ -19,26 +41,66 @@ impl<P: Pmem> Hash<P> {
         Ok(superblock_of(pmem)?.region_bytes())
     }
 
+    /// The parts of the region of the store whose superblock lies here, one behind the other, as if all of them were here.
+    ///
+    /// # Errors
+    /// As [`Hash::region_bytes_of`].
+    pub fn parts_of(pmem: &P) -> Result<Vec<FoundPart>, Error> {
+        let superblock = superblock_of(pmem)?;
+        let mut from_bytes = 0;
+        let parts = (0..).zip(&superblock.parts).map(|(number, named)| {
+            let part = FoundPart::of(number, *named, from_bytes, superblock.uuid);
+            from_bytes += named.bytes;
+            part
+        });
+        Ok(parts.collect())
+    }
+
+    /// The parts that begin here, one behind the other from the first byte on: of a file that has some of a region. None: it has none.
+    /// Those of a growth that was cut are among them, and there may be others whose heads are damaged.
+    ///
+    /// # Errors
+    /// A newer format; or the memory fails.
+    pub fn parts_in(pmem: &P) -> Result<Vec<FoundPart>, Error> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        match superblock_of(pmem) {
+            Ok(superblock) => {
+                at = superblock.first_part_bytes();
+                found.push(FoundPart::of(0, Named::first(at), 0, superblock.uuid));
+            }
+            Err(Error::WrongVolume(_)) => {}
+            Err(error) => return Err(error),
+        }
+        while let Some(head) = either_head(pmem, at)? {
+            found.push(FoundPart::of(head.number, Named { bytes: head.bytes, id: head.id }, at, head.uuid));
+            at = at.saturating_add(head.bytes);
+        }
+        Ok(found)
+    }
+
     /// Bytes of the region: of all its parts.
     pub fn region_bytes(&self) -> u64 {
         self.region.superblock.region_bytes()
     }
 
-    /// Whether the region can have another part of so many bytes, once they are there.
+    /// Whether the region can have these parts too, once they are there.
     ///
     /// # Errors
-    /// No store there, one of a newer format; as many parts as a region can have, or one too short for a segment, or too long; or the memory fails.
-    pub fn check_part(pmem: &P, part_bytes: u64) -> Result<(), Error> {
-        with_part(&superblock_of(pmem)?, part_bytes).map(drop)
+    /// No store there, one of a newer format; more parts than a region can have, or one too short for a segment, or too long; or the memory fails.
+    pub fn check_parts(pmem: &P, parts: &[u64]) -> Result<(), Error> {
+        let named = |bytes: &u64| Named { bytes: *bytes, id: 0 };
+        parts.iter().map(named).try_fold(superblock_of(pmem)?, |before, part| with_part(&before, part)).map(drop)
     }
 
     /// Makes the region longer by a part, behind the others: before the store is opened. After a cut the region has it, or is as it was. What lay there is gone.
+    /// `id` is one that no other growth had, whole or cut: drawn at random.
     ///
     /// # Errors
-    /// As [`Hash::check_part`]; the bytes are not there.
-    pub fn add_part(pmem: &P, part_bytes: u64) -> Result<(), Error> {
+    /// As [`Hash::check_parts`]; the bytes are not there.
+    pub fn add_part(pmem: &P, part_bytes: u64, id: u64) -> Result<(), Error> {
         let before = superblock_of(pmem)?;
-        let after = with_part(&before, part_bytes)?;
+        let after = with_part(&before, Named { bytes: part_bytes, id })?;
         if after.region_bytes() > pmem.len_bytes() {
             let (wanted, there) = (after.region_bytes(), pmem.len_bytes());
             return Err(Error::WrongVolume(format!(
@@ -57,7 +119,7 @@ impl<P: Pmem> Hash<P> {
         for number in segments {
             region.set_segment(number, SegmentState::Unused)?;
         }
-        let head = Head { number: before.parts.len() as u32, offset, bytes: part_bytes, uuid }.encode();
+        let head = Head { number: before.parts.len() as u32, id, bytes: part_bytes, uuid }.encode();
         for at in [offset + PAGE, offset] {
             pmem.store(at, &head)?;
             pmem.flush(at, HEAD_LEN as u64)?;
@@ -71,15 +133,16 @@ impl<P: Pmem> Hash<P> {
     /// Mends what says which parts there are; a part of another store is none.
     pub(crate) fn mend_parts(&self) -> Result<(), Error> {
         store_superblocks(&self.region.pmem, &self.region.superblock)?;
-        for (number, part) in self.region.parts.iter().enumerate().skip(1) {
-            self.mend_heads(number as u32, part)?;
+        let named = self.region.superblock.parts.iter();
+        for (number, (part, Named { id, .. })) in (0..).zip(self.region.parts.iter().zip(named)).skip(1) {
+            self.mend_heads(number, *id, part)?;
         }
         Ok(())
     }
 
-    fn mend_heads(&self, number: u32, part: &Part) -> Result<(), Error> {
+    fn mend_heads(&self, number: u32, id: u64, part: &Part) -> Result<(), Error> {
         let pmem = &self.region.pmem;
-        let expected = Head { number, offset: part.offset, bytes: part.bytes, uuid: self.region.superblock.uuid };
+        let expected = Head { number, id, bytes: part.bytes, uuid: self.region.superblock.uuid };
         for at in [part.offset, part.offset + PAGE] {
             match head_at(pmem, at)? {
                 Ok(found) if found == expected => {}
@@ -101,8 +164,23 @@ impl<P: Pmem> Hash<P> {
     }
 }
 
+/// The head at `at` if a copy of it checks. None where there is no room for one.
+fn either_head(pmem: &impl Pmem, at: u64) -> Result<Option<Head>, Error> {
+    for copy in [at, at.saturating_add(PAGE)] {
+        if copy.saturating_add(PAGE) > pmem.len_bytes() {
+            continue;
+        }
+        match head_at(pmem, copy)? {
+            Ok(head) if head.bytes > 0 => return Ok(Some(head)),
+            Err(NoSuperblock::Newer(found)) => return Err(Error::NewerFormat { found, known: FORMAT }),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
 /// The superblock of a region with a part more.
-fn with_part(before: &Superblock, part_bytes: u64) -> Result<Superblock, Error> {
+fn with_part(before: &Superblock, part: Named) -> Result<Superblock, Error> {
     if before.parts.len() == PARTS_MAX {
         return Err(Error::WrongVolume(format!(
             "the region has grown {} times, which is as often as it can: back the store up, and restore it with a longer region",
@@ -110,14 +188,15 @@ fn with_part(before: &Superblock, part_bytes: u64) -> Result<Superblock, Error> 
         )));
     }
     let mut after = before.clone();
-    after.parts.push(part_bytes);
+    after.parts.push(part);
     if after.is_possible() {
         return Ok(after);
     }
     Err(Error::WrongVolume(format!(
-        "a region of {} bytes cannot grow by {part_bytes}: a part is a multiple of 4096 bytes, has room for one segment of {} and its head, and all of them \
+        "a region of {} bytes cannot grow by {}: a part is a multiple of 4096 bytes, has room for one segment of {} and its head, and all of them \
          have 2^36 blocks of {} at most",
         before.region_bytes(),
+        part.bytes,
         before.segment_bytes,
         before.block_bytes
     )))

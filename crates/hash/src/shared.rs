@@ -16,6 +16,14 @@ use crate::hash::{Hash, Written};
 /// Bytes of records that a step of maintenance checks: at ten steps a second 2.5 MB, or a terabyte in five days.
 const SCRUB_BYTES: u64 = 256 << 10;
 
+/// Names of figures by the machine's number of a node; those of more are in [`Hash::report`](crate::Hash::report).
+const NODE_FIGURES: [[&str; 4]; 4] = [
+    ["node0_bytes", "node0_used_bytes", "node0_local", "node0_remote"],
+    ["node1_bytes", "node1_used_bytes", "node1_local", "node1_remote"],
+    ["node2_bytes", "node2_used_bytes", "node2_local", "node2_remote"],
+    ["node3_bytes", "node3_used_bytes", "node3_local", "node3_remote"],
+];
+
 impl<P: Pmem + Send + Sync> Shared for Hash<P> {
     fn capabilities(&self) -> Capabilities {
         Capabilities { ordered: false, snapshot: true, durable: true, evicting: false, blind: false }
@@ -69,6 +77,13 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
         add("region_lost_bytes", report.lost_bytes);
         add("space_bytes", report.space_bytes);
         add("snapshots_ended_early", report.snapshots.ended_early);
+        for node in report.nodes {
+            let Some([bytes, used_bytes, local, remote]) = NODE_FIGURES.get(node.number as usize) else { continue };
+            add(bytes, node.bytes);
+            add(used_bytes, node.used_bytes);
+            add(local, node.local);
+            add(remote, node.remote);
+        }
     }
 
     fn close(&self) {

@@ -19,7 +19,7 @@ use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
 use crate::alloc::Extent;
-use crate::epoch::{Epochs, Inside, stripe};
+use crate::epoch::{Epochs, Inside};
 use crate::hash::{Current, Hash};
 use crate::order::is_ordered;
 
@@ -258,7 +258,7 @@ impl<P: Pmem> Hash<P> {
         snapshots.past_bytes.fetch_sub(gone.len() as u64 * (key.len() as u64 + PAST_BYTES), Ordering::Relaxed);
         for old in gone {
             snapshots.kept_blocks.fetch_sub(u64::from(old.extent.blocks), Ordering::Relaxed);
-            self.alloc.retire(&self.epochs, stripe(), old.extent);
+            self.alloc.retire(&self.epochs, self.home(), old.extent);
         }
         Ok(())
     }

@@ -87,7 +87,7 @@ impl<P: Pmem> Hash<P> {
             Ok(Written::Done { .. }) => {
                 let rest = behind(extent, blocks);
                 if rest.blocks > 0 {
-                    self.alloc.free_rest(stripe(), rest);
+                    self.alloc.free_rest(self.home(), rest);
                 }
                 self.table.grow();
             }
@@ -102,19 +102,22 @@ impl<P: Pmem> Hash<P> {
         written
     }
 
+    /// The arena that the calling thread takes room from first: one of the node that it is on.
+    pub(crate) fn home(&self) -> usize {
+        self.alloc.home(self.region.pmem.node_here(), stripe())
+    }
+
     /// Free space of at least so many blocks: records are moved, and what snapshots keep goes, before a write is refused. `in_hand`: extents that the caller has. Not with a slot locked.
     pub(crate) fn room(&self, blocks: u32, in_hand: u64) -> Result<Extent, Error> {
         loop {
-            if let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, (stripe(), in_hand), blocks)? {
+            if let Some(extent) = self.alloc.allocate(&self.region, &self.epochs, (self.home(), in_hand), blocks)? {
                 return Ok(extent);
             }
             if let Some(extent) = self.make_room(blocks, in_hand)? {
                 return Ok(extent);
             }
             if !self.snapshots.keeps_any() || !self.end_oldest_snapshot() {
-                return Err(Error::Full(
-                    "its region is used up; restored from a backup with a larger --region it has more",
-                ));
+                return Err(Error::Full("its region is used up; opened with a larger --region it has more"));
             }
         }
     }
@@ -255,7 +258,7 @@ impl<P: Pmem> Hash<P> {
         if kept {
             self.bound_snapshots();
         } else {
-            self.alloc.retire(&self.epochs, stripe(), extent);
+            self.alloc.retire(&self.epochs, self.home(), extent);
         }
     }
 

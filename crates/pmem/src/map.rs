@@ -194,7 +194,20 @@ impl Mapping {
         let number = source.node(synchronous).or(options.node);
         let pieces = vec![Laid { at: 0, is_file: source.kind == Kind::File, number, node: 0 }];
         let (further, nodes, growth) = (Vec::new(), Nodes::of([]), Mutex::new(()));
-        Ok(Mapping { space, source, further, pieces, nodes, access, medium, found, domain, durability, options, growth })
+        Ok(Mapping {
+            space,
+            source,
+            further,
+            pieces,
+            nodes,
+            access,
+            medium,
+            found,
+            domain,
+            durability,
+            options,
+            growth,
+        })
     }
 
     /// One region of pieces of several mappings, one behind the other. Whatever is in no piece is not in it, but stays locked with it. It does not grow.

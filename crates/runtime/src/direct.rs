@@ -11,6 +11,7 @@ use stratakv_base::Now;
 use stratakv_engine::{Error, Operation, Reply, Shared, Statistic};
 
 use crate::clock::Clock;
+use crate::nodes;
 use crate::slot::{Slot, Waiter, lock};
 use crate::workers::Workers;
 
@@ -62,6 +63,10 @@ impl Core {
         self.clock.at_last_tick()
     }
 
+    pub(crate) fn stay_near(&self, number: usize) {
+        nodes::stay(&self.engine.processors(), number);
+    }
+
     /// Lets the engine work. If it panics it is broken from then on; what other threads have begun is seen through.
     fn guarded<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let done = catch_unwind(AssertUnwindSafe(work)).ok();
@@ -97,6 +102,11 @@ impl Direct {
         let thread = thread::Builder::new().name("stratakv-maintain".into()).spawn(move || maintained.maintain())?;
         let workers = Workers::new(&core);
         Ok(Direct { core, writes_wait, workers, maintenance: Mutex::new(Some(thread)) })
+    }
+
+    /// Keeps the calling thread near the medium, where that lies on several nodes: on one of them, in turn by `number`.
+    pub(crate) fn stay_near(&self, number: usize) {
+        self.core.stay_near(number);
     }
 
     /// The time that operations get.

@@ -16,6 +16,7 @@ mod cell;
 mod clock;
 mod direct;
 mod driver;
+mod nodes;
 mod open;
 mod order;
 mod reactor;

@@ -163,6 +163,14 @@ impl<S: Shard + 'static> Runtime<S> {
         Ok(self.driver_over(ring))
     }
 
+    /// Keeps the calling thread near the medium, where the engine's lies on several nodes of the machine: on one of them, in turn by `number`, for as long as the thread
+    /// lives. Else it does nothing.
+    pub fn stay_near(&self, number: usize) {
+        if let Some(direct) = &self.direct {
+            direct.stay_near(number);
+        }
+    }
+
     /// A driver over a given ring.
     #[doc(hidden)]
     pub fn driver_over(self: &Arc<Self>, ring: Box<dyn Ring + Send>) -> Driver<S> {

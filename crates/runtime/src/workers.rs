@@ -99,7 +99,11 @@ impl Workers {
         for number in 0..WORKERS {
             let shop = Arc::clone(&self.shop);
             let thread = thread::Builder::new().name(format!("stratakv-write-{number}"));
-            match thread.spawn(move || shop.work()) {
+            let work = move || {
+                shop.core.stay_near(number);
+                shop.work();
+            };
+            match thread.spawn(work) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     tracing::warn!(%error, workers = number, "fewer threads than wanted wait for the medium");

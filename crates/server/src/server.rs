@@ -306,6 +306,7 @@ fn serve(
         }
     }
     let _stop = StopOthers(Arc::clone(&shared));
+    shared.store.stay_near(index);
     let driver = match shared.store.driver() {
         Ok(driver) => driver,
         Err(error) => {

@@ -54,7 +54,7 @@ pub fn check(
     path: impl AsRef<Path>,
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
-    check_spread(path, &[], &[], None, progress)
+    check_spread(path, &[], &[], &[], progress)
 }
 
 /// As [`check`], of a store whose further directories, or devices, or region, are not where they were at its creation.
@@ -65,12 +65,12 @@ pub fn check_spread(
     path: impl AsRef<Path>,
     further: &[PathBuf],
     devices: &[PathBuf],
-    region: Option<&Path>,
+    regions: &[PathBuf],
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
     let mut options = Options::new().create(false).read_only(true).memory_bytes(u64::MAX >> 8);
     options = options.further_directories(further).devices(devices);
-    options.region_path = region.map(Path::to_path_buf);
+    options.region_paths = regions.to_vec();
     options.progress = progress;
     options.check()?;
     let (path, further) = parts::home(path.as_ref(), further)?;

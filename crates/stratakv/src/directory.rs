@@ -48,6 +48,9 @@ pub(crate) struct Manifest {
     /// Where the region of engine `hash` lies, as it was named at creation, if not in the store's directory. Format 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) region: Option<PathBuf>,
+    /// Its further files and devices, each with the later parts. Format 4.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) regions: Vec<PathBuf>,
 }
 
 impl Manifest {
@@ -224,7 +227,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
         return Err(Refusal::Damaged(format!("{} shards; a store has 1 to {SHARDS_MAX}", manifest.shards)));
     }
     match Engine::named(&manifest.engine) {
-        Some(Engine::Slab) if manifest.region.is_some() => {
+        Some(Engine::Slab) if manifest.region.is_some() || !manifest.regions.is_empty() => {
             return Err(Refusal::Damaged("engine `slab` has no region".into()));
         }
         Some(Engine::Slab) => {}
@@ -325,6 +328,7 @@ mod tests {
             directories: Vec::new(),
             devices: Vec::new(),
             region: None,
+            regions: Vec::new(),
         }
     }
 

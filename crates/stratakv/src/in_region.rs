@@ -1,7 +1,7 @@
 //! [`InRegion`]: the engine `hash` as a store has it, with the level it was opened at, the cap on its memory, and an end.
 
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -71,6 +71,7 @@ impl InRegion {
         let domain = if self.read_only { mapping.medium() } else { mapping.domain() };
         Region {
             path: mapping.path().to_path_buf(),
+            paths: mapping.paths().map(Path::to_path_buf).collect(),
             len_bytes: self.hash.region_bytes(),
             domain: domain.to_string(),
             can_survive_power_loss: mapping.medium().survives_power_loss(),
@@ -216,6 +217,10 @@ impl Shared for InRegion {
 
     fn writes_wait(&self) -> bool {
         self.hash.writes_wait()
+    }
+
+    fn processors(&self) -> Vec<Vec<usize>> {
+        self.hash.pmem().nodes().iter().map(|node| node.processors.clone()).collect()
     }
 
     fn maintain(&self, now: Now) -> bool {

@@ -51,7 +51,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     if creates && !path.join("store.toml").exists() && options.engine.unwrap_or_default() == Engine::Slab {
         // Before anything is made.
         options.check_memory(new_shards(options))?;
-        if options.region_bytes.is_some() || options.region_path.is_some() {
+        if options.region_bytes.is_some() || !options.region_paths.is_empty() {
             return Err(Error::Option(format!(
                 "a region is of the engine `hash`, and the new store in {} would be of `slab`: ask for the engine too (--engine hash), or leave the region out",
                 path.display()
@@ -75,7 +75,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     check_home(&manifest, &directory, options)?;
     if created {
         directory.parts.extend(further);
-        begin_creation(&directory, &manifest, options)?;
+        begin_creation(&directory, &manifest)?;
     } else {
         directory.parts = parts::find(&directory, &manifest, &further)?;
         directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
@@ -123,9 +123,11 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
         )));
     }
     match has {
-        Engine::Slab if options.region_bytes.is_some() || options.region_path.is_some() => Err(Error::Option(format!(
-            "a region was named, and the store in {home} has the engine `slab`, which has none: leave the option out"
-        ))),
+        Engine::Slab if options.region_bytes.is_some() || !options.region_paths.is_empty() => {
+            Err(Error::Option(format!(
+                "a region was named, and the store in {home} has the engine `slab`, which has none: leave the option out"
+            )))
+        }
         Engine::Slab => options.check_memory(manifest.shards),
         Engine::Hash => region::check_options(options),
     }
@@ -133,7 +135,7 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
 
 /// Whether what says what the store is, and where it lies, survives a power cut as its data does that lies elsewhere.
 fn check_home(manifest: &Manifest, directory: &Directory, options: &Options) -> Result<(), Error> {
-    let lies_elsewhere = manifest.region.is_some() || options.region_path.is_some() || !manifest.devices.is_empty();
+    let lies_elsewhere = manifest.region.is_some() || !options.region_paths.is_empty() || !manifest.devices.is_empty();
     if options.level != Level::PowerLoss || options.read_only || !lies_elsewhere {
         return Ok(());
     }
@@ -220,8 +222,9 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     let absolute = |paths: &[PathBuf]| paths.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
     let directories = absolute(further).map_err(|error| Error::Option(format!("a directory's name: {error}")))?;
     let devices = absolute(&options.devices).map_err(|error| Error::Option(format!("a device's name: {error}")))?;
-    let region = options.region_path.as_ref().map(std::path::absolute).transpose();
-    let region = region.map_err(|error| Error::Option(format!("the region's path: {error}")))?;
+    let mut regions =
+        absolute(&options.region_paths).map_err(|error| Error::Option(format!("the region's path: {error}")))?;
+    let region = (!regions.is_empty()).then(|| regions.remove(0));
     let engine = options.engine.unwrap_or_default();
     let format = match (engine, directories.is_empty(), devices.is_empty()) {
         (Engine::Hash, ..) => FORMAT_OF_REGION,
@@ -231,14 +234,14 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     };
     let engine = engine.name().to_owned();
     let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
-    Ok(Manifest { format, engine, shards, uuid, placement, complete: false, directories, devices, region })
+    Ok(Manifest { format, engine, shards, uuid, placement, complete: false, directories, devices, region, regions })
 }
 
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
-fn begin_creation(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<(), Error> {
+fn begin_creation(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     directory.write_manifest(manifest)?;
     if manifest.engine() == Engine::Hash {
-        region::clear(directory, manifest, options)?;
+        region::clear(directory, manifest)?;
     }
     parts::create(directory, manifest)?;
     devices::label(&directory.devices)?;

@@ -53,7 +53,8 @@ pub struct Options {
     pub(crate) orders: Vec<Order>,
     pub(crate) engine: Option<Engine>,
     pub(crate) region_bytes: Option<u64>,
-    pub(crate) region_path: Option<PathBuf>,
+    pub(crate) region_paths: Vec<PathBuf>,
+    pub(crate) region_nodes: Vec<u32>,
     pub(crate) clock: Clock,
     /// A restore opens what nobody else may.
     pub(crate) restoring: Option<Restoring>,
@@ -80,7 +81,8 @@ impl Default for Options {
             orders: Vec::new(),
             engine: None,
             region_bytes: None,
-            region_path: None,
+            region_paths: Vec::new(),
+            region_nodes: Vec::new(),
             clock: Clock::System,
             restoring: None,
         }
@@ -141,8 +143,23 @@ impl Options {
     /// (`/dev/dax0.0`), whose first and last MiB are zero. Remembered; later it says where the region is now, and that is
     /// remembered too, unless the store is opened for reading only.
     #[must_use]
-    pub fn region_path(mut self, path: impl Into<PathBuf>) -> Options {
-        self.region_path = Some(path.into());
+    pub fn region_path(self, path: impl Into<PathBuf>) -> Options {
+        self.region_paths([path])
+    }
+
+    /// As [`Options::region_path`], of a region in several files or devices, one on each node of the machine (NUMA), say: all on memory of one sort. Each file gets an equal share
+    /// of [`Options::region_bytes`], a device is taken whole. Of a store that exists, one more is added to the region: a file if a longer region is asked for, a device always.
+    #[must_use]
+    pub fn region_paths<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Options {
+        self.region_paths = paths.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The nodes of the machine that the paths of the region lie on, one for each, in their order. Persistent memory says it itself; new space on tmpfs or of huge pages is taken
+    /// from there. Not remembered.
+    #[must_use]
+    pub fn region_nodes(mut self, nodes: impl IntoIterator<Item = u32>) -> Options {
+        self.region_nodes = nodes.into_iter().collect();
         self
     }
 
@@ -288,7 +305,7 @@ impl Options {
         if self.engine == Some(Engine::Hash) {
             region::check_options(self)?;
         }
-        if self.engine == Some(Engine::Slab) && (self.region_bytes.is_some() || self.region_path.is_some()) {
+        if self.engine == Some(Engine::Slab) && (self.region_bytes.is_some() || !self.region_paths.is_empty()) {
             return refuse("a region is of the engine `hash`, and `slab` was asked for: leave one of them out".into());
         }
         order::check(&self.orders)?;

@@ -16,6 +16,8 @@ use stratakv_engine::{Error as EngineError, Progress};
 use stratakv_hash::{Hash, HashOptions};
 use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, prospect_of};
 
+use files::Files;
+
 use crate::backup::Restoring;
 use crate::check::CheckReport;
 use crate::directory::{Directory, Manifest, io_error, make, write_durably};
@@ -23,6 +25,9 @@ use crate::error::{Error, ErrorKind};
 use crate::in_region::{InRegion, catalogue_records};
 use crate::options::{OpenProgress, Options, Placement};
 use crate::store::RecoverySummary;
+
+mod files;
+mod growth;
 
 /// The region in the store's directory.
 const REGION: &str = "pmem/region-000";
@@ -44,16 +49,30 @@ pub(crate) fn is_in(directory: &Path) -> bool {
     directory.join(REGION).exists()
 }
 
-/// Where the region is to be, or is.
-fn path_of(directory: &Directory, manifest: &Manifest, options: &Options) -> PathBuf {
-    let elsewhere = options.region_path.clone().or_else(|| manifest.region.clone());
-    elsewhere.unwrap_or_else(|| directory.path.join(REGION))
+/// Where the region is, as it is remembered: its first file, and further ones.
+fn remembered(directory: &Directory, manifest: &Manifest) -> Vec<PathBuf> {
+    let first = manifest.region.clone().unwrap_or_else(|| directory.path.join(REGION));
+    [first].into_iter().chain(manifest.regions.iter().cloned()).collect()
 }
 
-/// The directory that must be there for the region to be made. That of the store makes its own.
-fn directory_of<'a>(directory: &'a Directory, manifest: &Manifest, path: &'a Path) -> &'a Path {
-    let named = manifest.region.as_ref().and_then(|_| path.parent());
-    named.unwrap_or(&directory.path)
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device())
+}
+
+fn exists(path: &Path) -> Error {
+    Error::Region {
+        why: format!(
+            "{} exists and is no part of the region: name another file for it, or remove this one",
+            path.display()
+        ),
+        kind: ErrorKind::Usage,
+    }
+}
+
+/// The directory that must be there for a file of the region to be made. That of the store makes its own.
+fn directory_of<'a>(directory: &'a Directory, path: &'a Path) -> &'a Path {
+    let elsewhere = path.parent().filter(|_| path != directory.path.join(REGION));
+    elsewhere.unwrap_or(&directory.path)
 }
 
 /// Whether the options make sense for a store of this engine.
@@ -94,20 +113,32 @@ pub(crate) fn may_create(
     if manifest.shards != 1 {
         return Err(Error::Option(format!("{} shards: a store of the engine `hash` has one", manifest.shards)));
     }
-    let path = path_of(directory, manifest, options);
-    let begun = unfinished.is_some_and(|unfinished| unfinished.region == manifest.region);
-    match fs::metadata(&path) {
-        Ok(found) if found.file_type().is_char_device() || begun => {
-            let device = found.file_type().is_char_device();
-            let mapping = Mapping::open(&path, MapOptions { read_only: true, ..MapOptions::default() });
-            refuse_contents(&mapping.map_err(refused)?, manifest, begun, device)
+    let begun =
+        unfinished.is_some_and(|unfinished| remembered(directory, unfinished) == remembered(directory, manifest));
+    let paths = remembered(directory, manifest);
+    for (number, path) in paths.iter().enumerate() {
+        if paths.iter().take(number).any(|other| other == path) {
+            return Err(Error::Option(format!("{} is named twice: name each file once", path.display())));
         }
-        Ok(_) => Err(Error::Region {
-            why: format!("{} exists: name another file for the region, or remove this one", path.display()),
-            kind: ErrorKind::Usage,
-        }),
-        Err(_) if !directory_of(directory, manifest, &path).is_dir() => {
-            let parent = directory_of(directory, manifest, &path).display();
+        may_create_at(path, directory, (manifest, begun), options)?;
+    }
+    Ok(())
+}
+
+fn may_create_at(
+    path: &Path,
+    directory: &Directory,
+    (manifest, begun): (&Manifest, bool),
+    options: &Options,
+) -> Result<(), Error> {
+    match fs::metadata(path) {
+        Ok(_) if is_device(path) || begun => {
+            let mapping = Mapping::open(path, MapOptions { read_only: true, ..MapOptions::default() });
+            refuse_contents(&mapping.map_err(refused)?, manifest, begun, is_device(path))
+        }
+        Ok(_) => Err(exists(path)),
+        Err(_) if !directory_of(directory, path).is_dir() => {
+            let parent = directory_of(directory, path).display();
             let why = format!(
                 "the directory {parent}, in which the region is to lie, does not exist: make it (mkdir -p {parent}), after its file system is mounted, or name another \
                  place for the region (--region-path)"
@@ -115,7 +146,7 @@ pub(crate) fn may_create(
             Err(Error::Region { why, kind: ErrorKind::NotFound })
         }
         Err(_) if options.level == Level::PowerLoss => {
-            check_level(prospect_of(directory_of(directory, manifest, &path)).map_err(refused)?.domain, &path, options)
+            check_level(prospect_of(directory_of(directory, path)).map_err(refused)?.domain, path, options)
         }
         Err(_) => Ok(()),
     }
@@ -147,16 +178,16 @@ fn refuse_contents(mapping: &Mapping, manifest: &Manifest, begun: bool, device: 
     Ok(())
 }
 
-/// Removes the file that an interrupted creation of this very store left.
-pub(crate) fn clear(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<(), Error> {
+/// Removes the files that an interrupted creation of this very store left.
+pub(crate) fn clear(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     make(&directory.path.join("pmem"))?;
-    let path = path_of(directory, manifest, options);
-    let is_device = fs::metadata(&path).is_ok_and(|found| found.file_type().is_char_device());
-    match fs::remove_file(&path) {
-        _ if is_device => Ok(()),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
-        _ => Ok(()),
+    for path in remembered(directory, manifest).iter().filter(|path| !is_device(path)) {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", path)(error)),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// Makes or opens the store in its region.
@@ -166,13 +197,9 @@ pub(crate) fn open(
     options: &Options,
     created: bool,
 ) -> Result<(Arc<InRegion>, RecoverySummary), Error> {
-    let path = path_of(directory, manifest, options);
     let clean = created || !directory.path.join("pmem").join(OPEN_MARK).exists();
-    let Recovered { hash, grown_bytes } = if created {
-        Recovered { hash: create(&path, manifest, options)?, grown_bytes: 0 }
-    } else {
-        recover(&path, directory, manifest, options)?
-    };
+    let (hash, grown_bytes) = recover(directory, manifest, options, created)?;
+    let path = hash.pmem().path().to_path_buf();
     let report = hash.report();
     let limit_bytes = options.memory_bytes;
     if report.table_bytes + report.order_bytes > limit_bytes {
@@ -197,7 +224,10 @@ pub(crate) fn open(
 
 /// What the store is, if its region was found elsewhere than it says: to be remembered. Not by one who only reads.
 pub(crate) fn moved(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<Option<Manifest>, Error> {
-    let Some(named) = options.region_path.as_ref().filter(|_| !options.read_only) else { return Ok(None) };
+    let [named] = &options.region_paths[..] else { return Ok(None) };
+    if options.read_only || !manifest.regions.is_empty() {
+        return Ok(None);
+    }
     let path = std::path::absolute(named).map_err(io_error("find", named))?;
     let home = std::path::absolute(directory.path.join(REGION)).map_err(io_error("find", named))?;
     let region = (path != home).then_some(path);
@@ -206,10 +236,9 @@ pub(crate) fn moved(directory: &Directory, manifest: &Manifest, options: &Option
 
 /// Reads and verifies what is in the region, and mends it nowhere.
 pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<CheckReport, Error> {
-    let hash = recover(&path_of(directory, manifest, options), directory, manifest, options)?.hash;
+    let (hash, _) = recover(directory, manifest, options, false)?;
     let report = hash.report();
-    let failed = |error| Error::Volume { path: path_of(directory, manifest, options), error };
-    let (lost, lost_unknown) = hash.lost().map_err(failed)?;
+    let (lost, lost_unknown) = hash.lost().map_err(at(hash.pmem().path()))?;
     Ok(CheckReport {
         shards: 1,
         lost_records: lost.len() as u64,
@@ -223,50 +252,74 @@ pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Option
     })
 }
 
-/// A store in its region, and how much longer that is than it was.
-struct Recovered {
-    hash: Hash<Mapping>,
-    grown_bytes: u64,
-}
-
-fn create(path: &Path, manifest: &Manifest, options: &Options) -> Result<Hash<Mapping>, Error> {
-    let mapping = if path.exists() {
-        let mapping = Mapping::open(path, MapOptions::default()).map_err(refused)?;
-            mapping
+/// The first file of a new region in these, with an empty store in it.
+fn create(paths: &[PathBuf], manifest: &Manifest, options: &Options) -> Result<Mapping, Error> {
+    let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
+    let how = files::how(path, options);
+    let mapping = if is_device(path) {
+        Mapping::open(path, how).map_err(refused)?
     } else {
-        let len_bytes = new_len_bytes(path, options)?;
-        // Without msync no fence waits for a page's first store.
-        let prewrite = options.level == Level::PowerLoss;
-        Mapping::create(path, len_bytes, MapOptions { prewrite, ..MapOptions::default() }).map_err(refused)?
+        let len_bytes = match options.region_bytes {
+            Some(bytes) => first_share(bytes, paths)?,
+            None => new_len_bytes(path, options)?,
+        };
+        Mapping::create(path, len_bytes, how).map_err(refused)?
     };
     let mapping = at_level(mapping, options)?;
     // Sixty-four of them at least, where the region is that small.
     let segment_bytes = (mapping.len_bytes() / 64).clamp(4096, MIB);
     let segment_bytes = 1 << segment_bytes.ilog2();
     let uuid = manifest.uuid_bytes().unwrap_or_default();
-    Hash::create(mapping, HashOptions { uuid, segment_bytes, ..HashOptions::default() }).map_err(at(path))
+    let made = Hash::create(mapping, HashOptions { uuid, segment_bytes, ..HashOptions::default() });
+    Ok(made.map_err(at(path))?.into_pmem())
 }
 
-fn recover(path: &Path, directory: &Directory, manifest: &Manifest, options: &Options) -> Result<Recovered, Error> {
-    // Opening mends what the last end left: apart from the region, if nothing is to be changed.
-    let how = MapOptions {
-        private: options.read_only,
-        reserve_bytes: options.region_bytes.unwrap_or_default(),
-        prewrite: options.level == Level::PowerLoss,
-        ..MapOptions::default()
-    };
-    let mapping = Mapping::open(path, how).map_err(|error| missing_or(error, directory, manifest))?;
-    let mapping = if options.read_only { mapping } else { at_level(mapping, options)? };
-    let found = Hash::options_of(&mapping).map_err(|error| no_store_or(error, &mapping, directory, manifest))?;
-    if Some(found.uuid) != manifest.uuid_bytes() {
-        let why = format!(
-            "{} is the region of another store than {}: regions were exchanged; name this store's own (--region-path), or put it back",
-            path.display(),
-            directory.path.display()
-        );
-        return Err(Error::Region { why, kind: ErrorKind::Corrupt });
+/// What the first file gets of a new region: devices are taken whole, files have equal shares of the rest.
+fn first_share(region_bytes: u64, paths: &[PathBuf]) -> Result<u64, Error> {
+    let mut of_devices = 0;
+    for path in paths.iter().filter(|path| is_device(path)) {
+        let only_read = MapOptions { read_only: true, ..MapOptions::default() };
+        of_devices += Mapping::open(path, only_read).map_err(refused)?.len_bytes();
     }
-    let grown_bytes = grow(&mapping, options)?;
+    let files = paths.iter().filter(|path| !is_device(path)).count() as u64;
+    let share = growth::share_of(region_bytes.saturating_sub(of_devices), files);
+    if share < REGION_BYTES_MIN {
+        return Err(Error::Option(format!(
+            "a region of {region_bytes} bytes in {files} files beside devices of {of_devices}: each file has at least {}; ask for more, or name fewer",
+            format_bytes(REGION_BYTES_MIN)
+        )));
+    }
+    Ok(share)
+}
+
+/// The files of the region, which may be new.
+fn files_of(directory: &Directory, manifest: &Manifest, options: &Options, created: bool) -> Result<Files, Error> {
+    let remembered = remembered(directory, manifest);
+    if !created {
+        return Files::open(&options.region_paths, &remembered, directory, manifest, options);
+    }
+    let mapping = create(&remembered, manifest, options)?;
+    Ok(Files::created(mapping, manifest.uuid_bytes().unwrap_or_default()))
+}
+
+/// Opens the store in its region, after that has grown if it was asked for; by how much it has.
+fn recover(
+    directory: &Directory,
+    manifest: &Manifest,
+    options: &Options,
+    created: bool,
+) -> Result<(Hash<Mapping>, u64), Error> {
+    let mut files = files_of(directory, manifest, options, created)?;
+    let named = if created { remembered(directory, manifest) } else { options.region_paths.clone() };
+    let parts = files.grow(&named, (directory, manifest), options, created)?;
+    let mapping = files.joined()?;
+    for part in &parts {
+        Hash::add_part(&&mapping, part.len_bytes, part.id).map_err(at(mapping.path()))?;
+    }
+    let grown_bytes = if created { 0 } else { parts.iter().map(|part| part.len_bytes).sum() };
+    if grown_bytes > 0 {
+        tracing::info!(grown_bytes, "the region has grown");
+    }
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let watch = options.progress.clone();
     let report = move |Progress { done_bytes, total_bytes }| {
@@ -274,42 +327,8 @@ fn recover(path: &Path, directory: &Directory, manifest: &Manifest, options: &Op
             watch(OpenProgress { done_bytes, total_bytes });
         }
     };
-    let hash = Hash::open_watched(mapping, threads, &report).map_err(at(path))?;
-    Ok(Recovered { hash, grown_bytes })
-}
-
-/// Makes the region as long as it was asked for; by how much that is longer. It never gets shorter.
-fn grow(mapping: &Mapping, options: &Options) -> Result<u64, Error> {
-    let has = Hash::region_bytes_of(&mapping).map_err(at(mapping.path()))?;
-    let (path, there) = (mapping.path().display(), mapping.len_bytes());
-    // What was cut off is told by who opens it.
-    let Some(asked) = options.region_bytes.filter(|asked| *asked != has && there >= has) else {
-        if there > has {
-            tracing::warn!(
-                "{path} has {there} bytes, and the region {has} of them: it was made longer by hand, or a growth was cut off; `--region {there}` takes the rest in"
-            );
-        }
-        return Ok(0);
-    };
-    if asked < has || options.read_only {
-        let why = if asked < has {
-            "a region never gets shorter: leave the option out, or `backup` the store and `restore` it with this length"
-        } else {
-            "it does not grow where it is only read: open it for writing"
-        };
-        return Err(Error::Option(format!("a region of {asked} bytes was asked for, and {path} has {has}: {why}")));
-    }
-    let refused_part = |error: EngineError| match error {
-        EngineError::WrongVolume(why) => Error::Option(format!("{path}: {why}")),
-        error => at(mapping.path())(error),
-    };
-    Hash::check_part(&mapping, asked - has).map_err(refused_part)?;
-    if asked > there {
-        mapping.grow(asked).map_err(refused)?;
-    }
-    Hash::add_part(&mapping, asked - has).map_err(at(mapping.path()))?;
-    tracing::info!("the region {path} has grown from {has} bytes to {asked}");
-    Ok(asked - has)
+    let path = mapping.path().to_path_buf();
+    Ok((Hash::open_watched(mapping, threads, &report).map_err(at(&path))?, grown_bytes))
 }
 
 /// The region, made durable as the level asks for and no more.
@@ -331,13 +350,12 @@ fn check_level(domain: Domain, path: &Path, options: &Options) -> Result<(), Err
     )))
 }
 
-/// As asked for; in a restore what the backup's had, if its records want no more.
+/// What nobody asked for: in a restore what the backup's had, if its records want no more.
 fn new_len_bytes(path: &Path, options: &Options) -> Result<u64, Error> {
-    match (options.region_bytes, options.restoring) {
-        (Some(bytes), _) => Ok(bytes),
-        (None, Some(Restoring { region_bytes: Some(bytes), ample_bytes })) => Ok(bytes.max(ample_bytes)),
-        (None, Some(Restoring { region_bytes: None, ample_bytes })) => Ok(default_bytes(path)?.max(ample_bytes)),
-        (None, None) => default_bytes(path),
+    match options.restoring {
+        Some(Restoring { region_bytes: Some(bytes), ample_bytes }) => Ok(bytes.max(ample_bytes)),
+        Some(Restoring { region_bytes: None, ample_bytes }) => Ok(default_bytes(path)?.max(ample_bytes)),
+        None => default_bytes(path),
     }
 }
 
@@ -378,15 +396,9 @@ fn at(path: &Path) -> impl FnOnce(EngineError) -> Error {
 fn missing_or(error: MapError, directory: &Directory, manifest: &Manifest) -> Error {
     let home = directory.path.display();
     match error {
-        MapError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => Error::Region {
-            why: format!(
-                "the region {} of the store in {home} is missing{}: mount what it lies on, or say where it is now (--region-path). If it is lost: {}",
-                path.display(),
-                if was_in_memory(&path) { " (files there are in memory, and end with the machine)" } else { "" },
-                way_out(&path, directory, manifest)
-            ),
-            kind: ErrorKind::NotFound,
-        },
+        MapError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            missing(&path, directory, manifest)
+        }
         MapError::TooShort { .. } | MapError::Unaligned { .. } => Error::Region {
             why: format!(
                 "the region of the store in {home} was cut off, or made longer by hand ({error}): put it back from a backup, or `truncate` it to such a length"
@@ -394,6 +406,20 @@ fn missing_or(error: MapError, directory: &Directory, manifest: &Manifest) -> Er
             kind: ErrorKind::Corrupt,
         },
         error => refused(error),
+    }
+}
+
+/// Of a store that is there, a region that is not.
+fn missing(path: &Path, directory: &Directory, manifest: &Manifest) -> Error {
+    Error::Region {
+        why: format!(
+            "the region {} of the store in {} is missing{}: mount what it lies on, or say where it is now (--region-path). If it is lost: {}",
+            path.display(),
+            directory.path.display(),
+            if was_in_memory(path) { " (files there are in memory, and end with the machine)" } else { "" },
+            way_out(path, directory, manifest)
+        ),
+        kind: ErrorKind::NotFound,
     }
 }
 

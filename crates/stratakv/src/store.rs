@@ -57,8 +57,10 @@ pub struct RecoverySummary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Region {
-    /// Where it lies.
+    /// Where it lies: its first file.
     pub path: PathBuf,
+    /// All of its files and devices.
+    pub paths: Vec<PathBuf>,
     /// Its length.
     pub len_bytes: u64,
     /// What makes what is stored there durable, in words.
@@ -202,6 +204,12 @@ impl Store {
             path: self.inner().path.clone(),
             error,
         })
+    }
+
+    /// Keeps the calling thread near the region, where that lies on several nodes of the machine (NUMA): on the processors of one of them, in turn by `number`, for as long
+    /// as the thread lives. What it writes goes there while there is room. Else it does nothing. For threads that serve the store and nothing else.
+    pub fn stay_near(&self, number: usize) {
+        self.inner().runtime.stay_near(number);
     }
 
     /// Counters and gauges, added over the shards.

@@ -36,6 +36,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("engine", OPENING),
     ("region", OPENING),
     ("region_path", OPENING),
+    ("region_node", OPENING),
     ("durability", OPENING),
     ("collection", "cannot be told to a server: memcache clients see the default collection, and no other"),
     ("order", "is of a collection, which cannot be told to a server"),

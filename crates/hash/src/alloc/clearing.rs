@@ -31,7 +31,7 @@ impl Allocator {
     /// Whether clearing can be of no use: too little is free anywhere, or it was of none the last time and nothing was freed since.
     pub(crate) fn clearing_is_useless(&self, blocks: u32) -> bool {
         let in_arenas: u64 = self.arenas.iter().map(|arena| lock(arena).free_blocks()).sum();
-        let free = in_arenas + self.blocks_of(lock(&self.pool).segments());
+        let free = in_arenas + self.blocks_of(self.unused_segments());
         free < u64::from(blocks) || self.none_by_moving.is_known(self.freed(), blocks)
     }
 
@@ -46,10 +46,10 @@ impl Allocator {
 
     /// Chooses what to clear for an extent of so many blocks, none of the spans in `tried`, and takes it from its arenas. `None`: there is nothing of which much is free.
     pub(crate) fn begin_clearing(&self, blocks: u32, tried: &mut Vec<u32>) -> Option<Clearing> {
-        if blocks > self.owners.segment_blocks
-            && let Some(first) = self.best_run(blocks.div_ceil(self.owners.segment_blocks), tried)
+        if blocks > self.owners.ground.segment_blocks
+            && let Some(first) = self.best_run(blocks.div_ceil(self.owners.ground.segment_blocks), tried)
         {
-            return Some(self.take_run(first, blocks.div_ceil(self.owners.segment_blocks), tried));
+            return Some(self.take_run(first, blocks.div_ceil(self.owners.ground.segment_blocks), tried));
         }
         let emptiest =
             |(number, arena): (usize, &Mutex<Arena>)| Some((lock(arena).emptiest_of(blocks, tried)?, number));
@@ -94,8 +94,10 @@ impl Allocator {
                 all[first as usize] = Some(live_blocks);
             }
         }
-        for (first, count) in lock(&self.pool).runs() {
-            all[first as usize..(first + count) as usize].fill(Some(0));
+        for pool in &self.pools {
+            for (first, count) in lock(pool).runs() {
+                all[first as usize..(first + count) as usize].fill(Some(0));
+            }
         }
         all
     }
@@ -109,7 +111,7 @@ impl Allocator {
                 Some((first, number)) if first == segment && number < self.arenas.len() => {
                     self.set_aside(number, first, &mut clearing);
                 }
-                None if lock(&self.pool).withhold(segment, 1) => clearing.withheld.push(segment),
+                None if self.pool_of(segment).withhold(segment, 1) => clearing.withheld.push(segment),
                 _ => {}
             }
         }
@@ -120,14 +122,14 @@ impl Allocator {
     pub(crate) fn look<P: Pmem>(
         &self,
         region: &Region<P>,
-        stripe: usize,
+        home: usize,
         blocks: u32,
     ) -> Result<Option<Extent>, PmemError> {
-        let exact = self.arenas.iter().find_map(|arena| lock(arena).take_exactly(&self.owners, blocks));
-        let listed = || self.arenas.iter().find_map(|arena| lock(arena).take_listed(&self.owners, blocks));
+        let exact = self.arenas_from(home).find_map(|arena| lock(arena).take_exactly(&self.owners, blocks));
+        let listed = || self.arenas_from(home).find_map(|arena| lock(arena).take_listed(&self.owners, blocks));
         let found = match exact.or_else(listed) {
             Some(found) => Some(found),
-            None => self.take_span(region, stripe, blocks)?,
+            None => self.take_span_anywhere(region, home, blocks)?,
         };
         self.held.fetch_add(u64::from(found.is_some()), Ordering::AcqRel);
         Ok(found)
@@ -140,27 +142,27 @@ impl Allocator {
 
     /// No extent that [`Allocator::look`] finds for a record of a segment at most is longer.
     pub(crate) fn longest(&self) -> u32 {
-        let of_pool = if lock(&self.pool).segments() > 0 { self.owners.segment_blocks } else { 0 };
+        let of_pool = if self.unused_segments() > 0 { self.owners.ground.segment_blocks } else { 0 };
         self.arenas.iter().map(|arena| lock(arena).longest_listed()).max().unwrap_or(0).max(of_pool)
     }
 
-    /// Gives what was cleared to the arena of a stripe, and what is free as a whole to the pool.
+    /// Gives what was cleared to the arena of a home, or of its stripe on the node where it lies, and what is free as a whole to the pool.
     pub(crate) fn end_clearing<P: Pmem>(
         &self,
         region: &Region<P>,
-        stripe: usize,
+        home: usize,
         clearing: Clearing,
     ) -> Result<(), PmemError> {
         let mut failed = Ok(());
-        let number = stripe % self.arenas.len();
         for (first, _) in clearing.spans {
+            let number = self.arena_on(self.owners.ground.node_of(first), home);
             let (mut own, mut aside) = (lock(&self.arenas[number]), lock(&self.aside));
             if self.hand_over(first, &mut aside, &mut own, number).is_some() {
                 failed = failed.and(self.merge(region, &mut own, first));
             }
         }
         for segment in clearing.withheld {
-            lock(&self.pool).give(segment, 1);
+            self.pool_of(segment).give(segment, 1);
         }
         // Who looked meanwhile did not see it.
         self.freed.fetch_add(1, Ordering::Release);

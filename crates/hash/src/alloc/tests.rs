@@ -8,10 +8,10 @@ use stratakv_engine::{Change, ChangeKind, Error, Expect};
 use stratakv_pmem::{MapOptions, Mapping, Pmem, PmemError};
 
 use super::arena::VOID_MAX;
-use super::{Allocator, Extent, lock, steps};
+use super::{Allocator, Extent, Ground, lock, steps};
 use crate::epoch::Epochs;
 use crate::hash::{Hash, HashOptions};
-use crate::layout::{First, Kind, SegmentState, Superblock};
+use crate::layout::{First, Kind, Named, SegmentState, Superblock};
 use crate::region::Region;
 
 const BLOCK_BYTES: u32 = 64;
@@ -87,7 +87,7 @@ struct Space {
 impl Space {
     fn new(segment_bytes: u64, segments: u64, arenas: usize) -> Space {
         let region_bytes = 3 * 4096 + (segments * 8).next_multiple_of(4096) + segments * segment_bytes;
-        let parts = smallvec::smallvec![region_bytes];
+        let parts = smallvec::smallvec![Named::first(region_bytes)];
         let superblock = Superblock { block_bytes: BLOCK_BYTES, segment_bytes, parts, uuid: [3; 16] };
         let memory = Mapping::anonymous(region_bytes, MapOptions::default()).unwrap();
         let error = PmemError::Poisoned { offset: 0 };
@@ -96,8 +96,7 @@ impl Space {
         for segment in region.parts[0].segments.clone() {
             region.set_segment(segment, SegmentState::Unused).unwrap();
         }
-        let (first, blocks) = (region.place(region.superblock.first()), segment_bytes / u64::from(BLOCK_BYTES));
-        let alloc = Allocator::new(&region.parts, first, blocks as u32, arenas);
+        let alloc = Allocator::new(Ground::of(&region), arenas);
         Space { region, alloc, epochs: Epochs::new(), records: Vec::new() }
     }
 

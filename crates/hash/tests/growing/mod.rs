@@ -26,7 +26,7 @@ fn fill() -> Vec<Do> {
 /// Grows the region and opens it, then writes more than it held before.
 fn grown(start: Vec<u8>, before: &[Do], steps: &[Do], domain: Domain) -> Trace {
     let trace = Trace::record(start, domain, |region| {
-        Hash::add_part(&region, PART_BYTES as u64).map_err(memory)?;
+        Hash::add_part(&region, PART_BYTES as u64, 7).map_err(memory)?;
         region.acknowledge();
         let hash = Hash::open(region, 1).map_err(memory)?;
         for (step, what) in steps.iter().enumerate() {
@@ -73,7 +73,7 @@ fn go_on(region: &Region, found: &Model, is_grown: bool) -> Result<(), String> {
     region.load(0, &mut image).map_err(|error| error.to_string())?;
     let region = &Region::open(image, Domain::Adr);
     if !is_grown {
-        Hash::add_part(&region, PART_BYTES as u64).map_err(|error| error.to_string())?;
+        Hash::add_part(&region, PART_BYTES as u64, 7).map_err(|error| error.to_string())?;
     }
     let mut expected = found.clone();
     for (step, number) in [(200, 9), (201, 10)] {
@@ -146,7 +146,7 @@ fn it_grows_as_often_as_it_can_and_each_part_is_used() {
     for part in 1..64_u64 {
         image.resize(image.len() + PART_BYTES, 0);
         let region = Region::open(image, Domain::Adr);
-        Hash::add_part(&&region, PART_BYTES as u64).expect("grown");
+        Hash::add_part(&&region, PART_BYTES as u64, 7).expect("grown");
         let hash = Hash::open(&region, 2).expect("opened");
         while hash.put(&key(puts), &[puts; 3900], (0, Expiry::NEVER), Expect::Any, NOW).is_ok() {
             puts += 1;
@@ -161,7 +161,7 @@ fn it_grows_as_often_as_it_can_and_each_part_is_used() {
     }
     image.resize(image.len() + PART_BYTES, 0);
     let region = Region::open(image, Domain::Adr);
-    let refused = Hash::add_part(&&region, PART_BYTES as u64).expect_err("as often as it can").to_string();
+    let refused = Hash::add_part(&&region, PART_BYTES as u64, 7).expect_err("as often as it can").to_string();
     assert!(refused.contains("grown 63 times") && refused.contains("restore"), "{refused}");
 }
 
@@ -169,14 +169,14 @@ fn it_grows_as_often_as_it_can_and_each_part_is_used() {
 fn what_is_no_part_is_refused_with_a_reason() {
     let region = Region::open(start(&[]), Domain::Adr);
     let refused = |part_bytes: usize, words: &str| {
-        let error = Hash::add_part(&&region, part_bytes as u64).expect_err("refused").to_string();
+        let error = Hash::add_part(&&region, part_bytes as u64, 7).expect_err("refused").to_string();
         assert!(error.contains(words), "{error}");
     };
     refused(PART_BYTES + 4096, "make its file longer first");
     refused(3 * 4096, "has room for one segment of 4096");
     refused(PART_BYTES - 64, "multiple of 4096");
     refused(usize::MAX, "cannot grow");
-    Hash::add_part(&&region, PART_BYTES as u64).expect("grown");
+    Hash::add_part(&&region, PART_BYTES as u64, 7).expect("grown");
     let mut image = vec![0; REGION_BYTES + PART_BYTES];
     region.load(0, &mut image).expect("in bounds");
     let says = |image: Vec<u8>, words: &[&str]| {
@@ -189,7 +189,7 @@ fn what_is_no_part_is_refused_with_a_reason() {
     let mut longer = vec![0; REGION_BYTES + 2 * PART_BYTES];
     other.load(0, &mut longer[..REGION_BYTES + PART_BYTES]).expect("in bounds");
     let other = Region::open(longer, Domain::Adr);
-    Hash::add_part(&&other, PART_BYTES as u64).expect("grown");
+    Hash::add_part(&&other, PART_BYTES as u64, 7).expect("grown");
     let mut exchanged = image.clone();
     other.load((REGION_BYTES + PART_BYTES) as u64, &mut exchanged[REGION_BYTES..]).expect("in bounds");
     says(exchanged, &["parts were exchanged", "part 2 of it"]);

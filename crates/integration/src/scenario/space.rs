@@ -22,7 +22,7 @@ const BALLAST_ID: u64 = 1 << 50;
 
 pub(super) fn full_disk(setting: &Setting<'_>) -> Result<Outcome, String> {
     if !setting.engine.has_shards() {
-        // Its region is as long as it will ever be: that fills up instead.
+        // Its region is as long as it was when it was opened: that fills up instead.
         return fill_again_and_again(setting, &setting.place.join("data"), None);
     }
     let disk = match SmallDisk::mount(setting.place, setting.either(48 << 20, 100 << 20)) {
@@ -34,7 +34,7 @@ pub(super) fn full_disk(setting: &Setting<'_>) -> Result<Outcome, String> {
 
 pub(super) fn file_size_limit(setting: &Setting<'_>) -> Result<Outcome, String> {
     if !setting.engine.has_shards() {
-        return Ok(Outcome::Held("a region does not grow".into()));
+        return Ok(Outcome::Held("a region grows only where it is opened".into()));
     }
     // In blocks of 512 bytes (dash) or 1 KiB (bash).
     let blocks = setting.either(24_000, 60_000);

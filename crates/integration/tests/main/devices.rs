@@ -82,7 +82,7 @@ fn a_store_on_devices_is_found_again() {
         assert!(report.is_sound() && report.records == 200, "{report:?}");
         verify(&options(&[&b, &a]).open(&data).expect("named, in another order"), 200);
         let named = [a.path().to_path_buf(), b.path().to_path_buf()];
-        assert!(stratakv::check_spread(&data, &[], &named, None, None).expect("checked").is_sound());
+        assert!(stratakv::check_spread(&data, &[], &named, &[], None).expect("checked").is_sound());
         let format = stratakv::format_of(&data).expect("read").expect("there");
         assert_eq!((format.devices, format.placement), (2, placement));
     }

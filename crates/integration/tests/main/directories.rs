@@ -52,7 +52,7 @@ fn shards_are_spread_in_turn_and_found_again() {
     assert!(matches!(error, Error::MissingDirectory { part: 1, .. }) && error.kind() == ErrorKind::NotFound);
     assert!(error.to_string().contains(&b.display().to_string()), "{error}");
     assert_eq!(count(&options(&[&moved, &c]).open(&a).expect("opened")), 50);
-    let named = stratakv::check_spread(&a, &[moved, c], &[], None, None).expect("checked");
+    let named = stratakv::check_spread(&a, &[moved, c], &[], &[], None).expect("checked");
     assert!(named.is_sound());
 }
 
