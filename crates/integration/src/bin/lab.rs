@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use stratakv_integration::lab::host::{Plan, run};
-use stratakv_integration::lab::{guest, machine::Machine, pmem};
+use stratakv_integration::lab::{guest, machine::Machine, numa, pmem};
 use stratakv_integration::program;
 
 const USAGE: &str = "\
@@ -19,7 +19,7 @@ log, lets file system and store recover, and compares with what was acknowledged
 one has I/O errors. --short: one boot, and that last one. --break: the two flushes before a cut, or FUA, count as if they had not been;
 the oracle must find out. --pmem: regions of engine hash on emulated persistent memory (a DAX file, a devdax
 device); the machine is killed while it writes, so many times, and boots again; what `stratakv doctor` says there is compared with the
-machine it runs on. Skips, with one line, where QEMU and a kernel cannot be installed.
+machine it runs on. Then one with two nodes, a region on both: what a thread writes lies on its node, after a kill too. Skips, with one line, where QEMU and a kernel cannot be installed.
 ";
 
 fn main() -> ExitCode {
@@ -83,8 +83,10 @@ fn lab(plan: &Plan, kills: Option<u32>) -> Result<(), String> {
     let report = &mut |line| println!("{:>4} s  {line}", started.elapsed().as_secs());
     if let Some(kills) = kills {
         let tally = pmem::run(&machine, &cache, (kills, plan.seed), report)?;
+        let nodes = numa::run(&machine, &cache, report)?;
         let (seconds, steps) = (started.elapsed().as_secs(), tally.acknowledged);
         println!("lab: {} kills, {steps} acknowledged steps compared, in {seconds} s; {}", tally.kills, tally.said);
+        println!("lab: {nodes}");
         return Ok(());
     }
     let tally = run(&machine, &cache, plan, report)?;

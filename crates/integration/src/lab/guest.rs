@@ -13,6 +13,7 @@ use stratakv::{Change, ChangeKind, Expect, Expiry, IoBackend, Key, Level, Operat
 use stratakv_device::{Block, Class, Pool};
 
 use super::errors;
+use super::numa::{self, NumaTask};
 use super::pmem::{self, PmemTask};
 use super::workload::{self, BLOCKING, SESSIONS, Step};
 
@@ -52,7 +53,7 @@ impl Task {
     pub(super) fn from_words(words: &[String]) -> Option<Task> {
         // A kernel hands on words of its own that it does not know, before ours.
         let [.., guest, what, io, seed, steps] = words else { return None };
-        if guest != GUEST || what == "pmem" {
+        if guest != GUEST || !["errors", "workload"].contains(&what.as_str()) {
             return None;
         }
         let io = if io == "blocking" { IoBackend::Blocking } else { IoBackend::IoUring };
@@ -62,7 +63,10 @@ impl Task {
 
 /// Whether this process, started with `words`, is process 1 of a lab's machine.
 pub fn is_guest(words: &[String]) -> bool {
-    std::process::id() == 1 && (Task::from_words(words).is_some() || PmemTask::from_words(words).is_some())
+    let is_task = Task::from_words(words).is_some()
+        || PmemTask::from_words(words).is_some()
+        || NumaTask::from_words(words).is_some();
+    std::process::id() == 1 && is_task
 }
 
 /// Runs as process 1; never returns.
@@ -73,10 +77,11 @@ pub fn main(words: &[String]) -> ! {
         thread::sleep(TASK_LONG);
         println!("{} for {TASK_LONG:?}; where each thread is:\n{}", super::machine::STUCK, threads());
     });
-    let outcome = match (PmemTask::from_words(words), Task::from_words(words)) {
-        (Some(task), _) => pmem::guest(task),
-        (None, Some(task)) => run(task),
-        (None, None) => Err(format!("bad task {words:?}")),
+    let outcome = match (PmemTask::from_words(words), NumaTask::from_words(words), Task::from_words(words)) {
+        (Some(task), ..) => pmem::guest(task),
+        (_, Some(task), _) => numa::guest(task),
+        (.., Some(task)) => run(task),
+        _ => Err(format!("bad task {words:?}")),
     };
     match outcome {
         Ok(said) => println!("lab: done: {said}"),

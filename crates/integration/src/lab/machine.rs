@@ -86,7 +86,11 @@ impl Machine {
 
     fn command(&self, board: &[String], drives: &[String], words: &str) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
-        command.args(board).args(["-smp", "1", "-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"]);
+        command.args(board);
+        if !board.iter().any(|word| word == "-smp") {
+            command.args(["-smp", "1"]);
+        }
+        command.args(["-nodefaults", "-nographic", "-no-reboot", "-serial", "stdio"]);
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         let kernel_words = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on nowatchdog \
                             rcupdate.rcu_cpu_stall_suppress=1 no_timer_check";

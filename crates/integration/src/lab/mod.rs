@@ -10,6 +10,7 @@ pub mod guest;
 pub mod host;
 pub mod log;
 pub mod machine;
+pub mod numa;
 pub mod pmem;
 pub mod replay;
 pub mod trace;

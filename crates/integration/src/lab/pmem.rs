@@ -34,7 +34,7 @@ pub(super) const MODULE_FILES: [&str; 6] = [
     "dax/dax_pmem.ko",
 ];
 const BUS: &str = "/sys/bus/nd";
-const DIMM_BYTES: u64 = 128 << 20;
+pub(super) const DIMM_BYTES: u64 = 128 << 20;
 const REGION_BYTES: u64 = 64 << 20;
 const NOW: Wall = Wall(1000);
 const KEYS: u64 = 48;
@@ -126,11 +126,7 @@ pub fn run(
     (kills, seed): (u32, u64),
     report: &mut dyn FnMut(String),
 ) -> Result<PmemTally, String> {
-    let dimms = [cache.join("dimm0.img"), cache.join("dimm1.img")];
-    for dimm in &dimms {
-        let made = File::create(dimm).and_then(|file| file.set_len(DIMM_BYTES));
-        made.map_err(|error| format!("cannot make {}: {error}", dimm.display()))?;
-    }
+    let dimms = dimms(cache)?;
     let (mut tally, mut acknowledged, mut random) = (PmemTally::default(), None, Random::new(seed));
     for kill in 0..kills {
         let until = acknowledged.unwrap_or(0) + 50 + random.below(1500);
@@ -147,6 +143,16 @@ pub fn run(
     tally.said = machine.boot_on(&Hardware::of(kills).board(), &memory(&dimms), &words)?;
     dimms.iter().for_each(|dimm| _ = fs::remove_file(dimm));
     Ok(tally)
+}
+
+/// New memory, as files of the host.
+pub(super) fn dimms(cache: &Path) -> Result<[PathBuf; 2], String> {
+    let dimms = [cache.join("dimm0.img"), cache.join("dimm1.img")];
+    for dimm in &dimms {
+        let made = File::create(dimm).and_then(|file| file.set_len(DIMM_BYTES));
+        made.map_err(|error| format!("cannot make {}: {error}", dimm.display()))?;
+    }
+    Ok(dimms)
 }
 
 fn memory(dimms: &[PathBuf]) -> Vec<String> {
@@ -167,8 +173,8 @@ fn regions_in(said: &str) -> &str {
     said.lines().find_map(|line| line.split_once("lab: regions: ")).map_or("", |(_, regions)| regions.trim())
 }
 
-/// The guest's side: never ends in order unless it only compares.
-pub(super) fn guest(task: PmemTask) -> Result<String, String> {
+/// Mounts, loads the kernel's modules, and makes a namespace of files and a devdax device of new memory.
+pub(super) fn begin(is_new: bool) -> Result<(), String> {
     for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
         mount(kind, at, kind, MountFlags::empty(), None).map_err(text(&format!("mount {kind}")))?;
     }
@@ -177,18 +183,26 @@ pub(super) fn guest(task: PmemTask) -> Result<String, String> {
         let file = File::open(&path).map_err(text(&format!("open {path}")))?;
         finit_module(&file, c"", 0).map_err(text(&format!("load {path}")))?;
     }
-    let is_new = task.acknowledged.is_none();
     if is_new {
         set_up("pfn", "region0", "namespace0.0", "nd_pmem")?;
         set_up("dax", "region1", "namespace1.0", "dax_pmem")?;
     }
+    Ok(())
+}
+
+pub(super) fn make_file_system(disk: &Path) -> Result<(), String> {
+    let made = std::process::Command::new("/mkfs.ext4").args(["-q", "-F", "-b", "4096"]).arg(disk).output();
+    let made = made.map_err(text("start mkfs.ext4"))?;
+    if made.status.success() { Ok(()) } else { Err(format!("mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr))) }
+}
+
+/// The guest's side: never ends in order unless it only compares.
+pub(super) fn guest(task: PmemTask) -> Result<String, String> {
+    let is_new = task.acknowledged.is_none();
+    begin(is_new)?;
     let (disk, device) = (device_below("/sys/class/block", "pmem")?, device_below("/sys/bus/dax/devices", "dax")?);
     if is_new {
-        let made = std::process::Command::new("/mkfs.ext4").args(["-q", "-F", "-b", "4096"]).arg(&disk).output();
-        let made = made.map_err(text("start mkfs.ext4"))?;
-        if !made.status.success() {
-            return Err(format!("mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr)));
-        }
+        make_file_system(&disk)?;
     }
     mount(&disk, "/data", "ext4", MountFlags::empty(), c"dax=always").map_err(text("mount the file system"))?;
     doctor::check(Hardware::of(task.boot), (&disk, Path::new("/data")), &device)?;
@@ -214,7 +228,7 @@ fn set_up(kind: &str, region: &str, namespace: &str, driver: &str) -> Result<(),
 }
 
 /// The device whose name begins so, as soon as there is one.
-fn device_below(class: &str, name: &str) -> Result<PathBuf, String> {
+pub(super) fn device_below(class: &str, name: &str) -> Result<PathBuf, String> {
     let started = Instant::now();
     loop {
         let entries = fs::read_dir(class).into_iter().flatten().flatten();
