@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stratakv_base::canary;
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Class, Part};
@@ -118,6 +119,15 @@ impl<P: Pmem> Matrix<P> {
             checksum: manifest_checksum(&self.config.uuid, manifest.number, &bytes[..bytes.len() / 2]),
             clean: false,
         };
+        if canary!("matrix_freed_before_the_superblock") {
+            self.limbo.append(&mut free);
+        }
+        if let Made::Compaction(job) = &made
+            && let Source::Column(column) = &job.source
+            && canary!("matrix_column_released_early")
+        {
+            let _ = self.container.release(column, manifest.number);
+        }
         let stage = Stage::Manifest { begun: 0, in_flight: 0 };
         Ok(Install { stage, made, levels, free, extent, bytes, superblock })
     }
@@ -172,6 +182,9 @@ impl<P: Pmem> Matrix<P> {
         *in_flight -= 1;
         if *in_flight == 0 && *begun == install.bytes.len() {
             install.stage = Stage::Flush;
+            if canary!("matrix_superblock_before_the_flush") {
+                return self.flushed(effects);
+            }
             effects.flush(self.io.start(Purpose::Flush));
         }
     }
@@ -193,7 +206,8 @@ impl<P: Pmem> Matrix<P> {
         self.superblock_waits = None;
         superblock.encode(&self.config.uuid, &mut block);
         let io = self.io.start(Purpose::Superblock);
-        effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], true);
+        let durable = !canary!("matrix_superblock_in_the_cache");
+        effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
     }
 
     /// A superblock is durable: the other one follows, so that each of them will do.

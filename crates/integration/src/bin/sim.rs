@@ -18,7 +18,7 @@ usage: sim [--engine slab|matrix] [--seeds N] [--minutes M] [--from SEED] [--thr
        sim --world store|server --seeds N [--from SEED]   the same for a whole store, or a server with its clients
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
-       --placement in_place|packed                        of engine slab; a canary `packed:NAME` sings in packed
+       --placement in_place|packed                        of engine slab; a canary `packed:NAME` sings in packed, `matrix:NAME` in engine matrix
 
 Every seed draws a setup, operations, faults and crashes; every answer is judged by a model of what the store owes. The same seed
 gives the same run. Ends with the table of faults that were met, by phase and kind of request.
@@ -201,9 +201,10 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
         }
     }
     for name in of_shards {
-        let found = match name.strip_prefix("packed:") {
-            Some(name) => sim::listen(&PackedEngine, name, from, cpu_seconds_max, script),
-            None => sim::listen(&SlabEngine, name, from, cpu_seconds_max, script),
+        let found = match name.split_once(':') {
+            Some(("packed", name)) => sim::listen(&PackedEngine, name, from, cpu_seconds_max, script),
+            Some(("matrix", name)) => sim::listen(&MatrixEngine, name, from, cpu_seconds_max, script),
+            _ => sim::listen(&SlabEngine, name, from, cpu_seconds_max, script),
         };
         match found {
             Some(found) => {
