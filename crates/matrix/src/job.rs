@@ -50,8 +50,8 @@ pub(crate) struct Job {
     pub(crate) merged: bool,
     /// Pages read for it.
     pub(crate) pins: Pins,
-    /// The first page of each read, and its pages: the oldest go first.
-    read: VecDeque<(u64, u32)>,
+    /// The pages of each read: the oldest go first.
+    read: VecDeque<Vec<(u64, u32)>>,
     /// Reads that it waits for.
     pub(crate) missing: usize,
     table: Option<(Builder, Output)>,
@@ -128,13 +128,16 @@ impl Job {
     }
 
     /// Pages were read for it. It keeps so many reads; what it needs again of older ones is read again.
-    pub(crate) fn hold(&mut self, page: u64, parts: impl Iterator<Item = Part>) {
-        let before = self.pins.len();
-        self.pins.extend((page..).zip(parts));
-        self.read.push_back((page, (self.pins.len() - before) as u32));
+    pub(crate) fn hold(&mut self, parts: impl Iterator<Item = ((u64, u32), Part)>) {
+        let mut names = Vec::new();
+        for (name, part) in parts {
+            names.push(name);
+            self.pins.insert(name, part);
+        }
+        self.read.push_back(names);
         while self.read.len() > READS_HELD {
-            let Some((page, pages)) = self.read.pop_front() else { break };
-            (page..page + u64::from(pages)).for_each(|page| drop(self.pins.remove(&page)));
+            let Some(names) = self.read.pop_front() else { break };
+            names.iter().for_each(|name| drop(self.pins.remove(name)));
         }
     }
 

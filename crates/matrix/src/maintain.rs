@@ -74,8 +74,8 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn free_percent(&self) -> u64 {
-        let statistics = self.container.statistics();
-        statistics.units_free * 100 / statistics.units.max(1)
+        let (free, of) = self.container.units_free();
+        free * 100 / of.max(1)
     }
 
     /// Memtables become rows: as many bytes as came in, and half as many again.
@@ -105,9 +105,9 @@ impl<P: Pmem> Matrix<P> {
         if self.job.is_some() || self.install.is_some() || self.is_full || self.now.mono < self.job_not_before {
             return;
         }
-        let statistics = self.container.statistics();
-        if statistics.rows_compactor == 0
-            && statistics.rows_receiver > 0
+        let (receiver, compactor) = self.container.rows();
+        if compactor == 0
+            && receiver > 0
             && free_percent <= 100 - RECEIVER_PERCENT
             && let Err(error) = self.container.hand_over()
         {

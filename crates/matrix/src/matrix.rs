@@ -138,6 +138,7 @@ pub struct Matrix<P> {
     pub(crate) is_full: bool,
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
+    pub(crate) turns_ended: u64,
 }
 
 impl<P: Pmem> Matrix<P> {
@@ -457,7 +458,7 @@ impl<P: Pmem> Matrix<P> {
             match (waiter, &checked) {
                 (Waiter::Operation(id), Ok(())) => {
                     let Some(parked) = self.parked.get_mut(&id) else { continue };
-                    parked.pins.extend((page..).zip(parts(&block, wanted.pages)));
+                    parked.pins.extend(parts(&block, wanted));
                     parked.missing = parked.missing.saturating_sub(1);
                     if parked.missing == 0 {
                         self.ready.push_back(id);
@@ -466,7 +467,7 @@ impl<P: Pmem> Matrix<P> {
                 (Waiter::Operation(id), Err(error)) => self.fail_operation(id, error.clone(), effects),
                 (Waiter::Job, Ok(())) => {
                     let Some(job) = &mut self.job else { continue };
-                    job.hold(page, parts(&block, wanted.pages));
+                    job.hold(parts(&block, wanted));
                     job.missing = job.missing.saturating_sub(1);
                 }
                 (Waiter::Job, Err(error)) => self.fail_job(error.clone()),
@@ -475,7 +476,10 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn check_pages(&mut self, wanted: Wanted, block: &Block) -> Result<(), Error> {
-        let Some((file, first)) = wanted.table else { return Ok(()) };
+        if !wanted.is_table {
+            return Ok(());
+        }
+        let (file, first) = (wanted.file, wanted.ordinal);
         for (ordinal, page) in (first..).zip(block.chunks(4096)).take(wanted.pages as usize) {
             if let Err(mut corruption) = table::verify(page, &self.config.uuid, file, ordinal) {
                 corruption.place.shard = self.config.shard;
@@ -570,8 +574,7 @@ impl<P: Pmem> Matrix<P> {
     /// Gives the cache what everything else leaves of the cap (NOTES rule 11).
     fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
-        let statistics = self.container.statistics();
-        let used = statistics.index_bytes + statistics.row_dram_bytes + self.levels.footprint_bytes() as u64;
+        let used = self.container.footprint_bytes() + self.levels.footprint_bytes() as u64;
         let used = used + self.cache.get_mut().footprint_bytes() as u64;
         let left = (self.config.memory_bytes.saturating_sub(used) as usize).max(4 * CHUNK_BYTES);
         pool.set_limit_bytes(left);
@@ -643,6 +646,9 @@ impl<P: Pmem> Matrix<P> {
     }
 }
 
+/// Turns from one look at the memory to the next.
+const BALANCE_TURNS: u64 = 64;
+
 /// Bytes of key and value.
 fn user_bytes(change: &Append<'_>) -> u64 {
     let value = match change.what {
@@ -699,7 +705,11 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.run_ready(effects);
         self.commit(effects);
         self.maintain(budget, effects);
-        self.balance_memory(effects);
+        // The sums are O(tables): not in each turn, unless a block was wanted and could not be had.
+        self.turns_ended += 1;
+        if self.turns_ended.is_multiple_of(BALANCE_TURNS) || self.reads.next().is_some() {
+            self.balance_memory(effects);
+        }
         self.pump_reads(effects);
         self.pump_close(effects);
         if !self.ready.is_empty() {

@@ -362,6 +362,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             is_full: false,
             closing: Closing::Open,
             counters: Counters::default(),
+            turns_ended: 0,
             config: self.config,
         };
         matrix.orphans = matrix.unclaimed().map_err(|stop| match stop {

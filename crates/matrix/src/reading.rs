@@ -22,8 +22,11 @@ pub(crate) struct Wanted {
     pub(crate) page: u64,
     /// How many.
     pub(crate) pages: u32,
-    /// The table and the ordinal of its first page; `None`: pages of values, which are checked by whoever takes a value from them.
-    pub(crate) table: Option<(u64, u32)>,
+    /// The file that they are of, and the ordinal of the first.
+    pub(crate) file: u64,
+    pub(crate) ordinal: u32,
+    /// Whether it is a table: pages of values are checked by whoever takes a value from them.
+    pub(crate) is_table: bool,
 }
 
 impl Wanted {
@@ -41,8 +44,8 @@ pub(crate) enum Waiter {
     Job,
 }
 
-/// Pages that somebody holds until it is done, by their place on the volume.
-pub(crate) type Pins = HashMap<u64, Part>;
+/// Pages that somebody holds until it is done, by file and ordinal: their places may have other contents by then.
+pub(crate) type Pins = HashMap<(u64, u32), Part>;
 
 /// One read.
 #[derive(Debug)]
@@ -102,10 +105,10 @@ impl Reads {
     }
 }
 
-/// The pages of a read as parts of its block.
-pub(crate) fn parts(block: &Arc<Block>, pages: u32) -> impl Iterator<Item = Part> + '_ {
+/// The pages of a read as parts of its block, each with its file and ordinal.
+pub(crate) fn parts(block: &Arc<Block>, wanted: Wanted) -> impl Iterator<Item = ((u64, u32), Part)> + '_ {
     let part = |page: u32| Part { block: Arc::clone(block), start: page * PAGE_BYTES as u32, len: PAGE_BYTES as u32 };
-    (0..pages).map(part)
+    (0..wanted.pages).map(move |page| ((wanted.file, wanted.ordinal + page), part(page)))
 }
 
 /// Pages in memory as lookups see them. What they miss is noted.
@@ -120,8 +123,8 @@ pub(crate) struct InMemory<'a> {
 }
 
 impl InMemory<'_> {
-    fn held(&self, page: u64) -> Option<Part> {
-        if let Some(part) = self.pins.get(&page) {
+    fn held(&self, file: u64, ordinal: u32, page: u64) -> Option<Part> {
+        if let Some(part) = self.pins.get(&(file, ordinal)) {
             return Some(part.clone());
         }
         self.cache.borrow_mut().get(page).map(Part::whole)
@@ -160,7 +163,7 @@ impl InMemory<'_> {
         let mut missing = false;
         while ordinal < end {
             let Some(page) = self.levels.locate_value(pointer, ordinal) else { return Ok(false) };
-            match self.held(page) {
+            match self.held(pointer.file, ordinal, page) {
                 Some(part) => {
                     held.push(part);
                     ordinal += 1;
@@ -168,7 +171,7 @@ impl InMemory<'_> {
                 None => {
                     let pages =
                         self.run(page, ordinal, end - ordinal, |ordinal| self.levels.locate_value(pointer, ordinal));
-                    self.miss(Wanted { page, pages, table: None });
+                    self.miss(Wanted { page, pages, file: pointer.file, ordinal, is_table: false });
                     missing = true;
                     ordinal += pages;
                 }
@@ -194,11 +197,11 @@ impl Pages for InMemory<'_> {
         let Some(page) = self.levels.locate(file, ordinal) else {
             return Err(self.damaged("page number in an index", format!("a page of table {file}"), ordinal));
         };
-        if let Some(part) = self.held(page) {
+        if let Some(part) = self.held(file, ordinal, page) {
             return Ok(part);
         }
         let pages = self.run(page, ordinal, self.ahead_pages, |ordinal| self.levels.locate(file, ordinal));
-        self.miss(Wanted { page, pages, table: Some((file, ordinal)) });
+        self.miss(Wanted { page, pages, file, ordinal, is_table: true });
         Err(Stop::Missing)
     }
 }

@@ -113,6 +113,13 @@ impl RangeWork {
     }
 }
 
+/// What became of a key whose value is not where it was.
+enum Again {
+    Gone,
+    Here(Meta, Bytes),
+    Apart(Meta, Pointer),
+}
+
 /// Bytes of the blocks into which a value is read.
 fn block_bytes(pointer: Pointer) -> u64 {
     let (page, slice) = (PAGE_BYTES as u64, SLICE_BYTES as u64);
@@ -196,11 +203,25 @@ impl<P: Pmem> Matrix<P> {
 
     /// Takes values that lie apart: all that are missing are asked for at once.
     fn fetch(&self, work: &mut PageWork, memory: &InMemory<'_>) -> Result<(), Stop> {
-        let (mut stop, mut asked) = (None, 0);
-        for (_, meta, value) in &mut work.items {
-            let (None, Body::Apart(pointer)) = (&value, meta.body) else { continue };
+        let (mut stop, mut asked, mut gone) = (None, 0, Vec::new());
+        for (at, (key, meta, value)) in work.items.iter_mut().enumerate() {
+            let (None, Body::Apart(mut pointer)) = (&value, meta.body) else { continue };
             if asked >= self.config.memory_bytes / FETCHED_SHARE {
                 break;
+            }
+            // Since the key was met its value may have been moved, or overwritten, and its file have gone.
+            if self.levels.values(pointer.file).is_none() {
+                match self.locate_again(key, work.sight, memory)? {
+                    Again::Gone => {
+                        gone.push(at);
+                        continue;
+                    }
+                    Again::Here(found, bytes) => {
+                        (*meta, *value) = (found, Some(bytes));
+                        continue;
+                    }
+                    Again::Apart(found, there) => (*meta, pointer) = (found, there),
+                }
             }
             asked += block_bytes(pointer);
             match self.value_apart(meta.version, pointer, memory) {
@@ -209,7 +230,16 @@ impl<P: Pmem> Matrix<P> {
                 Err(damaged) => return Err(damaged),
             }
         }
+        gone.into_iter().rev().for_each(|at| drop(work.items.remove(at)));
         stop.map_or(Ok(()), Err)
+    }
+
+    fn locate_again(&self, key: &Key, sight: Sight, memory: &InMemory<'_>) -> Result<Again, Stop> {
+        let Some(located) = self.visible(key.encoded(), sight, memory)? else { return Ok(Again::Gone) };
+        match located.meta.body {
+            Body::Apart(pointer) => Ok(Again::Apart(located.meta, pointer)),
+            _ => Ok(Again::Here(located.meta, self.value(&located, memory)?)),
+        }
     }
 
     /// Goes on deleting a range, a few keys at a time.

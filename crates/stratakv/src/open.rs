@@ -176,7 +176,7 @@ fn run_in_region(
     let (engine, recovery) = region::open(directory, manifest, options, created)?;
     if created {
         directory.write_manifest(&Manifest { complete: true, ..manifest.clone() })?;
-    } else if let Some(moved) = region::moved(directory, manifest, options)? {
+    } else if let Some(moved) = region::moved(directory, manifest, options, &engine.summary().paths)? {
         directory.write_manifest(&moved)?;
     }
     let region = Some(engine.summary());

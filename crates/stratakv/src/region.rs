@@ -223,9 +223,14 @@ pub(crate) fn open(
 }
 
 /// What the store is, if its region was found elsewhere than it says: to be remembered. Not by one who only reads.
-pub(crate) fn moved(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<Option<Manifest>, Error> {
-    let [named] = &options.region_paths[..] else { return Ok(None) };
-    if options.read_only || !manifest.regions.is_empty() {
+pub(crate) fn moved(
+    directory: &Directory,
+    manifest: &Manifest,
+    options: &Options,
+    found: &[PathBuf],
+) -> Result<Option<Manifest>, Error> {
+    let ([named], [file]) = (&options.region_paths[..], found) else { return Ok(None) };
+    if options.read_only || !manifest.regions.is_empty() || file != named {
         return Ok(None);
     }
     let path = std::path::absolute(named).map_err(io_error("find", named))?;

@@ -204,6 +204,18 @@ impl<P: Pmem> Container<P> {
         self.medium.layout.capacity()
     }
 
+    /// Rows of the receiver, and of the compactor.
+    pub fn rows(&self) -> (u64, u64) {
+        let compactor = u64::from(self.directory.compactor_rows);
+        (self.rows.len() as u64 - compactor, compactor)
+    }
+
+    /// DRAM of the memtables' indexes and of rows. O(rows).
+    pub fn footprint_bytes(&self) -> u64 {
+        let memtables = self.memtables().map(|memtable| memtable.footprint_bytes() as u64).sum::<u64>();
+        memtables + self.rows.iter().map(Row::footprint_bytes).sum::<u64>()
+    }
+
     /// Units that nobody has, of how many.
     pub fn units_free(&self) -> (u64, u64) {
         (self.units.free_count(), u64::from(self.units.count()))

@@ -174,7 +174,9 @@ impl Files {
         let looked: Vec<String> = named.iter().chain(remembered).map(|path| path.display().to_string()).collect();
         let absent: Vec<_> = named.iter().chain(remembered).filter(|path| !path.exists()).collect();
         if number == 0 {
-            let why = match (absent.first(), self.files.first()) {
+            // What was named is told of, before what is remembered and is not there.
+            let absent = absent.first().filter(|_| named.is_empty() || self.files.is_empty());
+            let why = match (absent, self.files.first()) {
                 (Some(path), _) => return missing(path, directory, manifest),
                 (None, Some(Mapped { mapping, .. })) => {
                     // It says what it is instead.
