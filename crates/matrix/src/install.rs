@@ -241,7 +241,12 @@ impl<P: Pmem> Matrix<P> {
             Made::Spill(spill) => self.spilled(spill),
             Made::Repair => {}
         }
-        self.ready.extend(self.after_install.drain(..));
+        for id in self.after_install.drain(..) {
+            if let Some(parked) = self.parked.get_mut(&id) {
+                parked.spills = false;
+                self.ready.push_back(id);
+            }
+        }
         effects.more();
     }
 }

@@ -310,8 +310,10 @@ impl<P: Pmem> Matrix<P> {
             *next_file += 1;
             *next_file - 1
         };
+        // What has expired is a delete by now, and has no value any more.
+        let value = if meta.body == Body::Delete { &[][..] } else { value };
         let (mut meta, mut inline) = (meta, value);
-        if value.len() >= APART_BYTES_MIN && meta.body != Body::Delete {
+        if value.len() >= APART_BYTES_MIN {
             let (writer, output) =
                 job.values.get_or_insert_with(|| (ValuesWriter::default(), Output::new(number(next_file))));
             let offset = writer.add(value, &mut |page| output.push(page));

@@ -25,7 +25,8 @@ const RECEIVER_PERCENT: u64 = 40;
 impl<P: Pmem> Matrix<P> {
     /// A bounded step of everything that is due.
     pub(crate) fn maintain(&mut self, budget: Budget, effects: &mut Effects) {
-        if self.config.read_only || self.region_failed.is_some() || self.volume_failed.is_some() {
+        let ends = matches!(self.closing, Closing::Superblock | Closing::Closed);
+        if self.config.read_only || self.region_failed.is_some() || self.volume_failed.is_some() || ends {
             return;
         }
         let written = std::mem::take(&mut self.credit_bytes);
@@ -34,7 +35,7 @@ impl<P: Pmem> Matrix<P> {
         if let Err(error) = self.flush(written, share, effects) {
             return self.fail_region(error);
         }
-        if self.closing == Closing::Open {
+        if self.closing == Closing::Open || !self.stalled.is_empty() {
             self.plan_job(free);
         }
         if self.job.is_some() {
@@ -80,7 +81,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Memtables become rows: as many bytes as came in, and half as many again.
     fn flush(&mut self, written: u64, share: u64, effects: &mut Effects) -> Result<(), Error> {
-        if self.container.is_full()
+        if (self.container.is_full() || !self.stalled.is_empty())
             && !matches!(self.container.seal(self.snapshots.versions()), Ok(_) | Err(Error::Full(_)))
         {
             self.counters.stalled_turns += 1;
@@ -108,7 +109,7 @@ impl<P: Pmem> Matrix<P> {
         let (receiver, compactor) = self.container.rows();
         if compactor == 0
             && receiver > 0
-            && free_percent <= 100 - RECEIVER_PERCENT
+            && (free_percent <= 100 - RECEIVER_PERCENT || !self.stalled.is_empty())
             && let Err(error) = self.container.hand_over()
         {
             return self.fail_region(error);
@@ -323,6 +324,9 @@ impl<P: Pmem> Matrix<P> {
     }
 
     pub(crate) fn fail_job(&mut self, error: Error) {
+        if matches!(error, Error::Io { .. }) {
+            return self.put_off(&error);
+        }
         tracing::error!(%error, shard = self.config.shard, "a compaction cannot go on: its room is not freed until the store is repaired");
         self.is_full = true;
         self.drop_job();

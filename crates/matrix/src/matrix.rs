@@ -164,11 +164,6 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// The longest value that fits into a record of the log.
-    pub(crate) fn value_bytes_max(&self) -> u64 {
-        self.container.record_bytes_max().saturating_sub(36 + self.container.key_bytes_max() as u64 + 8)
-    }
-
     /// A block, making room in the cache if need be.
     pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
         for _ in 0..8 {
@@ -357,10 +352,7 @@ impl<P: Pmem> Matrix<P> {
     /// Sees to it that what was missing is read. How many reads there are.
     pub(crate) fn ask(&mut self, waiter: Waiter) -> usize {
         let missing = std::mem::take(self.missing.get_mut());
-        for wanted in &missing {
-            self.reads.ask(*wanted, waiter);
-        }
-        missing.len()
+        missing.into_iter().filter(|wanted| self.reads.ask(*wanted, waiter)).count()
     }
 
     fn step(&mut self, work: &mut Work) -> Result<Attempt, Stop> {
@@ -470,7 +462,8 @@ impl<P: Pmem> Matrix<P> {
                     job.hold(parts(&block, wanted));
                     job.missing = job.missing.saturating_sub(1);
                 }
-                (Waiter::Job, Err(error)) => self.fail_job(error.clone()),
+                (Waiter::Job, Err(error)) if self.job.is_some() => self.fail_job(error.clone()),
+                (Waiter::Job, Err(_)) => {}
             }
         }
     }

@@ -144,6 +144,7 @@ impl Work {
         match self {
             Work::Get { long, .. } => long.as_ref().map_or(0, LongRead::progress),
             Work::Page(page) => page.progress(),
+            Work::Deleting(range) => range.deleted as usize,
             _ => 0,
         }
     }

@@ -19,8 +19,9 @@ pub(crate) struct Output {
     extents: Vec<Extent>,
     /// Pages of `extents`.
     taken: u32,
-    /// Finished pages that no write was begun for.
+    /// Finished pages; for those before `sent` writes were begun.
     pages: Vec<u8>,
+    sent: usize,
     /// Pages that writes were begun for.
     begun: u32,
     /// Writes in flight.
@@ -34,7 +35,7 @@ pub(crate) struct NoRoom;
 
 impl Output {
     pub(crate) fn new(file: u64) -> Output {
-        Output { file, extents: Vec::new(), taken: 0, pages: Vec::new(), begun: 0, in_flight: 0, ended: false }
+        Output { file, extents: Vec::new(), taken: 0, pages: Vec::new(), sent: 0, begun: 0, in_flight: 0, ended: false }
     }
 
     pub(crate) fn file(&self) -> u64 {
@@ -52,16 +53,16 @@ impl Output {
     }
 
     pub(crate) fn backlog_bytes(&self) -> usize {
-        self.pages.len()
+        self.pages.len() - self.sent
     }
 
     pub(crate) fn is_written(&self) -> bool {
-        self.ended && self.pages.is_empty() && self.in_flight == 0
+        self.ended && self.backlog_bytes() == 0 && self.in_flight == 0
     }
 
     /// Whether there is something to write: a whole slice, or the end.
     pub(crate) fn wants_write(&self) -> bool {
-        self.pages.len() >= SLICE_BYTES || (self.ended && !self.pages.is_empty())
+        self.backlog_bytes() >= SLICE_BYTES || (self.ended && self.backlog_bytes() > 0)
     }
 
     /// Fills `block` with the next pages, and says what goes where. So many pages of the volume stay free.
@@ -74,10 +75,10 @@ impl Output {
         extents: &mut Extents,
         reserve_pages: u64,
     ) -> Result<Vec<(u64, Part)>, NoRoom> {
-        let bytes = self.pages.len().min(SLICE_BYTES);
+        let bytes = self.backlog_bytes().min(SLICE_BYTES);
         let pages = (bytes / PAGE_BYTES) as u32;
         if self.begun + pages > self.taken {
-            let wanted = if self.ended { (self.pages.len() / PAGE_BYTES) as u32 } else { GROWTH_PAGES };
+            let wanted = if self.ended { (self.backlog_bytes() / PAGE_BYTES) as u32 } else { GROWTH_PAGES };
             let room = extents.free_pages().saturating_sub(reserve_pages);
             let wanted = if u64::from(wanted) <= room { wanted } else { pages };
             if u64::from(wanted) > room {
@@ -87,8 +88,12 @@ impl Output {
             self.taken += more.iter().map(|extent| extent.pages).sum::<u32>();
             self.extents.extend(more);
         }
-        block[..bytes].copy_from_slice(&self.pages[..bytes]);
-        self.pages.drain(..bytes);
+        block[..bytes].copy_from_slice(&self.pages[self.sent..self.sent + bytes]);
+        self.sent += bytes;
+        if self.sent == self.pages.len() {
+            self.pages.clear();
+            self.sent = 0;
+        }
         let block = Arc::new(block);
         let mut writes: Vec<(u64, Part)> = Vec::new();
         for page in 0..pages.min(SLICE_PAGES) {

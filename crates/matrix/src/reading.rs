@@ -63,13 +63,14 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Sees to it that this is read. Whether a new read was queued.
+    /// Sees to it that this is read. Whether the waiter waits for one read more: of two that begin at one page there is one read, and what that leaves out is asked for again.
     pub(crate) fn ask(&mut self, wanted: Wanted, waiter: Waiter) -> bool {
         if let Some(flight) = self.flights.get_mut(&wanted.page) {
-            if !flight.waiters.contains(&waiter) {
+            let waits = flight.waiters.contains(&waiter);
+            if !waits {
                 flight.waiters.push(waiter);
             }
-            return false;
+            return !waits;
         }
         self.flights.insert(wanted.page, Flight { wanted, waiters: vec![waiter] });
         self.queue.push_back(wanted.page);

@@ -54,7 +54,7 @@ pub(crate) struct PageWork {
 pub(crate) struct RangeWork {
     pub(crate) from: Bound<Key>,
     pub(crate) to: Bound<Key>,
-    deleted: u64,
+    pub(crate) deleted: u64,
     version: u64,
 }
 

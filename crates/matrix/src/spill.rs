@@ -127,7 +127,7 @@ impl<P: Pmem> Matrix<P> {
         for (id, _) in &spill.waiting {
             match self.parked.get_mut(id) {
                 Some(parked) if reclaims && !parked.insists => {
-                    (parked.insists, parked.spills) = (true, false);
+                    parked.insists = true;
                     self.after_install.push(*id);
                 }
                 _ => {
