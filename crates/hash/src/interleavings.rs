@@ -288,7 +288,7 @@ fn a_key_that_is_there_is_in_its_order() {
 fn every_deliberate_defect_is_caught() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    let runs: [fn(); 9] = [
+    let runs: [fn(); 8] = [
         || an_extent_is_written_again(0),
         || an_extent_is_written_again(1),
         a_record_is_updated,
@@ -297,11 +297,11 @@ fn every_deliberate_defect_is_caught() {
         || a_bucket_is_split(4),
         a_bucket_is_written_and_split,
         two_have_the_slot_of_a_key,
-        keys_come_into_an_order,
     ];
-    let sources = [include_str!("epoch.rs"), include_str!("order.rs"), include_str!("table.rs")].concat();
+    // That of the order is seen by a test of its own, without luck (`order.rs`).
+    let sources = [include_str!("epoch.rs"), include_str!("table.rs")].concat();
     let names: Vec<&str> = sources.split("canary!(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    assert!(names.len() >= 7, "{names:?}");
+    assert!(names.len() >= 6, "{names:?}");
     for name in names {
         let catches = |preemptions: usize, run: fn()| {
             catch_unwind(AssertUnwindSafe(|| {
