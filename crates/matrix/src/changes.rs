@@ -27,9 +27,6 @@ pub(crate) enum Attempt {
     Spill(Vec<Bytes>),
 }
 
-/// A record of the log without key and value.
-const RECORD_BYTES: usize = 36;
-
 /// What is known of a key before a change.
 struct Before {
     exists: bool,
@@ -56,7 +53,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         let long = changes.iter().filter_map(|change| match &change.kind {
-            ChangeKind::Put { value, .. } if self.is_long(change.key.encoded(), value.len()) => Some(value.clone()),
+            ChangeKind::Put { value, .. } if self.is_long(change.key.encoded(), value) => Some(value.clone()),
             _ => None,
         });
         let long: Vec<Bytes> = long.collect();
@@ -73,7 +70,7 @@ impl<P: Pmem> Matrix<P> {
             match &change.kind {
                 ChangeKind::Put { value, flags, expiry } => {
                     version += 1;
-                    let what = match self.is_long(key, value.len()).then(|| placed.next()).flatten() {
+                    let what = match self.is_long(key, value).then(|| placed.next()).flatten() {
                         Some(placed) => What::Apart(placed.pointer(version, value)),
                         None => What::Put(value),
                     };
@@ -144,7 +141,7 @@ impl<P: Pmem> Matrix<P> {
             return Ok(Attempt::Reply(Reply::Failed(error)));
         }
         let expiry = Expiry(outcome.expiry);
-        let is_long = self.is_long(key, outcome.value.len());
+        let is_long = self.is_long(key, &outcome.value);
         let what = match placed.first() {
             None if is_long => return Ok(Attempt::Spill(vec![outcome.value])),
             Some(placed) if is_long => What::Apart(placed.pointer(self.container.version() + 1, &outcome.value)),
@@ -176,8 +173,9 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Whether a value is too long for a record of the log.
-    fn is_long(&self, key: &[u8], len: usize) -> bool {
-        (RECORD_BYTES + key.len() + len).next_multiple_of(8) as u64 > self.container.record_bytes_max()
+    fn is_long(&self, key: &[u8], value: &[u8]) -> bool {
+        let append = Append { key, flags: 0, expiry: Expiry::NEVER, what: What::Put(value) };
+        append.record_bytes() > self.container.record_bytes_max()
     }
 
     /// Why a value of this length cannot be written.

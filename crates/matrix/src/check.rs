@@ -16,7 +16,7 @@ impl<P: Pmem> Matrix<P> {
         let tables = tables.flat_map(|table| &table.extents).copied().map(pages).sum::<u64>();
         let values = self.levels.value_files().flat_map(|values| &values.extents).copied().map(pages).sum::<u64>();
         let limbo = self.limbo.iter().chain(&self.condemned).copied().map(pages).sum::<u64>();
-        let manifest = self.manifest_extent.map_or(0, pages);
+        let manifest = pages(self.superblock.manifest());
         let outputs =
             self.job.iter().flat_map(Job::all_outputs).chain(self.spill.iter().flat_map(|spill| &spill.outputs));
         let under_way = outputs.chain(&self.dropped).map(Output::taken_pages).sum::<u64>();

@@ -1,7 +1,6 @@
 //! What a shard is told when it is opened, and what opening finds.
 
 use stratakv_base::Corruption;
-use stratakv_device::Geometry;
 
 /// How to create or open one shard.
 #[derive(Clone, Debug)]
@@ -12,16 +11,12 @@ pub struct MatrixConfig {
     pub shard: u32,
     /// Shards of the store.
     pub shards: u32,
-    /// The device under the volume.
-    pub geometry: Geometry,
     /// Indexes, tables' facts and cache of this shard together, in bytes.
     pub memory_bytes: u64,
     /// Most reads in flight.
     pub depth: u32,
     /// The volume grows to this many bytes at most.
     pub capacity_bytes: Option<u64>,
-    /// Length of the volume now, in bytes.
-    pub volume_bytes: u64,
     /// A memtable becomes a row when its records take so many bytes.
     pub row_bytes: u64,
     /// A table is ended when it has so many bytes.

@@ -76,7 +76,10 @@ pub(crate) fn manifest_checksum(uuid: &[u8; 16], number: u64, pages: &[u8]) -> u
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Begins to install a job whose files are written. `None`, and the job: there is no room for the manifest.
+    /// Begins to install what was made, whose files are written.
+    ///
+    /// # Errors
+    /// There is no room for the manifest: what was made comes back without its files, whose room is free.
     pub(crate) fn begin_install(&mut self, mut made: Made) -> Result<Install, Box<Made>> {
         let (mut change, mut outputs) = match &mut made {
             Made::Compaction(job) => (std::mem::take(&mut job.change), std::mem::take(&mut job.finished)),
@@ -97,7 +100,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let mut levels = self.levels.clone();
         let mut free = levels.apply(change);
-        free.extend(self.manifest_extent);
+        free.push(self.superblock.manifest());
         let manifest = self.manifest_with(&levels, &made);
         let mut bytes = manifest.encode();
         bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
@@ -232,7 +235,6 @@ impl<P: Pmem> Matrix<P> {
         let Some(install) = self.install.take() else { return };
         self.superblock = install.superblock;
         self.manifest_number = install.superblock.number;
-        self.manifest_extent = Some(install.extent);
         self.levels = install.levels;
         self.limbo.extend(install.free);
         self.counters.installs += 1;

@@ -17,11 +17,9 @@ use crate::output::Output;
 use crate::reading::{InMemory, Pins};
 use crate::retention::Readers;
 use crate::table::Builder;
-use crate::table::values::ValuesWriter;
+use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
 use crate::volume::{Table, ValueFile};
 
-/// Values of so many bytes and more go into value files: they are written once, and not again by the levels below (WiscKey; `systems/matrixkv.md`).
-pub(crate) const APART_BYTES_MIN: usize = 512;
 /// Reads of up to 16 pages that a job holds: two tables, with their indexes, twice over.
 const READS_HELD: usize = 12;
 /// Bits of a table's filter for each key.

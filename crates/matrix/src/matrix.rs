@@ -111,7 +111,6 @@ pub struct Matrix<P> {
     /// A copy of what is vital is damaged: it is written again.
     pub(crate) repairs: bool,
     pub(crate) manifest_number: u64,
-    pub(crate) manifest_extent: Option<Extent>,
     pub(crate) next_file: u64,
     /// Compaction owes so many bytes to the writes that came in.
     pub(crate) credit_bytes: u64,

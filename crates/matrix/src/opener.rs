@@ -299,7 +299,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             return Err(error);
         }
         let manifest = self.manifest()?;
-        let own = Extent { page: self.superblock.page, pages: 2 * self.superblock.pages };
+        let own = self.superblock.manifest();
         let extents = self.extents(&manifest, own)?;
         let (mut container, report) = match (self.container.take(), self.pmem.take()) {
             (Some(created), _) => created,
@@ -345,7 +345,6 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             repairs: self.repairs,
             // A superblock that cannot be read may have the next number already.
             manifest_number: manifest.number + u64::from(self.repairs),
-            manifest_extent: Some(own),
             next_file: manifest.next_file,
             credit_bytes: 0,
             job_credit_bytes: 0,

@@ -1,12 +1,8 @@
 //! The engines' common suite, with an orderly end, a killed process and a loss of power between lives.
 
-mod memory;
-
-use stratakv_device::Geometry;
 use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
 use stratakv_matrix::{MatrixConfig, MatrixOpener};
-
-use memory::Memory;
+use stratakv_sim::pmem::Memory;
 
 const MEMORY_BYTES: u64 = 160 << 20;
 const REGION_BYTES: usize = 48 << 20;
@@ -17,11 +13,9 @@ fn opener(opening: Opening, memory: &Memory, ending: Ending) -> MatrixOpener<Mem
         uuid: [9; 16],
         shard: 0,
         shards: 1,
-        geometry: Geometry::unknown(),
         memory_bytes: MEMORY_BYTES,
         depth: 32,
         capacity_bytes: Some(opening.capacity_bytes),
-        volume_bytes: opening.len_bytes,
         row_bytes: 1 << 20,
         table_bytes: 256 << 10,
         level_bytes: 4 << 20,
@@ -37,7 +31,7 @@ fn opener(opening: Opening, memory: &Memory, ending: Ending) -> MatrixOpener<Mem
 }
 
 fn subject(ending: Ending) -> impl conformance::Subject {
-    let memory = Memory::new(REGION_BYTES);
+    let memory = Memory::new(REGION_BYTES, 7);
     ShardSubject::new(512 << 20, MEMORY_BYTES as usize, ending, 1, move |opening| opener(opening, &memory, ending))
 }
 

@@ -22,11 +22,13 @@
 
 mod explore;
 mod lines;
+mod memory;
 mod region;
 #[cfg(test)]
 mod tests;
 
 pub use explore::{Caught, Exhaustive, Explored, Trace};
 pub use lines::WordOrder;
+pub use memory::Memory;
 pub use region::{Counters, Domain, Region};
 pub use stratakv_pmem::{LINE_BYTES, Pmem, PmemError};

@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use stratakv::{Engine, Level, Options, Store};
 
 use super::guest::{GUEST, text};
 use super::machine::{CPU, Machine};
-use super::pmem::{DIMM_BYTES, begin, device_below, dimms, make_file_system};
+use super::pmem::{DIMM_BYTES, dimms, set_out};
 
 const NODES: usize = 2;
 /// Of the values that the threads write: so long that it shows where they went.
@@ -104,13 +104,7 @@ fn heard(said: &str) -> [u64; NODES] {
 
 /// The guest's side: never ends in order unless it compares.
 pub(super) fn guest(task: NumaTask) -> Result<String, String> {
-    let is_new = task.acknowledged.is_none();
-    begin(is_new)?;
-    let (disk, device) = (device_below("/sys/class/block", "pmem")?, device_below("/sys/bus/dax/devices", "dax")?);
-    if is_new {
-        make_file_system(&disk)?;
-    }
-    mount(&disk, "/data", "ext4", MountFlags::empty(), c"dax=always").map_err(text("mount the file system"))?;
+    let (_, device) = set_out(task.acknowledged.is_none())?;
     let options = Options::new().level(Level::PowerLoss).memory_bytes(32 << 20);
     let Some(acknowledged) = task.acknowledged else {
         let options = options.engine(Engine::Hash).region_paths([Path::new("/data/region"), &device]);

@@ -174,7 +174,7 @@ fn regions_in(said: &str) -> &str {
 }
 
 /// Mounts, loads the kernel's modules, and makes a namespace of files and a devdax device of new memory.
-pub(super) fn begin(is_new: bool) -> Result<(), String> {
+fn begin(is_new: bool) -> Result<(), String> {
     for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
         mount(kind, at, kind, MountFlags::empty(), None).map_err(text(&format!("mount {kind}")))?;
     }
@@ -190,7 +190,18 @@ pub(super) fn begin(is_new: bool) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn make_file_system(disk: &Path) -> Result<(), String> {
+/// Makes the machine ready, with the file system of the one memory, new or not, at `/data`: its disk, and the device of the other memory.
+pub(super) fn set_out(is_new: bool) -> Result<(PathBuf, PathBuf), String> {
+    begin(is_new)?;
+    let (disk, device) = (device_below("/sys/class/block", "pmem")?, device_below("/sys/bus/dax/devices", "dax")?);
+    if is_new {
+        make_file_system(&disk)?;
+    }
+    mount(&disk, "/data", "ext4", MountFlags::empty(), c"dax=always").map_err(text("mount the file system"))?;
+    Ok((disk, device))
+}
+
+fn make_file_system(disk: &Path) -> Result<(), String> {
     let made = std::process::Command::new("/mkfs.ext4").args(["-q", "-F", "-b", "4096"]).arg(disk).output();
     let made = made.map_err(text("start mkfs.ext4"))?;
     if made.status.success() { Ok(()) } else { Err(format!("mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr))) }
@@ -198,13 +209,7 @@ pub(super) fn make_file_system(disk: &Path) -> Result<(), String> {
 
 /// The guest's side: never ends in order unless it only compares.
 pub(super) fn guest(task: PmemTask) -> Result<String, String> {
-    let is_new = task.acknowledged.is_none();
-    begin(is_new)?;
-    let (disk, device) = (device_below("/sys/class/block", "pmem")?, device_below("/sys/bus/dax/devices", "dax")?);
-    if is_new {
-        make_file_system(&disk)?;
-    }
-    mount(&disk, "/data", "ext4", MountFlags::empty(), c"dax=always").map_err(text("mount the file system"))?;
+    let (disk, device) = set_out(task.acknowledged.is_none())?;
     doctor::check(Hardware::of(task.boot), (&disk, Path::new("/data")), &device)?;
     let said = write(task, Path::new("/data/region"), &device)?;
     unmount("/data", UnmountFlags::empty()).map_err(text("unmount the file system"))?;
@@ -228,7 +233,7 @@ fn set_up(kind: &str, region: &str, namespace: &str, driver: &str) -> Result<(),
 }
 
 /// The device whose name begins so, as soon as there is one.
-pub(super) fn device_below(class: &str, name: &str) -> Result<PathBuf, String> {
+fn device_below(class: &str, name: &str) -> Result<PathBuf, String> {
     let started = Instant::now();
     loop {
         let entries = fs::read_dir(class).into_iter().flatten().flatten();

@@ -43,7 +43,7 @@ pub struct Change<'a> {
 
 impl Change<'_> {
     /// Length of its record.
-    pub(super) fn record_bytes(&self) -> u64 {
+    pub(crate) fn record_bytes(&self) -> u64 {
         let value_bytes = match self.what {
             What::Delete => 0,
             What::Put(value) => value.len(),

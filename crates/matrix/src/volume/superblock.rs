@@ -3,6 +3,8 @@
 use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated, Writer};
 
+use super::extents::Extent;
+
 const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
 const FORMAT: u32 = 1;
 const CRC_AT: usize = 76;
@@ -41,6 +43,11 @@ pub enum Refusal {
 }
 
 impl Superblock {
+    /// Where the manifest lies, both copies of it.
+    pub fn manifest(&self) -> Extent {
+        Extent { page: self.page, pages: self.pages.saturating_mul(2) }
+    }
+
     /// Writes it into a page.
     pub fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
         page.fill(0);

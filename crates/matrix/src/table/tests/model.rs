@@ -245,7 +245,7 @@ fn a_table_answers_as_a_sorted_list_does() {
 }
 
 #[test]
-#[ignore = "minutes: many more seeds"]
+#[ignore = "minutes: many more seeds; by hand: cargo test --release -p stratakv-matrix --lib -- --ignored"]
 fn a_table_answers_as_a_sorted_list_does_for_long() {
     tables_are_as_the_model_says(40..3_000);
 }

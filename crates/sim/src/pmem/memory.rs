@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stratakv_base::random::Random;
-use stratakv_pmem::{Pmem, PmemError};
-use stratakv_sim::pmem::{Domain, Region};
 
-/// Clones share the region.
+use super::region::{Domain, Region};
+use super::{Pmem, PmemError};
+
+/// A [`Region`] for engines that own theirs. Clones share it.
 #[derive(Clone)]
 pub struct Memory(Arc<Mutex<(Region, Random)>>);
 
@@ -17,11 +18,15 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    pub fn new(bytes: usize) -> Memory {
-        Memory(Arc::new(Mutex::new((Region::new(bytes), Random::new(7)))))
+    /// A region of zeros; the seed draws what its cuts leave.
+    ///
+    /// # Panics
+    /// As [`Region::new`].
+    pub fn new(bytes: usize, seed: u64) -> Memory {
+        Memory(Arc::new(Mutex::new((Region::new(bytes), Random::new(seed)))))
     }
 
-    /// The power fails.
+    /// The power fails: see [`Region::cut`].
     pub fn cut(&self) {
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (region, random) = &mut *guard;
