@@ -19,7 +19,7 @@ pub(crate) struct DataArguments {
     /// A raw block device for the volumes of a new store, or where that of an existing one is now; more than once for several. --data then keeps only what the store is
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
-    /// Where the region of a new store of engine `hash` is made, or where that of an existing one is now: a file, or a devdax device [default: in the store's directory]; more than once for several, one on
+    /// Where the region of a new store of engine `hash` or `matrix` is made, or where that of an existing one is now: a file, or a devdax device [default: in the store's directory]; with `hash` more than once for several, one on
     /// each node of the machine, say. One that an existing region does not lie in yet is added to it: a device, or with a longer --region a file
     #[arg(long, value_name = "PATH", conflicts_with = "device")]
     region_path: Vec<PathBuf>,
@@ -126,7 +126,8 @@ pub(crate) struct EngineArguments {
     /// How the store keeps its records; fixed when it is created [default: slab]
     #[arg(long, value_enum)]
     pub(crate) engine: Option<EngineArgument>,
-    /// Length of the region of a store of engine `hash`, which holds all its records: of a new one [default: half of what is free there, at most 1G]; that of an existing one grows to it
+    /// Length of the region of a new store of engine `hash`, which holds all its records, or `matrix`, best a tenth of the data [default: half of what is free there, at most 1G]; that of an
+    /// existing store of `hash` grows to it
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) region: Option<u64>,
 }
@@ -152,6 +153,8 @@ pub(crate) enum EngineArgument {
     Slab,
     /// For persistent memory: a region that is mapped, and a hash table over it in memory. The keys of the default collection are in no order
     Hash,
+    /// For disks beside persistent memory: an LSM tree, its log and first level in a region, its tables in volumes
+    Matrix,
 }
 
 impl From<EngineArgument> for Engine {
@@ -159,6 +162,7 @@ impl From<EngineArgument> for Engine {
         match engine {
             EngineArgument::Slab => Engine::Slab,
             EngineArgument::Hash => Engine::Hash,
+            EngineArgument::Matrix => Engine::Matrix,
         }
     }
 }

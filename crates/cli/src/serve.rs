@@ -119,7 +119,7 @@ impl Arguments {
         }
         let names_region = self.engine.region.is_some() || !data.regions().is_empty();
         // With a region and no engine it is refused: not after a second of measuring.
-        if self.engine.engine == Some(EngineArgument::Hash) || names_region {
+        if !matches!(self.engine.engine, None | Some(EngineArgument::Slab)) || names_region {
             return Ok(Placement::InPlace);
         }
         if !data.devices().is_empty() {
@@ -252,7 +252,7 @@ fn announce(
         Some(region) => {
             let (bytes, domain) = (format_bytes(region.len_bytes), &region.domain);
             let paths: Vec<String> = region.paths.iter().map(|path| path.display().to_string()).collect();
-            format!("hash, {bytes} in {} ({domain})", paths.join(" and "))
+            format!("{}, {bytes} in {} ({domain})", store.engine().name(), paths.join(" and "))
         }
         None => {
             let format = stratakv::format_of(store.path()).ok().flatten();

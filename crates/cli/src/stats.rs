@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::{Map, Value};
-use stratakv::{Engine, Level, Region, Store};
+use stratakv::{Level, Region, Store};
 use stratakv_base::quantity::format_bytes;
 
 use crate::Output;
@@ -48,10 +48,6 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     Ok(store.close()?)
 }
 
-fn engine_of(store: &Store) -> Engine {
-    if store.region().is_some() { Engine::Hash } else { Engine::Slab }
-}
-
 /// What writes may be acknowledged at where the region lies.
 fn durability_max(region: &Region) -> &'static str {
     if region.can_survive_power_loss { Level::PowerLoss.name() } else { Level::ProcessCrash.name() }
@@ -61,7 +57,7 @@ fn write_json(store: &Store, by_shard: bool, output: &mut Output) -> io::Result<
     let recovery = store.recovery();
     let mut object = Map::new();
     object.insert("path".into(), store.path().to_string_lossy().into());
-    object.insert("engine".into(), engine_of(store).name().into());
+    object.insert("engine".into(), store.engine().name().into());
     if let Some(region) = store.region() {
         object.insert("region_path".into(), region.path.to_string_lossy().into());
         object.insert("region_domain".into(), region.domain.as_str().into());
@@ -84,7 +80,7 @@ fn write_json(store: &Store, by_shard: bool, output: &mut Output) -> io::Result<
 fn write_table(store: &Store, by_shard: bool, output: &mut Output) -> io::Result<()> {
     let recovery = store.recovery();
     writeln!(output, "{:<28} {}", "path", store.path().display())?;
-    writeln!(output, "{:<28} {}", "engine", engine_of(store).name())?;
+    writeln!(output, "{:<28} {}", "engine", store.engine().name())?;
     if let Some(region) = store.region() {
         writeln!(output, "{:<28} {}", "region", region.path.display())?;
         writeln!(output, "{:<28} {}", "region lies in", region.domain)?;

@@ -4,6 +4,7 @@ use stratakv::Options;
 
 /// As long as `serve_options` says.
 const REGION_BYTES: u64 = 256 << 20;
+const CONTAINER_BYTES: u64 = 16 << 20;
 
 /// An engine of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,17 +13,20 @@ pub enum Engine {
     Slab,
     /// After KVDK.
     Hash,
+    /// After MatrixKV.
+    Matrix,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: &[Engine] = &[Engine::Slab, Engine::Hash];
+    pub const ALL: &[Engine] = &[Engine::Slab, Engine::Hash, Engine::Matrix];
 
     /// Its name on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Slab => "slab",
             Engine::Hash => "hash",
+            Engine::Matrix => "matrix",
         }
     }
 
@@ -36,6 +40,8 @@ impl Engine {
         match self {
             Engine::Slab => Options::new(),
             Engine::Hash => Options::new().engine(stratakv::Engine::Hash).region_bytes(REGION_BYTES),
+            // Short, so that a test's records reach the volumes.
+            Engine::Matrix => Options::new().engine(stratakv::Engine::Matrix).region_bytes(CONTAINER_BYTES),
         }
     }
 
@@ -46,7 +52,7 @@ impl Engine {
 
     /// Whether the default collection can be scanned.
     pub fn is_ordered(self) -> bool {
-        self == Engine::Slab
+        self != Engine::Hash
     }
 
     /// Options of `stratakv serve` that do.
@@ -54,6 +60,7 @@ impl Engine {
         match self {
             Engine::Slab => &[],
             Engine::Hash => &["--engine", "hash", "--region", "256M"],
+            Engine::Matrix => &["--engine", "matrix", "--region", "16M"],
         }
     }
 }

@@ -30,6 +30,7 @@ mod spill;
 pub mod table;
 pub mod volume;
 
+pub use check::TablePiece;
 pub use config::{MatrixConfig, RecoveryReport};
 pub use matrix::Matrix;
 pub use opener::MatrixOpener;

@@ -207,20 +207,27 @@ impl<P: Pmem> Matrix<P> {
         self.region_failed.clone().or(self.volume_failed.map(Error::Poisoned))
     }
 
+    /// Levels that are not durable are none of this engine, and no write gets more than its region can give.
+    fn unsupported(&self, level: Level) -> Option<Error> {
+        let survives = self.container.pmem().survives_power_loss();
+        let is_offered = level == Level::ProcessCrash || level == Level::PowerLoss && survives;
+        (!is_offered).then_some(Error::Unsupported(Capability::Level))
+    }
+
     /// What is wrong with an operation, whatever the store holds.
     fn complaint(&self, operation: &Operation) -> Option<Error> {
         let key_error = |key: &Key| key.check().err().map(Error::from);
         match operation {
             Operation::Get { key, .. } => key_error(key),
             Operation::Update { key, level, .. } => {
-                self.refusal().or_else(|| key_error(key)).or_else(|| unsupported(*level))
+                self.refusal().or_else(|| key_error(key)).or_else(|| self.unsupported(*level))
             }
             Operation::Write { txn: Some(_), .. } => Some(Error::Unsupported(Capability::Batch)),
             Operation::Write { changes, level, .. } => {
                 let mut seen = foldhash::HashSet::default();
                 let mut twice = || changes.len() > 1 && !changes.iter().all(|change| seen.insert(change.key.encoded()));
                 self.refusal()
-                    .or_else(|| unsupported(*level))
+                    .or_else(|| self.unsupported(*level))
                     .or_else(|| changes.iter().find_map(|change| key_error(&change.key)))
                     .or_else(|| changes.is_empty().then_some(Error::BadBatch("it is empty")))
                     .or_else(|| {
@@ -231,7 +238,7 @@ impl<P: Pmem> Matrix<P> {
                     })
                     .or_else(|| twice().then_some(Error::BadBatch("a key occurs twice")))
             }
-            Operation::DeleteRange { level, .. } => self.refusal().or_else(|| unsupported(*level)),
+            Operation::DeleteRange { level, .. } => self.refusal().or_else(|| self.unsupported(*level)),
             Operation::Backup { .. } => Some(Error::Unsupported(Capability::Backup)),
             Operation::Sync => self.refusal(),
             Operation::Page(_) | Operation::Snapshot(_) => None,
@@ -649,11 +656,6 @@ fn user_bytes(change: &Append<'_>) -> u64 {
         What::Delete => 0,
     };
     change.key.len() as u64 + value
-}
-
-/// Levels that are not durable are none of this engine.
-fn unsupported(level: Level) -> Option<Error> {
-    (level == Level::Memory).then_some(Error::Unsupported(Capability::Level))
 }
 
 impl<P: Pmem + Send> Shard for Matrix<P> {

@@ -9,6 +9,7 @@ mod flush;
 mod group;
 mod map;
 mod node;
+mod part;
 mod prefetch;
 mod source;
 mod space;
@@ -20,6 +21,7 @@ pub use domain::Domain;
 pub use error::MapError;
 pub use map::{MapOptions, Mapping, Piece};
 pub use node::Node;
+pub use part::Part;
 pub use prefetch::prefetch;
 pub use survey::{DaxDevice, Prospect, dax_devices, flush_instruction, prospect_of};
 pub use zeroed::Zeroed;
@@ -95,6 +97,11 @@ pub trait Pmem {
     /// As [`Pmem::fence`].
     fn sync(&self) -> Result<(), PmemError> {
         self.fence()
+    }
+
+    /// Whether what was fenced survives a power cut; else only the death of the process.
+    fn survives_power_loss(&self) -> bool {
+        true
     }
 
     /// How many nodes of the machine (NUMA) it lies on, as far as is known: 1 at least. They are counted from 0.
@@ -175,6 +182,10 @@ impl<P: Pmem + ?Sized> Pmem for &P {
 
     fn sync(&self) -> Result<(), PmemError> {
         (**self).sync()
+    }
+
+    fn survives_power_loss(&self) -> bool {
+        (**self).survives_power_loss()
     }
 
     fn node_count(&self) -> usize {

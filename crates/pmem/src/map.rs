@@ -304,11 +304,6 @@ impl Mapping {
         self.access.synchronous
     }
 
-    /// Whether what was flushed and fenced is there after a power cut.
-    pub fn survives_power_loss(&self) -> bool {
-        self.domain.survives_power_loss()
-    }
-
     /// The path it was opened by; of several the first one.
     pub fn path(&self) -> &Path {
         &self.source.path
@@ -412,6 +407,10 @@ fn check_unchanged(path: &Path, before_bytes: u64, after_bytes: u64) -> Result<(
 impl Pmem for Mapping {
     fn len_bytes(&self) -> u64 {
         self.space.mapped_bytes()
+    }
+
+    fn survives_power_loss(&self) -> bool {
+        self.domain.survives_power_loss()
     }
 
     fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), PmemError> {

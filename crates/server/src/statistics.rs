@@ -1,6 +1,5 @@
 //! The answers of `stats`.
 
-use stratakv::Engine;
 use stratakv_base::Wall;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_protocol::memcache::{Statistics, reply};
@@ -59,13 +58,10 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     reply::stat(out, "curr_items", known("records"));
     reply::stat(out, "evictions", 0);
     reply::stat(out, "durability", shared.level.name());
-    match shared.store.region() {
-        None => reply::stat(out, "engine", Engine::Slab.name()),
-        Some(region) => {
-            reply::stat(out, "engine", Engine::Hash.name());
-            // One line, whatever the path.
-            reply::stat(out, "region_path", region.path.display().to_string().escape_debug());
-        }
+    reply::stat(out, "engine", shared.store.engine().name());
+    if let Some(region) = shared.store.region() {
+        // One line, whatever the path.
+        reply::stat(out, "region_path", region.path.display().to_string().escape_debug());
     }
     for statistic in &engine {
         reply::stat(out, statistic.name, statistic.value);

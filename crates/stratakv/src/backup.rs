@@ -120,7 +120,7 @@ impl Store {
             format: FORMAT,
             uuid: self.inner().uuid.clone(),
             shards,
-            engine: region.map(|_| Engine::Hash.name().to_owned()),
+            engine: region.map(|_| self.engine().name().to_owned()),
             region_bytes: region.map(|region| region.len_bytes),
             summary: summary.clone(),
         };

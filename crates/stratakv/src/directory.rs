@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::region;
 
 /// Version of the layout of a store's directory and of `store.toml`.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// The format of stores in one directory: older programs may open them.
 pub(crate) const FORMAT_OF_ONE: u32 = 1;
 /// The format of stores in several directories, and of `part.toml`.
@@ -25,6 +25,8 @@ pub(crate) const FORMAT_OF_SEVERAL: u32 = 2;
 pub(crate) const FORMAT_OF_DEVICES: u32 = 3;
 /// The format of stores of engine `hash`.
 pub(crate) const FORMAT_OF_REGION: u32 = 4;
+/// The format of stores of engine `matrix`, which have volumes, wherever these lie, and a region.
+pub(crate) const FORMAT_OF_MATRIX: u32 = 5;
 
 /// What a store is: everything that is fixed at its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +47,7 @@ pub(crate) struct Manifest {
     /// Raw devices that hold the volumes, as they were named at creation; shard *n* lies on device *n* modulo their number. Format 3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) devices: Vec<PathBuf>,
-    /// Where the region of engine `hash` lies, as it was named at creation, if not in the store's directory. Format 4.
+    /// Where the region of engine `hash` or `matrix` lies, as it was named at creation, if not in the store's directory. Format 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) region: Option<PathBuf>,
     /// Its further files and devices, each with the later parts. Format 4.
@@ -142,6 +144,11 @@ impl Directory {
                 "{path} is a part of another store, or not the first directory of this one: name the one with store.toml (part.toml says where it was)"
             )));
         }
+        if region::is_in(&self.path) && holds_volumes(&self.path) {
+            let why = "it is missing, though volumes and a region lie beside it. Restore it from a backup: it holds `format = 5`, `engine = \"matrix\"`, \
+                       `shards`, `uuid` (32 hexadecimal digits, bytes 32 to 47 of each volume) and `complete = true`";
+            return Err(Error::Damaged { path: self.manifest_path(), why: why.into() });
+        }
         if region::is_in(&self.path) {
             let why = "it is missing, though a region lies beside it. Restore it from a backup: it holds `format = 4`, `engine = \"hash\"`, \
                        `shards = 1`, `uuid` (32 hexadecimal digits, bytes 40 to 55 of the region) and `complete = true`";
@@ -232,6 +239,10 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
         }
         Some(Engine::Slab) => {}
         Some(Engine::Hash) => check_of_hash(&manifest)?,
+        Some(Engine::Matrix) if manifest.placement.is_some() || !manifest.regions.is_empty() => {
+            return Err(Refusal::Damaged("engine `matrix` has no placement, and one region".into()));
+        }
+        Some(Engine::Matrix) => {}
         None => {
             let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
             return Err(Refusal::Damaged(format!("engine `{}` {why}", manifest.engine)));
@@ -343,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        assert!(matches!(parse(b"format = 5\nnovel = true"), Err(Refusal::Newer(5))));
+        assert!(matches!(parse(b"format = 6\nnovel = true"), Err(Refusal::Newer(6))));
         assert!(matches!(parse(b"format = \"1\""), Err(Refusal::Damaged(_))));
         assert!(matches!(parse(b""), Err(Refusal::Damaged(_))));
         let text = toml::to_string(&Manifest { shards: 0, ..manifest() }).unwrap();

@@ -1,8 +1,11 @@
 //! The engines behind one name: an enum outside, one match per call of a turn.
 
+use stratakv_base::Corruption;
 use stratakv_engine::{
     Budget, Capabilities, Effects, Io, Message, Operation, Outcome, Room, Shard, ShardId, Statistic, Token,
 };
+use stratakv_matrix::Matrix;
+use stratakv_pmem::Part;
 use stratakv_slab::Slab;
 
 /// How a store keeps its records.
@@ -15,19 +18,30 @@ pub enum Engine {
     /// KVDK's design, for persistent memory, which it needs not wait for: records in one mapped region, a hash table in memory. The keys of the
     /// default collection are in no order, those of every other are.
     Hash,
+    /// MatrixKV's design, for disks beside persistent memory: an LSM tree whose log, memtables and first level lie in a region, and whose tables lie on volumes. A put costs no read,
+    /// and so does not tell whether its key was there.
+    Matrix,
 }
 
 impl Engine {
+    const ALL: [Engine; 3] = [Engine::Slab, Engine::Hash, Engine::Matrix];
+
     /// Its name in `store.toml` and on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Slab => "slab",
             Engine::Hash => "hash",
+            Engine::Matrix => "matrix",
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Engine> {
-        [Engine::Slab, Engine::Hash].into_iter().find(|engine| engine.name() == name)
+        Engine::ALL.into_iter().find(|engine| engine.name() == name)
+    }
+
+    /// Whether a store of it has a region.
+    pub(crate) fn has_region(self) -> bool {
+        self != Engine::Slab
     }
 }
 
@@ -35,12 +49,44 @@ impl Engine {
 pub enum AnyShard {
     /// KVell's design.
     Slab(Box<Slab>),
+    /// MatrixKV's design.
+    Matrix(Box<Matrix<Part>>),
+}
+
+/// What opening a shard found.
+pub(crate) struct FoundInShard<'a> {
+    pub(crate) clean: bool,
+    /// Records; of an LSM tree versions, some of which may be of deleted or overwritten ones.
+    pub(crate) records: u64,
+    pub(crate) torn: u64,
+    pub(crate) superblock_repaired: bool,
+    pub(crate) corrupt: &'a [Corruption],
+}
+
+impl AnyShard {
+    pub(crate) fn found(&self) -> FoundInShard<'_> {
+        match self {
+            AnyShard::Slab(slab) => {
+                let report = slab.recovery();
+                let (clean, records, torn) = (report.clean, report.records, report.torn);
+                let (superblock_repaired, corrupt) = (report.superblock_repaired, &report.corrupt[..]);
+                FoundInShard { clean, records, torn, superblock_repaired, corrupt }
+            }
+            AnyShard::Matrix(matrix) => {
+                let report = matrix.recovery();
+                let (clean, records, torn) = (report.clean, report.entries + report.log_records, report.torn);
+                let (superblock_repaired, corrupt) = (report.superblock_repaired, &report.corrupt[..]);
+                FoundInShard { clean, records, torn, superblock_repaired, corrupt }
+            }
+        }
+    }
 }
 
 macro_rules! each {
     ($self:expr, $shard:ident => $call:expr) => {
         match $self {
             AnyShard::Slab($shard) => $call,
+            AnyShard::Matrix($shard) => $call,
         }
     };
 }

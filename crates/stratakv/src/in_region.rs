@@ -10,7 +10,7 @@ use stratakv_engine::{
     Capabilities, Capability, ChangeKind, Error, Operation, PageRequest, RecordPart, Reply, Shared, Statistic, Update,
 };
 use stratakv_hash::Hash;
-use stratakv_pmem::Mapping;
+use stratakv_pmem::{Mapping, Pmem};
 
 use crate::catalogue::CATALOGUE;
 use crate::events::{StoreEvent, Watcher};

@@ -31,6 +31,7 @@ mod batch;
 mod catalogue;
 mod check;
 mod collection;
+mod containers;
 mod counting;
 mod devices;
 mod directory;

@@ -12,12 +12,15 @@ use stratakv_base::quantity::format_count;
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{Geometry, Pool, Volume, open_ring};
 use stratakv_engine::Progress;
+use stratakv_matrix::MatrixConfig;
+use stratakv_pmem::Mapping;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
-use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, Slab, SlabConfig, SlabOpener};
+use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
 
+use crate::containers::{Containers, named};
 use crate::devices;
 use crate::directory::{
-    Directory, FORMAT_OF_DEVICES, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, Manifest, io_error, volume_name,
+    Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, Manifest, io_error, volume_name,
 };
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
@@ -33,14 +36,22 @@ pub(crate) struct Opened {
     pub(crate) directory: Directory,
     pub(crate) uuid: String,
     pub(crate) region: Option<Region>,
+    pub(crate) engine: Engine,
+    /// The region of shards that share one, to be unlocked at the end.
+    pub(crate) mapping: Option<Arc<Mapping>>,
 }
 
 /// What runs, what opening found, and the region if there is one.
-type Running = (Arc<Runtime<AnyShard>>, RecoverySummary, Option<Region>);
+struct Running {
+    runtime: Arc<Runtime<AnyShard>>,
+    recovery: RecoverySummary,
+    region: Option<Region>,
+    mapping: Option<Arc<Mapping>>,
+}
 
 /// A recovered shard, before it is put to work.
 pub(crate) struct OpenedShard {
-    pub(crate) slab: Slab,
+    pub(crate) shard: AnyShard,
     pub(crate) volume: Arc<Volume>,
     pub(crate) pool: Pool,
 }
@@ -53,7 +64,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         options.check_memory(new_shards(options))?;
         if options.region_bytes.is_some() || !options.region_paths.is_empty() {
             return Err(Error::Option(format!(
-                "a region is of the engine `hash`, and the new store in {} would be of `slab`: ask for the engine too (--engine hash), or leave the region out",
+                "a region is of the engines `hash` and `matrix`, and the new store in {} would be of `slab`: ask for the engine too (--engine hash), or leave the region out",
                 path.display()
             )));
         }
@@ -80,15 +91,16 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         directory.parts = parts::find(&directory, &manifest, &further)?;
         directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     }
-    let (runtime, recovery, region) = match manifest.engine() {
-        Engine::Slab => run_shards(&directory, &manifest, options, created)?,
+    let engine = manifest.engine();
+    let Running { runtime, recovery, region, mapping } = match engine {
+        Engine::Slab | Engine::Matrix => run_shards(&directory, &manifest, options, created)?,
         Engine::Hash => run_in_region(&directory, &manifest, options, created)?,
     };
     if let Some(watcher) = &options.watcher {
         watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: recovery.clone() });
         runtime.listen(listener(Arc::clone(watcher)));
     }
-    Ok(Opened { runtime, recovery, directory, uuid: manifest.uuid, region })
+    Ok(Opened { runtime, recovery, directory, uuid: manifest.uuid, region, engine, mapping })
 }
 
 /// What a new store will be, where nothing of another one is in its way.
@@ -104,9 +116,9 @@ fn claim(
         // The same store again: what the interrupted creation has marked is still its own, however often it is interrupted.
         manifest.uuid.clone_from(&unfinished.uuid);
     }
-    match manifest.engine() {
-        Engine::Slab => directory.devices = devices::claim(&manifest)?,
-        Engine::Hash => region::may_create(directory, &manifest, unfinished.as_ref(), options)?,
+    directory.devices = devices::claim(&manifest)?;
+    if manifest.engine().has_region() {
+        region::may_create(directory, &manifest, unfinished.as_ref(), options)?;
     }
     Ok(manifest)
 }
@@ -129,7 +141,8 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
             )))
         }
         Engine::Slab => options.check_memory(manifest.shards),
-        Engine::Hash => region::check_options(options),
+        Engine::Hash => region::check_options(has, options),
+        Engine::Matrix => region::check_options(has, options).and_then(|()| options.check_memory(manifest.shards)),
     }
 }
 
@@ -152,19 +165,21 @@ fn check_home(manifest: &Manifest, directory: &Directory, options: &Options) -> 
 }
 
 fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, created: bool) -> Result<Running, Error> {
-    let shards = open_shards(directory, manifest, options, created, false)?;
+    let (shards, containers) = open_shards(directory, manifest, options, created, false)?;
+    let region = containers.as_ref().map(Containers::summary);
     if created {
         directory.write_manifest(&Manifest { complete: true, ..manifest.clone() })?;
+    } else if let Some(region) = &region
+        && let Some(moved) = region::moved(directory, manifest, options, &region.paths)?
+    {
+        directory.write_manifest(&moved)?;
     }
     let recovery = summarise(&shards, created);
-    let members = shards.into_iter().map(|shard| Member {
-        shard: AnyShard::Slab(Box::new(shard.slab)),
-        volume: shard.volume,
-        pool: shard.pool,
-    });
+    let members = shards.into_iter().map(|OpenedShard { shard, volume, pool }| Member { shard, volume, pool });
     let members: Vec<_> = members.collect();
     let runtime = Runtime::start(members, runtime_options(options, manifest.shards));
-    Ok((runtime.map_err(io_error("start the reactors of", &directory.path))?, recovery, None))
+    let runtime = runtime.map_err(io_error("start the reactors of", &directory.path))?;
+    Ok(Running { runtime, recovery, region, mapping: containers.map(|containers| containers.mapping()) })
 }
 
 fn run_in_region(
@@ -181,7 +196,8 @@ fn run_in_region(
     }
     let region = Some(engine.summary());
     let runtime = Runtime::shared_by(options.clock.clone(), engine, runtime_options(options, 1));
-    Ok((runtime.map_err(io_error("start the maintenance of", &directory.path))?, recovery, region))
+    let runtime = runtime.map_err(io_error("start the maintenance of", &directory.path))?;
+    Ok(Running { runtime, recovery, region, mapping: None })
 }
 
 fn runtime_options(options: &Options, shards: u32) -> RuntimeOptions {
@@ -192,7 +208,8 @@ fn runtime_options(options: &Options, shards: u32) -> RuntimeOptions {
 
 /// How many shards a new store gets.
 fn new_shards(options: &Options) -> u32 {
-    if options.engine == Some(Engine::Hash) {
+    // Those of `matrix` cannot make a batch together yet.
+    if options.engine.is_some_and(Engine::has_region) {
         return options.shards.unwrap_or(1) as u32;
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -228,6 +245,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     let engine = options.engine.unwrap_or_default();
     let format = match (engine, directories.is_empty(), devices.is_empty()) {
         (Engine::Hash, ..) => FORMAT_OF_REGION,
+        (Engine::Matrix, ..) => FORMAT_OF_MATRIX,
         (_, true, true) => FORMAT_OF_ONE,
         (_, false, true) => FORMAT_OF_SEVERAL,
         (_, _, false) => FORMAT_OF_DEVICES,
@@ -240,7 +258,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
 fn begin_creation(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     directory.write_manifest(manifest)?;
-    if manifest.engine() == Engine::Hash {
+    if manifest.engine().has_region() {
         region::clear(directory, manifest)?;
     }
     parts::create(directory, manifest)?;
@@ -263,43 +281,82 @@ pub(crate) fn open_shards(
     options: &Options,
     created: bool,
     verify: bool,
-) -> Result<Vec<OpenedShard>, Error> {
+) -> Result<(Vec<OpenedShard>, Option<Containers>), Error> {
     let shards = manifest.shards;
+    let has_containers = manifest.engine() == Engine::Matrix;
+    let containers = has_containers.then(|| Containers::open(directory, manifest, options, created)).transpose()?;
     let progress = ProgressSum::new(shards, options);
     let opened: Vec<Result<OpenedShard, Error>> = thread::scope(|scope| {
         let open = |shard| {
-            let progress = &progress;
-            scope.spawn(move || open_one(directory, manifest, options, (shard, created, verify), progress))
+            let (progress, containers) = (&progress, containers.as_ref());
+            let how = OpenOne { shard, created, verify, containers };
+            scope.spawn(move || open_one(directory, manifest, options, how, progress))
         };
         let threads: Vec<_> = (0..shards).map(open).collect();
         let gone = || Error::Option("a thread that opened a shard ended by a panic".into());
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(gone()))).collect()
     });
-    opened.into_iter().collect()
+    Ok((opened.into_iter().collect::<Result<_, _>>()?, containers))
+}
+
+/// Which shard is opened, and how.
+#[derive(Clone, Copy)]
+struct OpenOne<'a> {
+    shard: u32,
+    created: bool,
+    verify: bool,
+    containers: Option<&'a Containers>,
 }
 
 fn open_one(
     directory: &Directory,
     manifest: &Manifest,
     options: &Options,
-    (shard, created, verify): (u32, bool, bool),
+    how: OpenOne<'_>,
     progress: &ProgressSum,
 ) -> Result<OpenedShard, Error> {
+    let OpenOne { shard, created, containers, .. } = how;
     let volume = open_volume(directory, shard, OpenMode { create: created, read_only: options.read_only })?;
     let path = volume.path().to_path_buf();
     let volume_bytes = volume.len_bytes().map_err(io_error("measure", &path))?;
+    let volume = Arc::new(volume);
+    check_medium(&volume, options)?;
+    let pool = Pool::new((options.memory_bytes / u64::from(manifest.shards)) as usize);
+    let mut ring = open_ring(options.io, 64).map_err(io_error("set up a ring for", &path))?;
+    let watch = &mut |now: Progress| progress.report(shard, now);
+    let config = slab_config(directory, manifest, options, (how, &volume), volume_bytes);
+    let shard = match containers {
+        None => {
+            let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
+            let slab = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
+            AnyShard::Slab(Box::new(slab.map_err(|error| Error::opening(path, error))?))
+        }
+        Some(containers) => {
+            let opener = containers.opener(matrix_config(&config))?;
+            let matrix = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
+            let told = |error| named(Error::opening(path, error), &containers.summary());
+            AnyShard::Matrix(Box::new(matrix.map_err(told)?))
+        }
+    };
+    Ok(OpenedShard { shard, volume, pool })
+}
+
+fn slab_config(
+    directory: &Directory,
+    manifest: &Manifest,
+    options: &Options,
+    (how, volume): (OpenOne<'_>, &Volume),
+    volume_bytes: u64,
+) -> SlabConfig {
     // A range of a device is as long as it will ever be.
     let room = (!directory.devices.is_empty()).then_some(volume_bytes);
     let capacity = options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards));
-    let volume = Arc::new(volume);
-    check_medium(&volume, options)?;
-    let memory_bytes = options.memory_bytes / u64::from(manifest.shards);
-    let config = SlabConfig {
+    SlabConfig {
         uuid: manifest.uuid_bytes().unwrap_or_default(),
-        shard,
+        shard: how.shard,
         shards: manifest.shards,
         geometry: volume.geometry().clone(),
-        memory_bytes,
+        memory_bytes: options.memory_bytes / u64::from(manifest.shards),
         placement: if manifest.placement.is_some() { Placement::Packed } else { Placement::InPlace },
         depth: (options.depth * directory.disks() as u32 / manifest.shards).max(1),
         capacity_bytes: capacity.into_iter().chain(room).min(),
@@ -308,14 +365,24 @@ fn open_one(
         checkpoints: CheckpointPace::default(),
         scanned_per_write_min: SCANNED_PER_WRITE_MIN,
         record_cache: true,
-        verify,
-    };
-    let pool = Pool::new(memory_bytes as usize);
-    let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
-    let mut ring = open_ring(options.io, 64).map_err(io_error("set up a ring for", &path))?;
-    let watch = &mut |now: Progress| progress.report(shard, now);
-    let slab = open_shard(opener, &volume, &pool, ring.as_mut(), watch).map_err(|error| Error::opening(path, error))?;
-    Ok(OpenedShard { slab, volume, pool })
+        verify: how.verify,
+    }
+}
+
+/// What shards of both engines are told. The lengths are those of the container.
+fn matrix_config(config: &SlabConfig) -> MatrixConfig {
+    MatrixConfig {
+        uuid: config.uuid,
+        shard: config.shard,
+        shards: config.shards,
+        memory_bytes: config.memory_bytes,
+        depth: config.depth,
+        capacity_bytes: config.capacity_bytes,
+        row_bytes: 0,
+        table_bytes: 0,
+        level_bytes: 0,
+        read_only: config.read_only,
+    }
 }
 
 /// A shard's file, or its range of its device.
@@ -350,12 +417,12 @@ fn check_medium(volume: &Volume, options: &Options) -> Result<(), Error> {
 fn summarise(shards: &[OpenedShard], created: bool) -> RecoverySummary {
     let mut sum = RecoverySummary { created, clean: true, ..RecoverySummary::default() };
     for shard in shards {
-        let report = shard.slab.recovery();
-        sum.clean &= report.clean;
-        sum.records += report.records;
-        sum.torn += report.torn;
-        sum.superblocks_repaired += u64::from(report.superblock_repaired);
-        sum.corrupt.extend(report.corrupt.iter().map(ToString::to_string));
+        let found = shard.shard.found();
+        sum.clean &= found.clean;
+        sum.records += found.records;
+        sum.torn += found.torn;
+        sum.superblocks_repaired += u64::from(found.superblock_repaired);
+        sum.corrupt.extend(found.corrupt.iter().map(ToString::to_string));
     }
     if sum.superblocks_repaired > 0 {
         tracing::warn!(

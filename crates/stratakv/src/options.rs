@@ -130,8 +130,9 @@ impl Options {
         self
     }
 
-    /// Length of the region of a store of [`Engine::Hash`], in bytes: a multiple of 4096, at least 1 MiB. It holds all its records. Default of a new store: half of
-    /// what is free where it lies, at most 1 GiB; of a device all of it. The region of a store that exists grows to that length before it is opened, up to 63 times
+    /// Length of the region of a store of [`Engine::Hash`] or [`Engine::Matrix`], in bytes: a multiple of 4096, at least 1 MiB. That of `Hash` holds all its records; that of `Matrix` what
+    /// is on its way to its volumes, best a tenth of the data, and its length is fixed. Default of a new store: half of
+    /// what is free where it lies, at most 1 GiB; of a device all of it. That of a store of `Hash` that exists grows to that length before it is opened, up to 63 times
     /// ([`RecoverySummary::grown_bytes`](crate::RecoverySummary::grown_bytes)); a shorter length, and another one on a device, is an error.
     #[must_use]
     pub fn region_bytes(mut self, bytes: u64) -> Options {
@@ -139,7 +140,7 @@ impl Options {
         self
     }
 
-    /// Where the region of a store of [`Engine::Hash`] lies if not in its directory: a file that is made, on a file system mounted with DAX, say, or a devdax device
+    /// Where the region of a store of [`Engine::Hash`] or [`Engine::Matrix`] lies if not in its directory: a file that is made, on a file system mounted with DAX, say, or a devdax device
     /// (`/dev/dax0.0`), whose first and last MiB are zero. Remembered; later it says where the region is now, and that is
     /// remembered too, unless the store is opened for reading only.
     #[must_use]
@@ -171,7 +172,8 @@ impl Options {
         self
     }
 
-    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores; [`Engine::Hash`] has one. Ignored when the store exists.
+    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores; [`Engine::Hash`] has one, and [`Engine::Matrix`] by default, since
+    /// its shards cannot make a batch or a snapshot together yet. Ignored when the store exists.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Options {
         self.shards = Some(shards);
@@ -302,11 +304,11 @@ impl Options {
                     .into(),
             );
         }
-        if self.engine == Some(Engine::Hash) {
-            region::check_options(self)?;
+        if let Some(engine) = self.engine.filter(|engine| engine.has_region()) {
+            region::check_options(engine, self)?;
         }
         if self.engine == Some(Engine::Slab) && (self.region_bytes.is_some() || !self.region_paths.is_empty()) {
-            return refuse("a region is of the engine `hash`, and `slab` was asked for: leave one of them out".into());
+            return refuse("a region is of the engines `hash` and `matrix`, and `slab` was asked for: leave one of them out".into());
         }
         order::check(&self.orders)?;
         if !(1..=4096).contains(&self.depth) {

@@ -1,4 +1,4 @@
-//! A store of engine `hash`: one region of persistent memory, in `pmem/region-000` of the store's directory or where `region` of its manifest says.
+//! A store of engine `hash`, and of `matrix` what it has beside its volumes: one region of persistent memory, in `pmem/region-000` of the store's directory or where `region` of its manifest says.
 //!
 //! `pmem/OPEN` is there while the store is open for writing: left behind, the last end was no orderly one.
 
@@ -14,6 +14,7 @@ use stratakv_base::quantity::format_bytes;
 use stratakv_device::Geometry;
 use stratakv_engine::{Error as EngineError, Progress};
 use stratakv_hash::{Hash, HashOptions};
+use stratakv_matrix::container;
 use stratakv_pmem::{Domain, MapError, MapOptions, Mapping, Pmem, prospect_of};
 
 use files::Files;
@@ -21,6 +22,7 @@ use files::Files;
 use crate::backup::Restoring;
 use crate::check::CheckReport;
 use crate::directory::{Directory, Manifest, io_error, make, write_durably};
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::in_region::{InRegion, catalogue_records};
 use crate::options::{OpenProgress, Options, Placement};
@@ -50,7 +52,7 @@ pub(crate) fn is_in(directory: &Path) -> bool {
 }
 
 /// Where the region is, as it is remembered: its first file, and further ones.
-fn remembered(directory: &Directory, manifest: &Manifest) -> Vec<PathBuf> {
+pub(crate) fn remembered(directory: &Directory, manifest: &Manifest) -> Vec<PathBuf> {
     let first = manifest.region.clone().unwrap_or_else(|| directory.path.join(REGION));
     [first].into_iter().chain(manifest.regions.iter().cloned()).collect()
 }
@@ -75,8 +77,25 @@ fn directory_of<'a>(directory: &'a Directory, path: &'a Path) -> &'a Path {
     elsewhere.unwrap_or(&directory.path)
 }
 
-/// Whether the options make sense for a store of this engine.
-pub(crate) fn check_options(options: &Options) -> Result<(), Error> {
+/// Whether the options make sense for a store of this engine, which has a region.
+pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Error> {
+    if engine == Engine::Hash {
+        check_options_of_hash(options)?;
+    } else if options.region_paths.len() > 1 {
+        return Err(Error::Option("several paths for the region: with the engine `matrix` it is one file or device".into()));
+    } else if options.placement != Placement::InPlace {
+        return Err(Error::Option("a placement is of the engine `slab`: leave it out".into()));
+    }
+    if let Some(bytes) = options.region_bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0) {
+        return Err(Error::Option(format!(
+            "a region of {bytes} bytes: it has at least {}, and is a multiple of 4096",
+            format_bytes(REGION_BYTES_MIN)
+        )));
+    }
+    Ok(())
+}
+
+fn check_options_of_hash(options: &Options) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::Option(format!("{what}: the engine `hash` has one region; leave that out")));
     if !options.devices.is_empty() {
         return refuse("raw devices hold volumes of the engine `slab` (a devdax device is named as the region's path)");
@@ -93,12 +112,6 @@ pub(crate) fn check_options(options: &Options) -> Result<(), Error> {
                 .into(),
         ));
     }
-    if let Some(bytes) = options.region_bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0) {
-        return Err(Error::Option(format!(
-            "a region of {bytes} bytes: it has at least {}, and is a multiple of 4096",
-            format_bytes(REGION_BYTES_MIN)
-        )));
-    }
     Ok(())
 }
 
@@ -110,7 +123,7 @@ pub(crate) fn may_create(
     unfinished: Option<&Manifest>,
     options: &Options,
 ) -> Result<(), Error> {
-    if manifest.shards != 1 {
+    if manifest.engine() == Engine::Hash && manifest.shards != 1 {
         return Err(Error::Option(format!("{} shards: a store of the engine `hash` has one", manifest.shards)));
     }
     let begun =
@@ -165,6 +178,11 @@ fn refuse_contents(mapping: &Mapping, manifest: &Manifest, begun: bool, device: 
         Ok(_) => return refuse("a store of the engine `hash`"),
         Err(EngineError::NewerFormat { .. }) => return refuse("a store of a newer program"),
         Err(_) => {}
+    }
+    match container::uuid_of(mapping) {
+        Some(found) if begun && Some(found) == manifest.uuid_bytes() => return Ok(()),
+        Some(_) => return refuse("containers of a store of the engine `matrix`"),
+        None => {}
     }
     let len_bytes = mapping.len_bytes();
     let blank_bytes = if begun { SUPERBLOCKS_BYTES } else { BLANK_BYTES }.min(len_bytes);
@@ -257,8 +275,20 @@ pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Option
     })
 }
 
-/// The first file of a new region in these, with an empty store in it.
+/// The first file of a new region in these, with an empty store of engine `hash` in it.
 fn create(paths: &[PathBuf], manifest: &Manifest, options: &Options) -> Result<Mapping, Error> {
+    let mapping = new_mapping(paths, options)?;
+    let path = mapping.path().to_path_buf();
+    // Sixty-four of them at least, where the region is that small.
+    let segment_bytes = (mapping.len_bytes() / 64).clamp(4096, MIB);
+    let segment_bytes = 1 << segment_bytes.ilog2();
+    let uuid = manifest.uuid_bytes().unwrap_or_default();
+    let made = Hash::create(mapping, HashOptions { uuid, segment_bytes, ..HashOptions::default() });
+    Ok(made.map_err(at(&path))?.into_pmem())
+}
+
+/// The first file of a new region in these: a new file, or a device as it is.
+pub(crate) fn new_mapping(paths: &[PathBuf], options: &Options) -> Result<Mapping, Error> {
     let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
     let how = files::how(path, options);
     let mapping = if is_device(path) {
@@ -270,13 +300,7 @@ fn create(paths: &[PathBuf], manifest: &Manifest, options: &Options) -> Result<M
         };
         Mapping::create(path, len_bytes, how).map_err(refused)?
     };
-    let mapping = at_level(mapping, options)?;
-    // Sixty-four of them at least, where the region is that small.
-    let segment_bytes = (mapping.len_bytes() / 64).clamp(4096, MIB);
-    let segment_bytes = 1 << segment_bytes.ilog2();
-    let uuid = manifest.uuid_bytes().unwrap_or_default();
-    let made = Hash::create(mapping, HashOptions { uuid, segment_bytes, ..HashOptions::default() });
-    Ok(made.map_err(at(path))?.into_pmem())
+    at_level(mapping, options)
 }
 
 /// What the first file gets of a new region: devices are taken whole, files have equal shares of the rest.
@@ -337,7 +361,7 @@ fn recover(
 }
 
 /// The region, made durable as the level asks for and no more.
-fn at_level(mapping: Mapping, options: &Options) -> Result<Mapping, Error> {
+pub(crate) fn at_level(mapping: Mapping, options: &Options) -> Result<Mapping, Error> {
     check_level(mapping.domain(), mapping.path(), options)?;
     // The page cache survives the process: nobody needs to wait for the disk.
     let weaker = options.level == Level::ProcessCrash && mapping.domain() == Domain::File;
@@ -398,7 +422,7 @@ fn at(path: &Path) -> impl FnOnce(EngineError) -> Error {
 }
 
 /// Of a store that is there, a region that is not, or is not whole.
-fn missing_or(error: MapError, directory: &Directory, manifest: &Manifest) -> Error {
+pub(crate) fn missing_or(error: MapError, directory: &Directory, manifest: &Manifest) -> Error {
     let home = directory.path.display();
     match error {
         MapError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
@@ -454,7 +478,7 @@ fn was_in_memory(path: &Path) -> bool {
 
 /// What to do about a store whose region is lost.
 fn way_out(path: &Path, directory: &Directory, manifest: &Manifest) -> String {
-    let home = directory.path.display();
+    let (home, engine) = (directory.path.display(), manifest.engine().name());
     let (mut remove, mut option) = (format!("rm -r {home}"), String::new());
     if manifest.region.is_some() {
         option = format!(" --region-path {}", path.display());
@@ -467,7 +491,7 @@ fn way_out(path: &Path, directory: &Directory, manifest: &Manifest) -> String {
     }
     format!(
         "restore the store from a backup ({remove}; then stratakv restore BACKUP --data {home}{option}), or, without one, begin an empty store there ({remove}; then stratakv \
-         serve --engine hash --data {home}{option})"
+         serve --engine {engine} --data {home}{option})"
     )
 }
 

@@ -12,11 +12,12 @@ use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Key, Level};
 use stratakv_engine::{Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply};
+use stratakv_pmem::Mapping;
 use stratakv_runtime::{Pending, Runtime};
 
 use crate::catalogue::Names;
 use crate::directory::Directory;
-use crate::engine::AnyShard;
+use crate::engine::{AnyShard, Engine};
 use crate::events::{StoreEvent, Watcher};
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
@@ -41,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) watcher: Option<Watcher>,
     pub(crate) directory: std::sync::Mutex<Option<Directory>>,
     pub(crate) region: Option<Region>,
+    pub(crate) engine: Engine,
+    pub(crate) mapping: Option<Arc<Mapping>>,
 }
 
 /// The shard that coordinates batches across shards.
@@ -100,6 +103,8 @@ impl Inner {
         let mut shards = changes.iter().map(|change| self.shard_of(&change.key));
         match shards.next() {
             Some(first) if shards.all(|shard| shard == first) => Route::Shard(first),
+            // Its shards cannot make a batch together.
+            Some(_) if self.engine == Engine::Matrix => Route::Refused(EngineError::Unsupported(Capability::Batch)),
             Some(_) => Route::Shard(BATCHES_SHARD),
             None => Route::Refused(EngineError::BadBatch("it is empty")),
         }
@@ -197,6 +202,9 @@ impl Inner {
     pub(crate) fn close(&self) {
         if !self.closed.swap(true, Ordering::SeqCst) {
             self.runtime.close();
+            if let Some(mapping) = &self.mapping {
+                mapping.unlock();
+            }
             let mut directory = self.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             *directory = None;
             drop(directory);

@@ -10,7 +10,7 @@ use stratakv_runtime::Runtime;
 
 use crate::catalogue::Names;
 use crate::collection::Collection;
-use crate::engine::AnyShard;
+use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
@@ -53,7 +53,7 @@ pub struct RecoverySummary {
     pub grown_bytes: u64,
 }
 
-/// The region of a store of [`Engine::Hash`](crate::Engine::Hash).
+/// The region of a store of [`Engine::Hash`] or [`Engine::Matrix`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Region {
@@ -97,6 +97,8 @@ impl Store {
             watcher: options.watcher.clone(),
             directory: Some(opened.directory).into(),
             region: opened.region,
+            engine: opened.engine,
+            mapping: opened.mapping,
         });
         if !options.read_only {
             store.finish_drops()?;
@@ -123,6 +125,8 @@ impl Store {
             watcher: None,
             directory: None.into(),
             region: None,
+            engine: Engine::Slab,
+            mapping: None,
         })
     }
 
@@ -142,6 +146,11 @@ impl Store {
     /// What opening found.
     pub fn recovery(&self) -> &RecoverySummary {
         &self.inner().recovery
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> Engine {
+        self.inner().engine
     }
 
     /// Its region, if its engine has one.

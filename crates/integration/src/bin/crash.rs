@@ -170,6 +170,7 @@ fn serve_embedded(words: &[String]) -> Result<(), String> {
             ("--durability", "process_crash") => options.level(Level::ProcessCrash),
             ("--engine", _) => match Engine::named(value) {
                 Some(Engine::Hash) => options.engine(stratakv::Engine::Hash),
+                Some(Engine::Matrix) => options.engine(stratakv::Engine::Matrix),
                 Some(Engine::Slab) => options.engine(stratakv::Engine::Slab),
                 None => return Err(format!("{word}: there is no engine `{value}`")),
             },

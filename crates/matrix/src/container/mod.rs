@@ -37,7 +37,7 @@ pub use self::memtable::MemtableCursor;
 pub use self::open::Report;
 pub use self::record::{Change, What};
 pub use self::row::RowCursor;
-pub use self::superblock::Config;
+pub use self::superblock::{Config, uuid_of};
 
 use self::directory::Directory;
 use self::log::Log;

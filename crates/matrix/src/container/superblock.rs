@@ -117,6 +117,13 @@ pub(super) fn open<P: Pmem>(pmem: &P, uuid: &[u8; 16], shard: u32) -> Result<Lay
     Ok(layout)
 }
 
+/// Whose container lies at the beginning of a region, if one does.
+pub fn uuid_of<P: Pmem>(pmem: &P) -> Option<[u8; 16]> {
+    let mut bytes = [0; USED_BYTES];
+    pmem.load(0, &mut bytes).ok()?;
+    (bytes[..16] == *MAGIC).then(|| decode(&bytes).ok()).flatten().map(|layout| layout.uuid)
+}
+
 fn decode(bytes: &[u8; USED_BYTES]) -> Result<Layout, (String, String)> {
     let (stored, computed) = (u32_at(bytes, 60), crc32c(0, &bytes[..60]));
     if stored != computed {

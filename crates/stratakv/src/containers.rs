@@ -1,0 +1,153 @@
+//! The region of a store of engine `matrix`: one file or device, in which each shard has an equal part for its container.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stratakv_matrix::{MatrixConfig, MatrixOpener};
+use stratakv_pmem::{MapOptions, Mapping, Part, Pmem};
+
+use crate::directory::{Directory, Manifest};
+use crate::error::{Error, ErrorKind};
+use crate::options::Options;
+use crate::region::{at_level, missing_or, new_mapping, remembered};
+use crate::store::Region;
+
+const MIB: u64 = 1 << 20;
+/// The smallest part of a shard.
+const PART_BYTES_MIN: u64 = MIB;
+
+/// The region, mapped.
+pub(crate) struct Containers {
+    mapping: Arc<Mapping>,
+    shards: u32,
+    created: bool,
+    read_only: bool,
+}
+
+impl Containers {
+    /// Makes or maps the region of a store. What lies in its parts, the shards find out.
+    pub(crate) fn open(
+        directory: &Directory,
+        manifest: &Manifest,
+        options: &Options,
+        created: bool,
+    ) -> Result<Containers, Error> {
+        let remembered = remembered(directory, manifest);
+        let mapping = if created {
+            new_mapping(&remembered, options)?
+        } else {
+            let path = options.region_paths.first().or(remembered.first());
+            existing(path.map_or(Path::new(""), PathBuf::as_path), (directory, manifest), options)?
+        };
+        let (shards, read_only) = (manifest.shards, options.read_only);
+        let containers = Containers { mapping: Arc::new(mapping), shards, created, read_only };
+        containers.check_len(options.region_bytes)?;
+        Ok(containers)
+    }
+
+    fn check_len(&self, asked_bytes: Option<u64>) -> Result<(), Error> {
+        let len_bytes = self.mapping.len_bytes();
+        if self.part_bytes() < PART_BYTES_MIN {
+            let (least, shards) = (PART_BYTES_MIN * u64::from(self.shards), self.shards);
+            return Err(Error::Option(format!(
+                "a region of {len_bytes} bytes for {shards} shards: it has at least {least}, 1 MiB for each; ask for more (--region)"
+            )));
+        }
+        match asked_bytes {
+            Some(asked) if asked != len_bytes && !self.mapping.is_device() => Err(Error::Option(format!(
+                "a region of {asked} bytes was asked for, and that of this store has {len_bytes}, which is fixed with the engine `matrix`: leave the option out"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What each shard has of it.
+    fn part_bytes(&self) -> u64 {
+        self.mapping.len_bytes() / u64::from(self.shards.max(1)) / 4096 * 4096
+    }
+
+    /// What opens a shard. `config`: all but the lengths, which follow from that of its part.
+    pub(crate) fn opener(&self, mut config: MatrixConfig) -> Result<MatrixOpener<Part>, Error> {
+        let part_bytes = self.part_bytes();
+        let part = Part::new(Arc::clone(&self.mapping), u64::from(config.shard) * part_bytes, part_bytes);
+        let part = part.map_err(|error| self.unusable(error.to_string()))?;
+        let lengths = Lengths::of(part_bytes);
+        config.row_bytes = lengths.row_bytes;
+        config.table_bytes = lengths.table_bytes;
+        config.level_bytes = part_bytes;
+        Ok(match self.created {
+            true => MatrixOpener::create(config, part, lengths.unit_bytes),
+            false => MatrixOpener::recover(config, part),
+        })
+    }
+
+    fn unusable(&self, why: String) -> Error {
+        Error::Region { why: format!("{}: {why}", self.mapping.path().display()), kind: ErrorKind::Io }
+    }
+
+    /// What it is, for people.
+    pub(crate) fn summary(&self) -> Region {
+        let mapping = &self.mapping;
+        let domain = if self.read_only { mapping.medium() } else { mapping.domain() };
+        Region {
+            path: mapping.path().to_path_buf(),
+            paths: mapping.paths().map(Path::to_path_buf).collect(),
+            len_bytes: mapping.len_bytes(),
+            domain: domain.to_string(),
+            can_survive_power_loss: mapping.medium().survives_power_loss(),
+            survives_power_loss: mapping.survives_power_loss(),
+        }
+    }
+
+    /// To be unlocked at the end.
+    pub(crate) fn mapping(&self) -> Arc<Mapping> {
+        Arc::clone(&self.mapping)
+    }
+}
+
+fn existing(path: &Path, (directory, manifest): (&Directory, &Manifest), options: &Options) -> Result<Mapping, Error> {
+    let how = MapOptions { private: options.read_only, ..MapOptions::default() };
+    let mapping = Mapping::open(path, how).map_err(|error| missing_or(error, directory, manifest))?;
+    if options.read_only { Ok(mapping) } else { at_level(mapping, options) }
+}
+
+/// Adds the region's name to what is wrong with what lies in it.
+pub(crate) fn named(error: Error, region: &Region) -> Error {
+    match error {
+        Error::Volume { path, error: stratakv_engine::Error::WrongVolume(why) } if why.contains("region") => {
+            let (volume, region) = (path.display(), region.path.display());
+            Error::Region { why: format!("{region} (beside {volume}): {why}"), kind: ErrorKind::Corrupt }
+        }
+        other => other,
+    }
+}
+
+/// What a container of some length is divided into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lengths {
+    unit_bytes: u32,
+    row_bytes: u64,
+    table_bytes: u64,
+}
+
+impl Lengths {
+    /// A thousand units, of which a row has 32: half of them fill the receiver with sixteen rows (MatrixKV has 8 GiB, and rows of 64 MiB). A column goes down as some tables.
+    fn of(part_bytes: u64) -> Lengths {
+        let unit_bytes = 1 << (part_bytes / 1024).clamp(4096, 256 << 10).ilog2();
+        let row_bytes = (part_bytes / 32).clamp(4 * unit_bytes, 64 * MIB);
+        Lengths { unit_bytes: unit_bytes as u32, row_bytes, table_bytes: (part_bytes / 64).clamp(64 << 10, 4 * MIB) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_has_room_for_many_rows() {
+        let mib = |mib: u64| Lengths::of(mib * MIB);
+        assert_eq!(mib(1), Lengths { unit_bytes: 4096, row_bytes: 32 << 10, table_bytes: 64 << 10 });
+        assert_eq!(mib(512), Lengths { unit_bytes: 256 << 10, row_bytes: 16 * MIB, table_bytes: 4 * MIB });
+        assert_eq!(mib(8192), Lengths { unit_bytes: 256 << 10, row_bytes: 64 * MIB, table_bytes: 4 * MIB });
+    }
+}
