@@ -5,6 +5,7 @@
 //! - [`table`]: tables as pages, made and read without I/O.
 //! - [`volume`]: superblocks, the manifest, free extents.
 
+mod backup;
 mod changes;
 mod check;
 mod config;

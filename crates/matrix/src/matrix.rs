@@ -10,12 +10,13 @@ use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, canary};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
-    Budget, Capabilities, Capability, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply,
+    Budget, Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply,
     Room, Shard, ShardId, SnapshotOp, Statistic, Token,
 };
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
+use crate::backup::Backup;
 use crate::changes::Attempt;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
@@ -101,6 +102,7 @@ pub struct Matrix<P> {
     /// Replies for when the log is durable: of writes, and of whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply)>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) backup: Option<Backup>,
     pub(crate) job: Option<Job>,
     pub(crate) install: Option<Install>,
     pub(crate) superblock: Superblock,
@@ -236,12 +238,12 @@ impl<P: Pmem> Matrix<P> {
                             _ => None,
                         })
                     })
+                    .or_else(|| batch_error(changes))
                     .or_else(|| twice().then_some(Error::BadBatch("a key occurs twice")))
             }
             Operation::DeleteRange { level, .. } => self.refusal().or_else(|| self.unsupported(*level)),
-            Operation::Backup { .. } => Some(Error::Unsupported(Capability::Backup)),
             Operation::Sync => self.refusal(),
-            Operation::Page(_) | Operation::Snapshot(_) => None,
+            Operation::Page(_) | Operation::Snapshot(_) | Operation::Backup { .. } => None,
         }
     }
 
@@ -257,9 +259,14 @@ impl<P: Pmem> Matrix<P> {
             Operation::DeleteRange { from, to, .. } => Work::DeleteRange { from, to },
             Operation::Sync => Work::Sync,
             Operation::Snapshot(operation) => return effects.reply(token, self.snapshot(operation)),
-            Operation::Backup { .. } => {
-                return effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Backup)));
+            Operation::Backup { cursor: 0, .. } => {
+                let reply = self.begin_backup();
+                return effects.reply(token, reply);
             }
+            Operation::Backup { cursor, .. } => match self.backup_piece(cursor) {
+                Ok(page) => Work::Page(page),
+                Err(error) => return effects.reply(token, Reply::Failed(error)),
+            },
         };
         self.next_operation += 1;
         let id = self.next_operation;
@@ -272,7 +279,7 @@ impl<P: Pmem> Matrix<P> {
         self.parked.insert(id, parked);
     }
 
-    fn sight_of(&self, snapshot: Option<u64>) -> Result<Sight, Error> {
+    pub(crate) fn sight_of(&self, snapshot: Option<u64>) -> Result<Sight, Error> {
         let at = match snapshot {
             // A page may take several attempts, and nothing keeps for it what is overwritten meanwhile: it shows the newest of each key.
             None => u64::MAX,
@@ -366,7 +373,13 @@ impl<P: Pmem> Matrix<P> {
             Work::Get { key, part, long } => self.get(key, *part, long).map(Attempt::Reply),
             Work::Write { changes, placed } => self.write(changes, placed),
             Work::Update { key, update, placed } => self.update(key.encoded(), update, placed),
-            Work::Page(page) => self.page(page).map(Attempt::Reply),
+            Work::Page(page) => {
+                let reply = self.page(page)?;
+                if let Some(cursor) = page.backup {
+                    self.backup_went_on(cursor, &reply);
+                }
+                Ok(Attempt::Reply(reply))
+            }
             Work::Sync => Ok(Attempt::Logged(Reply::Done { version: 0, existed: false })),
             Work::DeleteRange { from, to } => {
                 // All writes before it are done, those after it within the range wait for it.
@@ -643,6 +656,16 @@ impl<P: Pmem> Matrix<P> {
             self.fail_operation(id, Error::Poisoned(fault), effects);
         }
     }
+}
+
+/// Most bytes of keys and values in a batch.
+const BATCH_BYTES_MAX: u64 = 64 << 20;
+
+fn batch_error(changes: &[Change]) -> Option<Error> {
+    let value_bytes = |change: &Change| if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };
+    let len_bytes = changes.iter().map(|change| (change.key.encoded().len() + value_bytes(change)) as u64).sum();
+    let is_too_large = changes.len() > 1 && len_bytes > BATCH_BYTES_MAX;
+    is_too_large.then_some(Error::BatchTooLarge { len_bytes, max_bytes: BATCH_BYTES_MAX })
 }
 
 /// Turns from one look at the memory to the next.

@@ -337,6 +337,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             next_operation: 0,
             promises: Vec::new(),
             snapshots: Snapshots::default(),
+            backup: None,
             job: None,
             install: None,
             superblock: self.superblock,

@@ -47,6 +47,8 @@ pub(crate) struct PageWork {
     gathered: bool,
     /// It is full: another page follows.
     full: bool,
+    /// It is a piece of this backup.
+    pub(crate) backup: Option<u64>,
 }
 
 /// A range that is being deleted.
@@ -73,7 +75,12 @@ impl PageWork {
             items: Vec::new(),
             bytes: 0,
             full: false,
+            backup: None,
         }
+    }
+
+    pub(crate) fn of_backup(self, cursor: u64) -> PageWork {
+        PageWork { backup: Some(cursor), ..self }
     }
 
     fn take(&mut self, key: Key, meta: Meta, value: &[u8]) {

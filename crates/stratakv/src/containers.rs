@@ -14,7 +14,9 @@ use crate::store::Region;
 
 const MIB: u64 = 1 << 20;
 /// The smallest part of a shard.
-const PART_BYTES_MIN: u64 = MIB;
+const PART_BYTES_MIN: u64 = 8 * MIB;
+/// The smallest unit that every key fits into.
+const UNIT_BYTES_MIN: u64 = 128 << 10;
 
 /// The region, mapped.
 pub(crate) struct Containers {
@@ -50,7 +52,7 @@ impl Containers {
         if self.part_bytes() < PART_BYTES_MIN {
             let (least, shards) = (PART_BYTES_MIN * u64::from(self.shards), self.shards);
             return Err(Error::Option(format!(
-                "a region of {len_bytes} bytes for {shards} shards: it has at least {least}, 1 MiB for each; ask for more (--region)"
+                "a region of {len_bytes} bytes for {shards} shards: it has at least {least}, 8 MiB for each; ask for more (--region)"
             )));
         }
         match asked_bytes {
@@ -131,9 +133,9 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// A thousand units, of which a row has 32: half of them fill the receiver with sixteen rows (MatrixKV has 8 GiB, and rows of 64 MiB). A column goes down as some tables.
+    /// Units of which a row has some, and rows of which the receiver has a dozen (MatrixKV has 8 GiB, and rows of 64 MiB). A column goes down as some tables.
     fn of(part_bytes: u64) -> Lengths {
-        let unit_bytes = 1 << (part_bytes / 1024).clamp(4096, 256 << 10).ilog2();
+        let unit_bytes = 1 << (part_bytes / 1024).clamp(UNIT_BYTES_MIN, 256 << 10).ilog2();
         let row_bytes = (part_bytes / 32).clamp(4 * unit_bytes, 64 * MIB);
         Lengths { unit_bytes: unit_bytes as u32, row_bytes, table_bytes: (part_bytes / 64).clamp(64 << 10, 4 * MIB) }
     }
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn a_container_has_room_for_many_rows() {
         let mib = |mib: u64| Lengths::of(mib * MIB);
-        assert_eq!(mib(1), Lengths { unit_bytes: 4096, row_bytes: 32 << 10, table_bytes: 64 << 10 });
+        assert_eq!(mib(16), Lengths { unit_bytes: 128 << 10, row_bytes: 512 << 10, table_bytes: 256 << 10 });
         assert_eq!(mib(512), Lengths { unit_bytes: 256 << 10, row_bytes: 16 * MIB, table_bytes: 4 * MIB });
         assert_eq!(mib(8192), Lengths { unit_bytes: 256 << 10, row_bytes: 64 * MIB, table_bytes: 4 * MIB });
     }
