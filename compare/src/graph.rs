@@ -64,7 +64,9 @@ impl GraphJob {
             None => {
                 let (memory_bytes, region_bytes) = (self.memory_bytes, options.graph_region_bytes());
                 // One thread writes: one shard spares `slab` agreement among shards.
-                let means = Means { memory_bytes, capacity_bytes: 0, region_bytes, clients: 1, cores: 1 };
+                let (fast, fast_bytes) = (std::path::PathBuf::new(), 0);
+                let means =
+                    Means { fast, fast_bytes, memory_bytes, capacity_bytes: 0, region_bytes, clients: 1, cores: 1 };
                 let opened = Opened::open(subject, &self.directory, &means).map_err(said)?;
                 let (Opened::Ours(store, _) | Opened::Hash(store, _)) = &opened else {
                     return Err(format!("{}: the graph is not measured over it", self.subject));

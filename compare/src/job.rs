@@ -28,6 +28,10 @@ pub struct Job {
     pub capacity_bytes: u64,
     /// See [`Means`].
     pub region_bytes: u64,
+    /// See [`Means`].
+    pub fast: PathBuf,
+    /// See [`Means`].
+    pub fast_bytes: u64,
     /// Requests in flight.
     pub clients: usize,
     /// Cores, shards, and threads that submit to ours.
@@ -48,7 +52,7 @@ pub enum Task {
     /// Write all records, then so many of them again.
     Load { overwrites: u64 },
     /// Run a workload.
-    Run { workload: String, distribution: String, seconds: u64, warm_up: u64 },
+    Run { workload: String, distribution: String, seconds: u64, warm_up: u64, operations_max: Option<u64> },
 }
 
 /// What came of it.
@@ -83,6 +87,8 @@ impl Job {
             region_bytes: self.region_bytes,
             clients: self.clients,
             cores: self.cores,
+            fast: self.fast.clone(),
+            fast_bytes: self.fast_bytes,
         };
         let started = std::time::Instant::now();
         // What is loaded is not measured, and is durable when the store is closed.
@@ -91,18 +97,24 @@ impl Job {
             (Task::Load { .. }, Subject::RocksDb { .. }) => Subject::RocksDb { sync: false },
             (Task::Load { .. }, Subject::WiredTiger { .. }) => Subject::WiredTiger { sync: false },
             (Task::Run { .. }, subject)
-            | (Task::Load { .. }, subject @ (Subject::Hash | Subject::HashSorted | Subject::RocksDbWithoutLog)) => {
-                subject
-            }
+            | (
+                Task::Load { .. },
+                subject @ (Subject::Hash
+                | Subject::HashSorted
+                | Subject::Matrix
+                | Subject::RocksDbOverMemory { .. }
+                | Subject::RocksDbWithoutLog),
+            ) => subject,
         };
         let store = Opened::open(opened_as, &self.directory, &means)?;
         let mut done = Done { open_s: started.elapsed().as_secs_f64(), ..Done::default() };
         match &self.task {
             Task::Load { overwrites } => done.load_s = self.load(&store, *overwrites)?.as_secs_f64(),
-            Task::Run { workload, distribution, seconds, warm_up } => {
+            Task::Run { workload, distribution, seconds, warm_up, operations_max } => {
                 let options = RunOptions {
                     workload: workload.parse().map_err(BenchError::Wrong)?,
                     distribution: distribution.parse().map_err(BenchError::Wrong)?,
+                    operations_max: *operations_max,
                     ..self.run_options(*seconds, *warm_up)
                 };
                 let mut report = run_through(&store, &options)?;
@@ -149,6 +161,7 @@ impl Job {
             clients: self.clients,
             duration: Duration::from_secs(seconds),
             warm_up: Duration::from_secs(warm_up),
+            operations_max: None,
             seed: self.seed,
         }
     }

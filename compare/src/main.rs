@@ -2,6 +2,7 @@
 
 mod graph;
 mod job;
+mod matrixkv;
 mod rocksdb;
 mod subject;
 mod table;
@@ -76,6 +77,21 @@ struct Arguments {
     /// Leave the loaded and aged stores there, and take them up again the next time if they were made with the same options
     #[arg(long)]
     keep: bool,
+    /// A directory in memory (tmpfs) for what `matrix` and `rocksdb_over_memory` have in persistent memory; what is made there is removed afterwards
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm/stratakv-compare")]
+    pmem: PathBuf,
+    /// So many bytes of it each [default: a tenth of the data]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pmem_bytes: Option<u64>,
+    /// Instead of YCSB, what was measured of MatrixKV: --bytes written at random for each of --value-sizes, then reads and scans
+    #[arg(long)]
+    matrixkv: bool,
+    /// Bytes of values that are written
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "8G")]
+    bytes: u64,
+    /// Lengths of values
+    #[arg(long, value_delimiter = ',', default_value = "64,256,1024,4096,16384,65536")]
+    value_sizes: Vec<usize>,
     /// Where tables.md, timeline.csv and runs.json go [default: only tables, to stdout]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -92,11 +108,23 @@ struct Arguments {
 }
 
 impl Arguments {
+    /// Where a subject has what lies in persistent memory.
+    fn memory_dir(&self, subject: Subject) -> PathBuf {
+        self.pmem.join(format!("{}-{}", subject.data_set(), std::process::id()))
+    }
+
+    fn fast_bytes(&self, data_bytes: u64) -> u64 {
+        let wanted = self.pmem_bytes.unwrap_or(data_bytes / 10);
+        wanted.max(64 << 20).next_multiple_of(1 << 20)
+    }
+
     fn shortened(mut self) -> Arguments {
         if self.short {
             (self.records, self.rounds, self.seconds, self.warm_up) = (20_000, 1, 1, 0);
             self.distributions.truncate(1);
             (self.age, self.memory) = (self.age.min(1.0), Some(32 << 20));
+            (self.bytes, self.pmem_bytes) = (64 << 20, Some(64 << 20));
+            self.value_sizes.truncate(2);
             self.fill = self.fill.min(0.3);
         }
         self
@@ -122,6 +150,7 @@ fn main() -> ExitCode {
         (Some(job), ..) => execute(job),
         (_, Some(job), _) => execute_graph(job),
         (_, _, Some(scale)) => compare_graph(&arguments, scale),
+        _ if arguments.matrixkv => matrixkv::compare(&arguments.shortened()),
         _ => compare(&arguments.shortened()),
     };
     match outcome {
@@ -274,6 +303,8 @@ impl Stand {
             memory_bytes: memory_bytes.max(32 << 20),
             capacity_bytes: (data_bytes as f64 / arguments.fill) as u64 + (16 << 20),
             region_bytes: (2 * data_bytes).next_multiple_of(1 << 20) + (64 << 20),
+            fast: arguments.memory_dir(subject),
+            fast_bytes: arguments.fast_bytes(data_bytes),
             clients: arguments.clients.iter().copied().max().unwrap_or(64),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             records: arguments.records,
@@ -349,6 +380,7 @@ impl Stand {
             distribution: distribution.to_owned(),
             seconds: arguments.seconds,
             warm_up: arguments.warm_up_scans.filter(|_| workload == "e").unwrap_or(arguments.warm_up),
+            operations_max: None,
         };
         if workload == "d" && self.note().exists() {
             // Its volume has twice the room from now on: no store for other comparisons.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -22,6 +22,10 @@ pub enum Subject {
     Hash,
     /// The same, its records in a sorted collection.
     HashSorted,
+    /// Ours, engine `matrix`: its region in memory, its tables where the others' are. As durable as memory lets a process's crash be.
+    Matrix,
+    /// RocksDB with its log and L0 in that memory, held to as many bytes. `sync`: as [`Subject::RocksDb`], to that memory.
+    RocksDbOverMemory { sync: bool },
     /// RocksDB without a log: what is not in a table file is lost with the process.
     RocksDbWithoutLog,
     /// `sync`: after the log has been flushed; else when it is in the kernel's cache.
@@ -32,13 +36,16 @@ pub enum Subject {
 
 impl Subject {
     /// All there are.
-    pub const ALL: [Subject; 11] = [
+    pub const ALL: [Subject; 14] = [
         Subject::Ours(Placement::InPlace, Level::PowerLoss),
         Subject::Ours(Placement::Packed, Level::PowerLoss),
         Subject::Ours(Placement::InPlace, Level::ProcessCrash),
         Subject::Ours(Placement::Packed, Level::ProcessCrash),
         Subject::Hash,
         Subject::HashSorted,
+        Subject::Matrix,
+        Subject::RocksDbOverMemory { sync: true },
+        Subject::RocksDbOverMemory { sync: false },
         Subject::RocksDbWithoutLog,
         Subject::RocksDb { sync: true },
         Subject::RocksDb { sync: false },
@@ -53,6 +60,8 @@ impl Subject {
             Subject::Ours(Placement::Packed, _) => "packed",
             Subject::Hash => "hash",
             Subject::HashSorted => "hash-sorted",
+            Subject::Matrix => "matrix",
+            Subject::RocksDbOverMemory { .. } => "rocksdb-over_memory",
             // Without a log it is not what the other two can go on with.
             Subject::RocksDbWithoutLog => "rocksdb-no_log",
             Subject::RocksDb { .. } => "rocksdb",
@@ -62,7 +71,7 @@ impl Subject {
 
     /// Whether it is of this house.
     pub fn is_ours(self) -> bool {
-        matches!(self, Subject::Ours(..) | Subject::Hash | Subject::HashSorted)
+        matches!(self, Subject::Ours(..) | Subject::Hash | Subject::HashSorted | Subject::Matrix)
     }
 }
 
@@ -75,6 +84,9 @@ impl fmt::Display for Subject {
             Subject::Ours(Placement::Packed, _) => "packed-process_crash",
             Subject::Hash => "hash-process_crash",
             Subject::HashSorted => "hash_sorted-process_crash",
+            Subject::Matrix => "matrix-process_crash",
+            Subject::RocksDbOverMemory { sync: true } => "rocksdb_over_memory-sync",
+            Subject::RocksDbOverMemory { sync: false } => "rocksdb_over_memory-async",
             Subject::RocksDbWithoutLog => "rocksdb-no_log",
             Subject::RocksDb { sync: true } => "rocksdb-sync",
             Subject::RocksDb { sync: false } => "rocksdb-async",
@@ -94,8 +106,12 @@ impl FromStr for Subject {
 }
 
 /// What every store is given.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Means {
+    /// A directory in memory, for what lies in persistent memory.
+    pub fast: PathBuf,
+    /// Bytes that may lie there: the region of `matrix`.
+    pub fast_bytes: u64,
     /// Cap of ours; cache and write buffers of the others.
     pub memory_bytes: u64,
     /// Cap on the volume of `packed`, so that it is as full as asked; 0: none.
@@ -145,6 +161,19 @@ impl Opened {
                 let sorted = (subject == Subject::HashSorted).then(|| store.collection("sorted")).transpose()?;
                 let collection = sorted.map(|sorted| sorted.id()).unwrap_or_default();
                 Opened::Hash(store, collection)
+            }
+            Subject::Matrix => {
+                std::fs::create_dir_all(&means.fast)?;
+                let options = Options::new().engine(Engine::Matrix).region_bytes(means.fast_bytes);
+                let options = options.region_path(means.fast.join("region")).shards(means.cores);
+                let options = options.memory_bytes(means.memory_bytes).level(Level::ProcessCrash);
+                Opened::Ours(options.open(directory)?, Level::ProcessCrash)
+            }
+            Subject::RocksDbOverMemory { sync } => {
+                std::fs::create_dir_all(&means.fast)?;
+                let fast = (means.fast.as_path(), means.fast_bytes);
+                let db = RocksDb::open_over(directory, fast, means.memory_bytes, means.cores)?;
+                Opened::RocksDb(Arc::new(db), if sync { Log::Synchronous } else { Log::Written })
             }
             Subject::RocksDb { .. } | Subject::RocksDbWithoutLog => {
                 let log = match subject {

@@ -1,5 +1,6 @@
 //! The run phase: a closed loop with a fixed number of requests in flight, timed from submission.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct RunOptions {
     pub duration: Duration,
     /// How long it runs before it counts.
     pub warm_up: Duration,
+    /// It ends after so many operations, if that is earlier.
+    pub operations_max: Option<u64>,
     /// Seed.
     pub seed: u64,
 }
@@ -50,6 +53,8 @@ struct Tally {
     seconds: Vec<u64>,
     missing: u64,
     scanned: u64,
+    /// Of the last operation.
+    end: Duration,
 }
 
 impl Tally {
@@ -64,6 +69,7 @@ impl Tally {
             seconds: vec![0; duration.as_secs() as usize + 1],
             missing: 0,
             scanned: 0,
+            end: Duration::ZERO,
         }
     }
 
@@ -77,6 +83,7 @@ impl Tally {
         }
         self.missing += other.missing;
         self.scanned += other.scanned;
+        self.end = self.end.max(other.end);
     }
 }
 
@@ -113,18 +120,18 @@ pub fn run_through(way: &dyn Way, options: &RunOptions) -> Result<Report, BenchE
 fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Result<Report, BenchError> {
     let (threads, depth) = way.spread(options.clients, options.threads);
     let values = Values::new(options.value.max());
-    let barrier = Barrier::new(threads + 1);
+    let (begun, barrier) = (AtomicU64::new(0), Barrier::new(threads + 1));
     let (at_work, ended) = mpsc::channel::<()>();
     let (tallies, used): (Result<Vec<Tally>, BenchError>, Usage) = thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
-                let (generator, values, barrier) = (generator, &values, &barrier);
+                let (generator, values, begun, barrier) = (generator, &values, &begun, &barrier);
                 let at_work = at_work.clone();
                 scope.spawn(move || {
                     let _at_work = at_work;
                     let target = way.open();
                     barrier.wait();
-                    Client::new(target?, options, generator, values, (thread, depth)).run()
+                    Client::new(target?, options, generator, (values, begun), (thread, depth)).run()
                 })
             })
             .collect();
@@ -153,7 +160,8 @@ fn usage_while_counted(options: &RunOptions, ended: &mpsc::Receiver<()>) -> Usag
 
 fn report(options: &RunOptions, sum: &Tally, used: Usage) -> Report {
     // The last, partial second is not a second.
-    let seconds = sum.seconds[..options.duration.as_secs().max(1) as usize].to_vec();
+    let whole = if options.operations_max.is_some() { sum.end.min(options.duration) } else { options.duration };
+    let seconds = sum.seconds[..whole.as_secs().max(1) as usize].to_vec();
     let operations: Vec<OperationReport> = Kind::ALL
         .iter()
         .zip(&sum.latencies)
@@ -182,6 +190,8 @@ struct Client<'a> {
     options: &'a RunOptions,
     generator: &'a Generator,
     values: &'a Values,
+    /// Operations that all threads have begun, if these are limited.
+    begun: &'a AtomicU64,
     random: Random,
     depth: usize,
     slots: Vec<Slot>,
@@ -203,7 +213,7 @@ impl<'a> Client<'a> {
         target: Box<dyn Target>,
         options: &'a RunOptions,
         generator: &'a Generator,
-        values: &'a Values,
+        (values, begun): (&'a Values, &'a AtomicU64),
         (thread, depth): (usize, usize),
     ) -> Client<'a> {
         Client {
@@ -211,6 +221,7 @@ impl<'a> Client<'a> {
             options,
             generator,
             values,
+            begun,
             random: Random::new(options.seed.wrapping_add(1 + thread as u64)),
             depth,
             slots: Vec::new(),
@@ -226,7 +237,7 @@ impl<'a> Client<'a> {
         let mut done = Vec::new();
         let mut now = start;
         loop {
-            while now < end && self.in_flight() < self.depth {
+            while now < end && self.in_flight() < self.depth && self.may_begin() {
                 self.begin()?;
             }
             if self.in_flight() == 0 {
@@ -238,6 +249,12 @@ impl<'a> Client<'a> {
                 self.finish(tag as u32, outcome, now, counted_from)?;
             }
         }
+    }
+
+    /// Whether there are operations left to begin; takes one.
+    fn may_begin(&self) -> bool {
+        let Some(max) = self.options.operations_max else { return true };
+        self.begun.fetch_add(1, Ordering::Relaxed) < max
     }
 
     fn in_flight(&self) -> usize {
@@ -292,6 +309,7 @@ impl<'a> Client<'a> {
         self.free.push(tag);
         self.tally.scanned += u64::from(if kind == Kind::Scan { outcome.records } else { 0 });
         let Some(at) = now.checked_duration_since(counted_from) else { return Ok(()) };
+        self.tally.end = at;
         if let Some(second) = self.tally.seconds.get_mut(at.as_secs() as usize) {
             *second += 1;
         }

@@ -29,6 +29,8 @@ pub enum Workload {
     F,
     /// 57 % write, 41 % read, 2 % scan.
     Production,
+    /// Writes only, of records that may be there or not: RocksDB's `fillrandom`.
+    Fill,
 }
 
 impl FromStr for Workload {
@@ -42,7 +44,8 @@ impl FromStr for Workload {
             "e" => Workload::E,
             "f" => Workload::F,
             "production" => Workload::Production,
-            other => return Err(format!("unknown workload `{other}`: use a, b, c, d, e, f or production")),
+            "fill" => Workload::Fill,
+            other => return Err(format!("unknown workload `{other}`: use a, b, c, d, e, f, production or fill")),
         })
     }
 }
@@ -109,6 +112,7 @@ impl Workload {
             Workload::E => [0, 0, 5, 95, 0],
             Workload::F => [50, 0, 0, 0, 50],
             Workload::Production => [41, 57, 0, 2, 0],
+            Workload::Fill => [0, 100, 0, 0, 0],
         }
     }
 }

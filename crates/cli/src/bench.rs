@@ -108,7 +108,7 @@ struct Subject {
 struct Ycsb {
     #[command(flatten)]
     subject: Subject,
-    /// a, b, c, d, e, f or production
+    /// a, b, c, d, e, f, production or fill (writes only)
     #[arg(long)]
     workload: Workload,
     /// uniform, zipfian or latest [default: the workload's own]
@@ -132,6 +132,9 @@ struct Ycsb {
     /// Seconds before that
     #[arg(long, default_value_t = 2)]
     warm_up: u64,
+    /// End after so many operations, if that is earlier; the warm-up's count too
+    #[arg(long, value_name = "COUNT")]
+    operations: Option<u64>,
 }
 
 /// Arguments of `bench paths`.
@@ -180,6 +183,7 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
         clients: ycsb.clients,
         duration: Duration::from_secs(ycsb.seconds.max(1)),
         warm_up: Duration::from_secs(ycsb.warm_up),
+        operations_max: ycsb.operations,
         seed: subject.seed,
     };
     let report: Report = stratakv_bench::run(store, &options)?;
