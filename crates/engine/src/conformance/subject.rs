@@ -1,7 +1,7 @@
 //! A real shard as a subject: its effects are carried out at once, on a disk in memory.
 
 use stratakv_base::random::Random;
-use stratakv_base::{Mono, Now, Wall};
+use stratakv_base::{Level, Mono, Now, Wall};
 use stratakv_device::Pool;
 
 use super::{Disk, Ending, Subject};
@@ -172,6 +172,17 @@ where
     }
 }
 
+/// The cases ask for the highest level; of an engine that is not durable, for what it has.
+fn in_memory(mut operation: Operation) -> Operation {
+    if let Operation::Update { level, .. } | Operation::Write { level, .. } | Operation::DeleteRange { level, .. } =
+        &mut operation
+        && *level == Level::PowerLoss
+    {
+        *level = Level::Memory;
+    }
+    operation
+}
+
 /// The answer so far to one operation.
 #[derive(Default)]
 struct Answer {
@@ -221,6 +232,8 @@ where
         let first = self.next_slot;
         let mut answers: Vec<Answer> = operations.iter().map(|_| Answer::default()).collect();
         let tokens = (first..).map(|slot| Token { slot, generation: slot ^ 0x5EED });
+        let durable = self.capabilities().durable;
+        let operations = operations.into_iter().map(|operation| if durable { operation } else { in_memory(operation) });
         let mut waiting: Vec<(Token, Operation)> = tokens.zip(operations).collect();
         self.next_slot += answers.len() as u32;
         let mut idle_turns = 0;

@@ -26,6 +26,12 @@ pub fn answers_say_so(subject: &mut dyn Subject) {
             assert_eq!(failed(reply), Error::Unsupported(Capability::Snapshot));
         }
     }
+    if !capabilities.durable {
+        let kind = ChangeKind::Put { value: "durable".into(), flags: 0, expiry: Expiry::NEVER };
+        let changes = vec![Change { key: key("k"), expect: Expect::Any, kind }];
+        let reply = subject.execute(Operation::Write { changes, level: Level::ProcessCrash, txn: None });
+        assert_eq!(failed(reply), Error::Unsupported(Capability::Level));
+    }
     match subject.execute(Operation::Backup { cursor: 0, shard: 0 }) {
         Reply::Failed(Error::Unsupported(Capability::Backup)) | Reply::Record(_) | Reply::Number { .. } => {}
         other => panic!("a backup is given or refused, not {}", brief(&other)),
