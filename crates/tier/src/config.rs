@@ -1,0 +1,74 @@
+//! What a shard is told when it is opened, and what opening finds.
+
+use stratakv_base::limits::{KEY_BYTES_MAX, PAGE_BYTES, SLICE_BYTES, VALUE_BYTES_MAX};
+
+/// How to create or open one shard.
+#[derive(Clone, Debug)]
+pub struct TierConfig {
+    /// The store's identity; seeds every checksum.
+    pub uuid: [u8; 16],
+    /// This shard's number.
+    pub shard: u32,
+    /// Shards of the store.
+    pub shards: u32,
+    /// Segments in DRAM, index and blocks for reads of this shard together, in bytes: a hard cap.
+    pub memory_bytes: u64,
+    /// Most reads in flight; 32 is a good value.
+    pub depth: u32,
+    /// Length of the volume, in bytes: a hard cap. `None`: there is no second tier, and a restart finds nothing.
+    pub capacity_bytes: Option<u64>,
+    /// Length of a segment in DRAM, in bytes; 1 MiB is a good value. Cut down where memory has no room for sixteen.
+    pub segment_bytes: u32,
+    /// Identity of the running system, on Linux `/proc/sys/kernel/random/boot_id`. What a shard that was not closed in order left on its volume counts only if
+    /// it is the same: then the system kept running, and every write that was issued is there. `None`: it never counts.
+    pub boot: Option<[u8; 16]>,
+    /// Refuse changes and write nothing.
+    pub read_only: bool,
+}
+
+impl TierConfig {
+    /// Bytes of a segment, as used: a multiple of a block.
+    pub(crate) fn segment_len(&self) -> usize {
+        let share = self.memory_bytes.min(self.capacity_bytes.unwrap_or(u64::MAX)) / 16;
+        let wanted = u64::from(self.segment_bytes).min(share).max(2 * PAGE_BYTES as u64) as usize;
+        let block = if wanted >= SLICE_BYTES { SLICE_BYTES } else { PAGE_BYTES };
+        wanted / block * block
+    }
+
+    /// The longest item, in bytes, that has a place: the limit of all engines, or a quarter of the memory or of the volume.
+    pub(crate) fn item_bytes_max(&self) -> u64 {
+        let limit = (VALUE_BYTES_MAX + KEY_BYTES_MAX + 256) as u64;
+        limit.min(self.memory_bytes / 4)
+    }
+}
+
+/// How an opening came to what it found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// A new volume.
+    #[default]
+    Created,
+    /// Closed in order: everything that was spilled is there.
+    Clean,
+    /// The process died and the system ran on: what is provably newest is there.
+    Recovered,
+    /// Nothing on the volume counts: the power may have failed, or the volume has another length than before.
+    Emptied,
+}
+
+/// What opening found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// How it began.
+    pub start: Start,
+    /// Items in the index.
+    pub items: u64,
+    /// Segments on the volume.
+    pub segments: u64,
+    /// Segments that were there and do not count: their invalidations are no longer on record, or they are damaged.
+    pub untrusted_segments: u64,
+    /// Items that were there and do not count: something newer was acknowledged.
+    pub invalidated: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+}

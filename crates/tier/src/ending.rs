@@ -1,0 +1,223 @@
+//! An orderly end: everything spills, then the index is written down, then the superblock says so.
+
+use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::codec::{Reader, Writer};
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_device::IoFault;
+use stratakv_engine::Effects;
+
+use crate::index::{Loc, Tag};
+use crate::log::{Spot, Stored};
+use crate::superblock::Table;
+use crate::tier::{Purpose, Tier};
+
+/// How far closing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    Open,
+    /// Finishing what was accepted.
+    Draining,
+    /// DRAM goes to the volume.
+    Spilling,
+    /// The index is written down: pages so far, and writes in flight.
+    Table {
+        written: u64,
+        in_flight: u32,
+    },
+    Flushing,
+    Superblock,
+    Closed,
+}
+
+const SEGMENT_BYTES: usize = 44;
+const ENTRY_BYTES: usize = Tag::BYTES + 8;
+const CRC_AT: usize = PAGE_BYTES - 4;
+/// Segments and entries of a page.
+pub(crate) const SEGMENTS_PER_PAGE: usize = CRC_AT / SEGMENT_BYTES;
+pub(crate) const ENTRIES_PER_PAGE: usize = CRC_AT / ENTRY_BYTES;
+
+impl Table {
+    pub(crate) fn segment_pages(&self) -> u64 {
+        self.segments.div_ceil(SEGMENTS_PER_PAGE as u64)
+    }
+
+    pub(crate) fn pages(&self) -> u64 {
+        self.segment_pages() + self.entries.div_ceil(ENTRIES_PER_PAGE as u64)
+    }
+}
+
+fn encode_segment(stored: &Stored, writer: &mut Writer<'_>) {
+    writer.u64(stored.order).u64(stored.id).u64(stored.page).u64(stored.pages).u32(stored.head_pages);
+    writer.u32(stored.expires).u32(u32::from(stored.is_void));
+}
+
+fn decode_segment(reader: &mut Reader<'_>) -> Option<Stored> {
+    let (order, id, page, pages) = (reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?);
+    let (head_pages, expires, is_void) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()? == 1);
+    Some(Stored { id, order, page, pages, head_pages, expires, pins: 0, is_written: true, is_void })
+}
+
+fn seal(uuid: &[u8; 16], table: &Table, number: u64, page: &mut [u8]) {
+    let crc = crc32c(seed(uuid, table.order, number), &page[..CRC_AT]);
+    Writer::new(&mut page[CRC_AT..]).u32(crc);
+}
+
+/// What a page of a table holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TablePage {
+    Segments(Vec<Stored>),
+    Entries(Vec<(Tag, Loc)>),
+}
+
+/// Page `number` of a table; `None` if it is damaged.
+pub(crate) fn decode_page(uuid: &[u8; 16], table: &Table, number: u64, page: &[u8]) -> Option<TablePage> {
+    let crc = Reader::new(page.get(CRC_AT..)?).u32().ok()?;
+    if crc != crc32c(seed(uuid, table.order, number), page.get(..CRC_AT)?) {
+        return None;
+    }
+    let mut reader = Reader::new(page);
+    if number < table.segment_pages() {
+        let left = table.segments - number * SEGMENTS_PER_PAGE as u64;
+        let segments = (0..left.min(SEGMENTS_PER_PAGE as u64)).map_while(|_| decode_segment(&mut reader));
+        return Some(TablePage::Segments(segments.collect()));
+    }
+    let left = table.entries.saturating_sub((number - table.segment_pages()) * ENTRIES_PER_PAGE as u64);
+    let entry = |_| {
+        let tag = reader.bytes(Tag::BYTES).ok()?.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+        Some((Tag::from_bits(tag), Loc::from_bits(reader.u64().ok()?)))
+    };
+    Some(TablePage::Entries((0..left.min(ENTRIES_PER_PAGE as u64)).map_while(entry).collect()))
+}
+
+impl Tier {
+    /// Takes the next step of an orderly end.
+    pub(crate) fn pump_close(&mut self, effects: &mut Effects) {
+        match self.closing {
+            Closing::Draining => {
+                let is_drained = self.parked.is_empty()
+                    && self.held.is_empty()
+                    && self.promises.is_empty()
+                    && self.fetches.is_idle();
+                if is_drained {
+                    self.closing = if self.config.read_only { Closing::Closed } else { Closing::Spilling };
+                    effects.more();
+                }
+            }
+            Closing::Spilling => self.pump_last_spills(effects),
+            Closing::Table { .. } => self.pump_table(effects),
+            _ => {}
+        }
+    }
+
+    fn pump_last_spills(&mut self, effects: &mut Effects) {
+        while self.evict(effects) {}
+        if self.small.is_empty()
+            && self.main.is_empty()
+            && let Some(slot) = self.outgoing
+        {
+            self.seal(slot);
+        }
+        let is_idle = self.volume.as_ref().is_none_or(|volume| {
+            volume.is_lost
+                || volume.spills.is_empty()
+                    && volume.spilling.is_empty()
+                    && volume.retire.is_none()
+                    && volume.journal.is_idle()
+        });
+        if self.segments.len() > 0 || !is_idle || !self.fetches.is_idle() || !self.io.is_empty() {
+            return effects.more();
+        }
+        match self.volume.as_ref().map(|volume| volume.is_lost) {
+            Some(true) => self.closing = Closing::Closed,
+            None => self.flush_last(effects),
+            Some(false) => self.begin_table(effects),
+        }
+    }
+
+    /// Finds a place for the table, where the log goes on.
+    fn begin_table(&mut self, effects: &mut Effects) {
+        let entries = self.index.len() as u64;
+        let Some(volume) = &mut self.volume else { return };
+        let mut table =
+            Table { entries, segments: volume.log.len() as u64, order: volume.next_order, ..Table::default() };
+        match volume.log.spot(table.pages().max(1)) {
+            Spot::Free(page) => table.page = page,
+            Spot::Blocked => {
+                volume.wanted_pages = table.pages().max(1);
+                return effects.more();
+            }
+            Spot::TooLong => {
+                self.closing = Closing::Closed;
+                return;
+            }
+        }
+        table.next_page = table.page + table.pages().max(1);
+        volume.next_order += 1;
+        self.superblock.table = Some(table);
+        self.closing = Closing::Table { written: 0, in_flight: 0 };
+        self.pump_table(effects);
+    }
+
+    /// Writes pages of the table, 64 KiB at a time.
+    fn pump_table(&mut self, effects: &mut Effects) {
+        let (Closing::Table { mut written, mut in_flight }, Some(table)) = (self.closing, self.superblock.table) else {
+            return;
+        };
+        let all = table.pages();
+        while written < all && in_flight < 4 {
+            let count = (all - written).min((SLICE_BYTES / PAGE_BYTES) as u64);
+            let mut bytes = vec![0; count as usize * PAGE_BYTES];
+            for (number, page) in (written..).zip(bytes.chunks_mut(PAGE_BYTES)) {
+                self.table_page(&table, number, page);
+            }
+            self.write_pages(table.page + written, &bytes, Purpose::Table, effects);
+            (written, in_flight) = (written + count, in_flight + 1);
+        }
+        self.closing = Closing::Table { written, in_flight };
+        if written == all && in_flight == 0 {
+            self.flush_last(effects);
+        }
+    }
+
+    fn table_page(&self, table: &Table, number: u64, page: &mut [u8]) {
+        let mut writer = Writer::new(page);
+        if number < table.segment_pages() {
+            let skipped = number as usize * SEGMENTS_PER_PAGE;
+            let segments = self.volume.iter().flat_map(|volume| volume.log.iter());
+            segments.skip(skipped).take(SEGMENTS_PER_PAGE).for_each(|stored| encode_segment(stored, &mut writer));
+        } else {
+            let skipped = (number - table.segment_pages()) as usize * ENTRIES_PER_PAGE;
+            for (tag, loc) in self.index.entries_from(skipped).take(ENTRIES_PER_PAGE) {
+                writer.bytes(&tag.bits().to_le_bytes()[..Tag::BYTES]).u64(loc.bits());
+            }
+        }
+        seal(&self.config.uuid, table, number, page);
+    }
+
+    pub(crate) fn table_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        let Closing::Table { written, in_flight } = self.closing else { return };
+        self.closing = Closing::Table { written, in_flight: in_flight - 1 };
+        if result.is_err() {
+            // Not clean: the next opening does with what the journal says.
+            self.counters.write_errors += 1;
+            self.closing = Closing::Closed;
+        }
+        self.pump_table(effects);
+    }
+
+    fn flush_last(&mut self, effects: &mut Effects) {
+        self.closing = Closing::Flushing;
+        effects.flush(self.io.start(Purpose::Flush));
+    }
+
+    pub(crate) fn flushed(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        if result.is_err() {
+            self.counters.write_errors += 1;
+            self.closing = Closing::Closed;
+            return;
+        }
+        self.closing = Closing::Superblock;
+        (self.superblock.clean, self.superblock.version) = (true, self.version);
+        self.write_superblock(effects);
+    }
+}

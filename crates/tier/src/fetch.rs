@@ -1,0 +1,259 @@
+//! Reads from the volume: of an item's pages, or of a segment's head.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
+use stratakv_base::canary;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::{Effects, Value};
+
+use crate::index::{Loc, Tag};
+use crate::item::{HEADER_BYTES, Header};
+use crate::log::Stored;
+use crate::segment::is_equal;
+use crate::tier::{Purpose, Tier};
+
+/// Who waits for a fetch instead of an operation: the recycler.
+pub(crate) const RECYCLER: u64 = 0;
+
+/// An item as read, whole and checked.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) header: Header,
+    blocks: Vec<Arc<Block>>,
+    /// Its first byte, in the first block.
+    start: usize,
+}
+
+impl Fetched {
+    fn slices(&self, from: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
+        slices(&self.blocks, self.start + from, len)
+    }
+
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        let is_long_enough = self.header.key_bytes as usize == key.len();
+        is_long_enough && is_equal(self.slices(HEADER_BYTES, key.len()), key) || canary!("tier_key_not_compared")
+    }
+
+    /// Key and value.
+    pub(crate) fn body(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        self.slices(HEADER_BYTES, (self.header.key_bytes + self.header.value_bytes) as usize)
+    }
+
+    /// `len` bytes of the value from byte `start` on, where they were read to.
+    pub(crate) fn value(&self, start: usize, len: usize) -> Value {
+        let from = self.start + self.header.value_at() + start;
+        let block_len = self.blocks.first().map_or(PAGE_BYTES, |block| block.len());
+        let (first, last) = (from / block_len, (from + len).saturating_sub(1) / block_len);
+        let blocks = self.blocks.get(first..=last).unwrap_or_default().to_vec();
+        Value::Blocks { blocks, start: (from % block_len) as u32, len: len as u64 }
+    }
+}
+
+fn slices(blocks: &[Arc<Block>], from: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
+    let block_len = blocks.first().map_or(PAGE_BYTES, |block| block.len());
+    let end = from + len;
+    let touched = (from / block_len..end.div_ceil(block_len)).filter_map(move |number| {
+        let begin = number * block_len;
+        blocks.get(number)?.get(from.max(begin) - begin..end.min(begin + block_len) - begin)
+    });
+    touched.filter(|slice| !slice.is_empty())
+}
+
+/// What is read.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Item(Tag, Loc),
+    /// Of the segment that is being recycled.
+    Head,
+}
+
+#[derive(Debug)]
+struct Fetch {
+    wanted: Wanted,
+    /// First page of the segment it lies in.
+    segment: u64,
+    page: u64,
+    pages: u64,
+    blocks: Vec<Option<Arc<Block>>>,
+    left: usize,
+    failed: bool,
+    waiters: Vec<u64>,
+}
+
+const CHUNK_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
+
+/// All reads of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Fetches {
+    next: u64,
+    running: HashMap<u64, Fetch>,
+    of_place: HashMap<Loc, u64>,
+    queue: VecDeque<(u64, usize)>,
+    in_flight: u32,
+}
+
+impl Fetches {
+    /// Whether something waits to be read.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    fn begin(&mut self, wanted: Wanted, segment: u64, page: u64, pages: u64, waiter: u64) -> u64 {
+        self.next += 1;
+        let chunks = pages.div_ceil(CHUNK_PAGES) as usize;
+        let blocks = (0..chunks).map(|_| None).collect();
+        let waiters = vec![waiter];
+        self.running
+            .insert(self.next, Fetch { wanted, segment, page, pages, blocks, left: chunks, failed: false, waiters });
+        self.queue.extend((0..chunks).map(|chunk| (self.next, chunk)));
+        self.next
+    }
+}
+
+impl Tier {
+    /// Has an item read for somebody, and pins its segment: the pin. `None`: no segment is there.
+    pub(crate) fn fetch_item(&mut self, tag: Tag, loc: Loc, waiter: u64) -> Option<u64> {
+        let volume = self.volume.as_mut().filter(|volume| !volume.is_lost)?;
+        let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
+        volume.log.get_mut(stored.page)?.pins += 1;
+        let place = loc.place();
+        if let Some(fetch) = self.fetches.of_place.get(&place).and_then(|id| self.fetches.running.get_mut(id)) {
+            fetch.waiters.push(waiter);
+            return Some(stored.page);
+        }
+        let page = loc.address() / PAGE_BYTES as u64;
+        let pages = loc.pages().min(stored.end() - page);
+        let id = self.fetches.begin(Wanted::Item(tag, place), stored.page, page, pages, waiter);
+        self.fetches.of_place.insert(place, id);
+        Some(stored.page)
+    }
+
+    /// Has the head of a segment read for the recycler.
+    pub(crate) fn fetch_head(&mut self, stored: &Stored) {
+        self.fetches.begin(Wanted::Head, stored.page, stored.page, u64::from(stored.head_pages), RECYCLER);
+    }
+
+    pub(crate) fn unpin(&mut self, pins: &[u64]) {
+        let Some(volume) = &mut self.volume else { return };
+        for page in pins {
+            if let Some(stored) = volume.log.get_mut(*page) {
+                stored.pins = stored.pins.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Hands reads to the device, as many as it should have.
+    pub(crate) fn pump_reads(&mut self, effects: &mut Effects) {
+        while self.fetches.in_flight < self.config.depth.max(1) {
+            let Some((id, chunk)) = self.fetches.queue.pop_front() else { break };
+            let Some(fetch) = self.fetches.running.get(&id) else { continue };
+            let first = chunk as u64 * CHUNK_PAGES;
+            let (page, pages) = (fetch.page + first, (fetch.pages - first).min(CHUNK_PAGES));
+            let class = if fetch.pages == 1 { Class::Page } else { Class::Slice };
+            let Some(block) = self.take_block(class, effects) else {
+                self.fetches.queue.push_front((id, chunk));
+                break;
+            };
+            self.fetches.in_flight += 1;
+            self.counters.volume_reads += 1;
+            let io = self.io.start(Purpose::Read(id, chunk));
+            effects.read(io, page * PAGE_BYTES as u64, block, (pages as usize * PAGE_BYTES) as u32);
+        }
+    }
+
+    /// A chunk came back.
+    pub(crate) fn chunk_read(
+        &mut self,
+        id: u64,
+        chunk: usize,
+        block: Block,
+        result: Result<(), IoFault>,
+        effects: &mut Effects,
+    ) {
+        self.fetches.in_flight -= 1;
+        let Some(fetch) = self.fetches.running.get_mut(&id) else { return };
+        fetch.failed |= result.is_err();
+        if let Some(place) = fetch.blocks.get_mut(chunk) {
+            *place = Some(Arc::new(block));
+        }
+        fetch.left -= 1;
+        if fetch.left > 0 {
+            return;
+        }
+        let Some(fetch) = self.fetches.running.remove(&id) else { return };
+        let blocks: Vec<Arc<Block>> = fetch.blocks.into_iter().flatten().collect();
+        match fetch.wanted {
+            Wanted::Head => {
+                self.counters.read_errors += u64::from(fetch.failed);
+                self.head_read((!fetch.failed).then_some(blocks), effects);
+            }
+            Wanted::Item(tag, place) => {
+                self.fetches.of_place.remove(&place);
+                let item = if fetch.failed { None } else { self.check_item(tag, place, fetch.segment, blocks) };
+                if item.is_none() {
+                    self.counters.read_errors += u64::from(fetch.failed);
+                    self.counters.corrupt_records += u64::from(!fetch.failed);
+                    self.drop_unreadable(tag, place);
+                }
+                let item = item.map(Arc::new);
+                fetch
+                    .waiters
+                    .into_iter()
+                    .for_each(|waiter| self.item_read(waiter, fetch.segment, place, item.clone(), effects));
+            }
+        }
+    }
+
+    /// The item, if the bytes are that item of that segment.
+    fn check_item(&self, tag: Tag, place: Loc, segment: u64, blocks: Vec<Arc<Block>>) -> Option<Fetched> {
+        let stored = self.volume.as_ref()?.log.of(place.address()).filter(|stored| stored.page == segment)?;
+        let start = place.address() as usize % PAGE_BYTES;
+        let head: Vec<u8> = slices(&blocks, start, HEADER_BYTES).flatten().copied().collect();
+        let header = Header::decode(&head)?;
+        let fetched = Fetched { header, blocks, start };
+        let offset = place.address() - stored.data_at();
+        let (uuid, body) = (&self.config.uuid, header.body_bytes());
+        let is_whole = fetched.slices(HEADER_BYTES, body).map(<[u8]>::len).sum::<usize>() == body;
+        let sum = header.sum(uuid, stored.id, offset as usize, fetched.slices(HEADER_BYTES, body));
+        let key: Vec<u8> = fetched.slices(HEADER_BYTES, header.key_bytes as usize).flatten().copied().collect();
+        (is_whole && sum == header.checksum && Tag::of(&key) == tag).then_some(fetched)
+    }
+
+    /// What cannot be read is a miss from now on, and after a crash.
+    fn drop_unreadable(&mut self, tag: Tag, place: Loc) {
+        if self.index.remove(tag, place) {
+            self.counters.evictions += 1;
+            self.invalidate(tag, self.version + 1);
+        }
+    }
+
+    fn item_read(&mut self, waiter: u64, segment: u64, place: Loc, item: Option<Arc<Fetched>>, effects: &mut Effects) {
+        if waiter == RECYCLER {
+            self.unpin(&[segment]);
+            return self.reinsert(place, item, effects);
+        }
+        let Some(parked) = self.parked.get_mut(&waiter) else { return self.unpin(&[segment]) };
+        parked.verdicts.push((place, item));
+        parked.waiting -= 1;
+        if parked.waiting == 0 {
+            self.ready.push_back(waiter);
+        }
+    }
+}
+
+/// The bytes of blocks, end to end.
+pub(crate) fn joined(blocks: &[Arc<Block>]) -> Vec<u8> {
+    blocks.iter().flat_map(|block| block.iter()).copied().collect()
+}
+
+/// Nothing is read yet.
+pub(crate) fn none() -> Fetches {
+    Fetches { running: HashMap::new(), of_place: HashMap::new(), ..Fetches::default() }
+}

@@ -1,0 +1,41 @@
+//! Keys that were dropped lately, or asked for in vain: what comes back is wanted.
+
+use crate::index::Tag;
+
+/// One of 128 bytes of memory remembers keys.
+const SHARE: u64 = 128;
+
+/// A table of 16-bit fingerprints, each in one place; newer ones replace older ones.
+#[derive(Debug)]
+pub(crate) struct Ghosts {
+    fingerprints: Vec<u16>,
+}
+
+impl Ghosts {
+    pub(crate) fn new(memory_bytes: u64) -> Ghosts {
+        Ghosts { fingerprints: vec![0; (memory_bytes / SHARE / 2).clamp(64, 1 << 26) as usize] }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.fingerprints.len() * 2
+    }
+
+    fn place(&self, tag: Tag) -> (usize, u16) {
+        ((tag.bits() >> 16) as usize % self.fingerprints.len(), tag.bits() as u16 | 1)
+    }
+
+    pub(crate) fn add(&mut self, tag: Tag) {
+        let (at, fingerprint) = self.place(tag);
+        self.fingerprints[at] = fingerprint;
+    }
+
+    /// Whether it is among them; then it is no longer.
+    pub(crate) fn take(&mut self, tag: Tag) -> bool {
+        let (at, fingerprint) = self.place(tag);
+        let is_there = self.fingerprints[at] == fingerprint;
+        if is_there {
+            self.fingerprints[at] = 0;
+        }
+        is_there
+    }
+}

@@ -1,0 +1,350 @@
+//! The index: from 40 bits of a key's hash to where its item may lie. Keys are compared by whoever looks at the item.
+//!
+//! 256 tables with open addressing, each of which grows by a fifth at a load of 85 %: 12 bytes an entry, 14.1 to 17.0 bytes an item. (A table that is
+//! being grown exists twice: one of 256.)
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const TABLES: usize = 256;
+const LOAD_PERCENT: usize = 85;
+const ENTRY_BYTES: usize = 12;
+
+/// 40 bits of a key's hash: the table, and the fingerprint in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Tag(u64);
+
+impl Tag {
+    pub(crate) const BYTES: usize = 5;
+
+    /// The tag of an encoded key. Part of the format.
+    pub(crate) fn of(encoded: &[u8]) -> Tag {
+        // Not the hash that chose the shard: that one has bits in common for all keys of a shard.
+        Tag::from_bits(xxh3_64_with_seed(encoded, 0x7469_6572))
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Tag {
+        Tag(bits & 0xFF_FFFF_FFFF)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    fn new(table: usize, fingerprint: u32) -> Tag {
+        Tag((table as u64) << 32 | u64::from(fingerprint))
+    }
+
+    fn table(self) -> usize {
+        (self.0 >> 32) as usize % TABLES
+    }
+
+    fn fingerprint(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Where an item lies, how long it is if that is the volume, and how often it was used.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Loc(u64);
+
+const PRESENT: u64 = 1 << 63;
+const ON_VOLUME: u64 = 1 << 62;
+const USES_AT: u32 = 60;
+/// Somebody wanted the key before: the admission filter lets it pass.
+const WANTED: u64 = 1 << 59;
+const PLACE: u64 = (1 << 59) - 1 | ON_VOLUME | PRESENT;
+const PAGES_AT: u32 = 45;
+const SLOT_AT: u32 = 24;
+
+impl Loc {
+    /// In DRAM: the segment in this slot, from this byte on (a multiple of 8).
+    pub(crate) fn dram(slot: u32, offset: usize) -> Loc {
+        Loc(PRESENT | u64::from(slot) << SLOT_AT | (offset / 8) as u64)
+    }
+
+    /// On the volume: from this byte on (a multiple of 8), in so many pages, which are rounded up to five bits of precision.
+    pub(crate) fn volume(address: u64, pages: u64) -> Loc {
+        let shift = (0..16).find(|shift| pages.div_ceil(1 << shift) < 32).unwrap_or(15);
+        let code = shift << 5 | pages.div_ceil(1 << shift).min(31);
+        Loc(PRESENT | ON_VOLUME | code << PAGES_AT | address / 8)
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Loc {
+        Loc(bits | PRESENT)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn is_on_volume(self) -> bool {
+        self.0 & ON_VOLUME != 0
+    }
+
+    /// Slot and offset of an item in DRAM.
+    pub(crate) fn in_dram(self) -> Option<(u32, usize)> {
+        let slot = (self.0 >> SLOT_AT) as u32 & 0xFF_FFFF;
+        (!self.is_on_volume()).then_some((slot, (self.0 as usize & 0xFF_FFFF) * 8))
+    }
+
+    /// First byte of an item on the volume.
+    pub(crate) fn address(self) -> u64 {
+        (self.0 & ((1 << PAGES_AT) - 1)) * 8
+    }
+
+    /// Pages to be read for an item on the volume; may be a few more than it has.
+    pub(crate) fn pages(self) -> u64 {
+        let code = self.0 >> PAGES_AT & 0x1FF;
+        (code & 31) << (code >> 5)
+    }
+
+    /// The same place, whatever is known of its use.
+    pub(crate) fn is_at(self, other: Loc) -> bool {
+        self.0 & PLACE == other.0 & PLACE
+    }
+
+    /// Without what is known of its use: a name for the place.
+    pub(crate) fn place(self) -> Loc {
+        Loc(self.0 & PLACE)
+    }
+
+    pub(crate) fn uses(self) -> u8 {
+        (self.0 >> USES_AT) as u8 & 3
+    }
+
+    pub(crate) fn with_uses(self, uses: u8) -> Loc {
+        Loc(self.0 & !(3 << USES_AT) | u64::from(uses.min(3)) << USES_AT)
+    }
+
+    pub(crate) fn is_wanted(self) -> bool {
+        self.0 & WANTED != 0
+    }
+
+    pub(crate) fn wanted(self, wanted: bool) -> Loc {
+        Loc(self.0 & !WANTED | if wanted { WANTED } else { 0 })
+    }
+}
+
+impl std::fmt::Debug for Loc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.in_dram() {
+            Some((slot, offset)) => write!(f, "dram {slot}+{offset} used {}", self.uses()),
+            None => write!(f, "volume {}, {} pages, used {}", self.address(), self.pages(), self.uses()),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    fingerprints: Vec<u32>,
+    /// 0 where there is no entry.
+    locs: Vec<u64>,
+    len: usize,
+}
+
+impl Table {
+    fn home(&self, fingerprint: u32) -> usize {
+        (u64::from(fingerprint) * self.locs.len() as u64 >> 32) as usize
+    }
+
+    /// Places from a fingerprint's home to the next empty one.
+    fn chain(&self, fingerprint: u32) -> impl Iterator<Item = usize> {
+        let (len, home) = (self.locs.len(), self.home(fingerprint));
+        (home..len)
+            .chain(0..home)
+            .take_while(|at| self.locs[*at] != 0)
+            .filter(move |at| self.fingerprints[*at] == fingerprint)
+    }
+
+    fn insert(&mut self, fingerprint: u32, loc: Loc) {
+        if (self.len + 1) * 100 > self.locs.len() * LOAD_PERCENT {
+            self.grow();
+        }
+        let (len, home) = (self.locs.len(), self.home(fingerprint));
+        if let Some(at) = (home..len).chain(0..home).find(|at| self.locs[*at] == 0) {
+            (self.fingerprints[at], self.locs[at]) = (fingerprint, loc.bits());
+            self.len += 1;
+        }
+    }
+
+    fn grow(&mut self) {
+        let len = (self.locs.len() * 6 / 5 + 1).max(8);
+        let grown = Table { fingerprints: vec![0; len], locs: vec![0; len], len: 0 };
+        let old = std::mem::replace(self, grown);
+        for (fingerprint, loc) in old.fingerprints.into_iter().zip(old.locs).filter(|(_, loc)| *loc != 0) {
+            self.insert(fingerprint, Loc(loc));
+        }
+    }
+
+    /// Empties a place, and moves back what was pushed past it.
+    fn remove(&mut self, mut hole: usize) {
+        let len = self.locs.len();
+        let mut at = hole;
+        loop {
+            at = (at + 1) % len;
+            if self.locs[at] == 0 {
+                break;
+            }
+            let home = self.home(self.fingerprints[at]);
+            // It may lie in the hole if its home is not cyclically in (hole, at].
+            if (at + len - home) % len >= (at + len - hole) % len {
+                (self.fingerprints[hole], self.locs[hole]) = (self.fingerprints[at], self.locs[at]);
+                hole = at;
+            }
+        }
+        self.locs[hole] = 0;
+        self.len -= 1;
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Index {
+    tables: Vec<Table>,
+    len: usize,
+    places: usize,
+}
+
+impl Index {
+    pub(crate) fn new() -> Index {
+        Index { tables: (0..TABLES).map(|_| Table::default()).collect(), len: 0, places: 0 }
+    }
+
+    /// Entries.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.places * ENTRY_BYTES
+    }
+
+    /// Where items with this tag lie.
+    pub(crate) fn find(&self, tag: Tag) -> impl Iterator<Item = Loc> {
+        let table = &self.tables[tag.table()];
+        table.chain(tag.fingerprint()).map(|at| Loc(table.locs[at]))
+    }
+
+    /// The entry of this place, with what is known of its use.
+    pub(crate) fn at(&self, tag: Tag, place: Loc) -> Option<Loc> {
+        self.find(tag).find(|loc| loc.is_at(place))
+    }
+
+    pub(crate) fn insert(&mut self, tag: Tag, loc: Loc) {
+        let table = &mut self.tables[tag.table()];
+        let before = table.locs.len();
+        table.insert(tag.fingerprint(), loc);
+        self.places += table.locs.len() - before;
+        self.len += 1;
+    }
+
+    /// Points the entry of a place elsewhere; false if there is none.
+    pub(crate) fn replace(&mut self, tag: Tag, place: Loc, new: Loc) -> bool {
+        let table = &mut self.tables[tag.table()];
+        let at = table.chain(tag.fingerprint()).find(|at| Loc(table.locs[*at]).is_at(place));
+        at.inspect(|at| table.locs[*at] = new.bits()).is_some()
+    }
+
+    /// Removes the entry of a place; false if there is none.
+    pub(crate) fn remove(&mut self, tag: Tag, place: Loc) -> bool {
+        let table = &mut self.tables[tag.table()];
+        let at = table.chain(tag.fingerprint()).find(|at| Loc(table.locs[*at]).is_at(place));
+        self.len -= usize::from(at.is_some());
+        at.inspect(|at| table.remove(*at)).is_some()
+    }
+
+    /// Keeps the entries of which `keep` says so; gives back the others. O(entries).
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Tag, Loc) -> bool) -> u64 {
+        let before = self.len;
+        self.len = 0;
+        for (number, table) in self.tables.iter_mut().enumerate() {
+            let len = table.locs.len();
+            let empty = Table { fingerprints: vec![0; len], locs: vec![0; len], len: 0 };
+            let old = std::mem::replace(table, empty);
+            for (fingerprint, loc) in old.fingerprints.into_iter().zip(old.locs).filter(|(_, loc)| *loc != 0) {
+                if keep(Tag::new(number, fingerprint), Loc(loc)) {
+                    table.insert(fingerprint, Loc(loc));
+                }
+            }
+            self.len += table.len;
+        }
+        (before - self.len) as u64
+    }
+
+    /// All entries but the first `skipped`. O(tables) to begin with.
+    pub(crate) fn entries_from(&self, mut skipped: usize) -> impl Iterator<Item = (Tag, Loc)> {
+        let mut first = 0;
+        while let Some(table) = self.tables.get(first).filter(|table| table.len <= skipped) {
+            skipped -= table.len;
+            first += 1;
+        }
+        self.entries_of(first).skip(skipped)
+    }
+
+    /// All entries.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Tag, Loc)> {
+        self.entries_of(0)
+    }
+
+    fn entries_of(&self, first: usize) -> impl Iterator<Item = (Tag, Loc)> {
+        self.tables.iter().enumerate().skip(first).flat_map(|(number, table)| {
+            let entries = table.fingerprints.iter().zip(&table.locs).filter(|(_, loc)| **loc != 0);
+            entries.map(move |(fingerprint, loc)| (Tag::new(number, *fingerprint), Loc(*loc)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+    use stratakv_base::random::Random;
+
+    use super::*;
+
+    #[test]
+    fn an_item_costs_at_most_twenty_bytes() {
+        let (mut index, mut random) = (Index::new(), Random::new(1));
+        for number in 0..400_000u64 {
+            index.insert(Tag::from_bits(random.next_u64()), Loc::volume(number * 8, 1));
+            if number >= 50_000 && number % 997 == 0 {
+                let each = index.bytes() as f64 / index.len() as f64;
+                assert!(each <= 17.1, "{each} bytes an item at {number} items");
+            }
+        }
+    }
+
+    #[test]
+    fn places_come_back_as_they_were() {
+        for pages in [1, 2, 31, 32, 33, 100, 1000, 16_385, 16_402] {
+            let loc = Loc::volume(123_456_789 * 8, pages).with_uses(2).wanted(true);
+            assert_eq!(loc.address(), 123_456_789 * 8);
+            assert!(loc.pages() >= pages && loc.pages() <= pages + pages / 16 + 1, "{} for {pages}", loc.pages());
+            assert!(loc.in_dram().is_none() && loc.uses() == 2 && loc.is_wanted());
+            assert!(loc.is_at(Loc::volume(123_456_789 * 8, pages)));
+        }
+        let loc = Loc::dram(0xABCDEF, 80).with_uses(9);
+        assert_eq!((loc.in_dram(), loc.uses()), (Some((0xABCDEF, 80)), 3));
+    }
+
+    proptest! {
+        /// A few fingerprints, so that chains are long and wrap around.
+        #[test]
+        fn it_holds_what_a_set_holds(steps in prop::collection::vec((0u64..3, 0u64..40, 0u64..4), 1..400)) {
+            let (mut index, mut set) = (Index::new(), BTreeSet::new());
+            for (what, tag, place) in steps {
+                let (tag, loc) = (Tag::from_bits(tag << 27 | 0xFF), Loc::volume((tag * 4 + place) * 8, 1));
+                match what {
+                    0 if set.insert((tag, loc.bits())) => index.insert(tag, loc),
+                    1 => prop_assert_eq!(index.remove(tag, loc), set.remove(&(tag, loc.bits()))),
+                    _ => prop_assert_eq!(index.at(tag, loc).is_some(), set.contains(&(tag, loc.bits()))),
+                }
+                prop_assert_eq!(index.len(), set.len());
+            }
+            let entries: BTreeSet<_> = index.entries().map(|(tag, loc)| (tag, loc.bits())).collect();
+            prop_assert_eq!(entries, set);
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The journal of invalidations: what was on the volume and is overwritten, deleted or flushed, so that a recovery does not take it for the newest.
+//!
+//! A write that makes a copy on the volume stale is answered when its record was written. Two *tail* pages are written in turn, with all records since the last
+//! full page of the *ring*. When the ring is full its oldest page is given up, and with it the segments that its records may speak of:
+//! they go on serving, but a recovery does not trust them.
+
+use std::collections::VecDeque;
+
+use foldhash::{HashMap, HashMapExt};
+use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::codec::{Reader, Truncated, Writer};
+use stratakv_base::limits::PAGE_BYTES;
+
+use crate::index::Tag;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"STRTIERJ");
+const CRC_AT: usize = PAGE_BYTES - 4;
+const RECORD_BYTES: usize = 16;
+/// Records of a page of the ring.
+pub(crate) const RING_RECORDS: usize = (CRC_AT - 32) / RECORD_BYTES;
+/// Flushed ranges of collections that are told apart; more become one.
+pub(crate) const FLOORS_MAX: usize = 32;
+const FLOOR_BYTES: usize = 16;
+/// Records of a tail page.
+pub(crate) const TAIL_RECORDS: usize = (CRC_AT - 96 - FLOORS_MAX * FLOOR_BYTES) / RECORD_BYTES;
+
+/// What is on the volume with this tag and a version below this one is stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) tag: Tag,
+    pub(crate) version: u64,
+}
+
+/// Collections from `first` to `last` were flushed: items with a version below this one are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Floor {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) version: u64,
+}
+
+impl Floor {
+    /// Whether an item of this collection with this version is gone.
+    pub(crate) fn covers(&self, collection: u32, version: u64) -> bool {
+        (self.first..=self.last).contains(&collection) && version < self.version
+    }
+}
+
+/// What a tail page says besides records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// Counts tail pages; the higher one holds.
+    pub(crate) number: u64,
+    /// The first page of the ring that counts, by position.
+    pub(crate) first: u64,
+    /// The position of the next one.
+    pub(crate) next: u64,
+    /// Segments up to this order are not trusted after a crash.
+    pub(crate) untrusted: u64,
+    /// Segments below this order are gone.
+    pub(crate) low: u64,
+    /// Where the segment of order `low`, or a later one, begins: a page of the volume.
+    pub(crate) low_page: u64,
+    /// No segment that a record may speak of has a higher order.
+    pub(crate) newest: u64,
+    /// The opening that wrote the first tail of this life found no segment after this one, and its own have at least this order: what lies between was passed
+    /// over, and does not count if it can be read after all.
+    pub(crate) ends: u64,
+    pub(crate) since: u64,
+    pub(crate) floors: Vec<Floor>,
+    pub(crate) records: Vec<Record>,
+}
+
+fn encode_records(writer: &mut Writer<'_>, records: &[Record]) {
+    for record in records {
+        writer.u64(record.tag.bits()).u64(record.version);
+    }
+}
+
+fn decode_records(reader: &mut Reader<'_>, count: u32) -> Result<Vec<Record>, Truncated> {
+    let record = |_| Ok(Record { tag: Tag::from_bits(reader.u64()?), version: reader.u64()? });
+    (0..count.min(RING_RECORDS as u32)).map(record).collect()
+}
+
+/// Seals a page that is written to this page of the volume.
+fn seal(uuid: &[u8; 16], page: u64, bytes: &mut [u8]) {
+    let crc = crc32c(seed(uuid, page, MAGIC), &bytes[..CRC_AT]);
+    Writer::new(&mut bytes[CRC_AT..]).u32(crc);
+}
+
+fn is_sealed(uuid: &[u8; 16], page: u64, bytes: &[u8]) -> Option<bool> {
+    let crc = Reader::new(bytes.get(CRC_AT..)?).u32().ok()?;
+    Some(crc == crc32c(seed(uuid, page, MAGIC), bytes.get(..CRC_AT)?))
+}
+
+impl Tail {
+    /// As the bytes of this page of the volume.
+    pub(crate) fn encode(&self, uuid: &[u8; 16], page: u64, bytes: &mut [u8]) {
+        bytes.fill(0);
+        let mut writer = Writer::new(bytes);
+        writer.u64(MAGIC).u32(self.floors.len() as u32).u32(self.records.len() as u32).u64(self.number);
+        writer.u64(self.first).u64(self.next).u64(self.untrusted).u64(self.low).u64(self.low_page).u64(self.newest);
+        writer.u64(self.ends).u64(self.since);
+        for floor in &self.floors {
+            writer.u32(floor.first).u32(floor.last).u64(floor.version);
+        }
+        encode_records(&mut writer, &self.records);
+        seal(uuid, page, bytes);
+    }
+
+    /// From the bytes of this page of the volume; `None` if there is none.
+    pub(crate) fn decode(uuid: &[u8; 16], page: u64, bytes: &[u8]) -> Option<Tail> {
+        is_sealed(uuid, page, bytes).filter(|sealed| *sealed)?;
+        Tail::parse(bytes).ok().flatten()
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Option<Tail>, Truncated> {
+        let mut reader = Reader::new(bytes);
+        if reader.u64()? != MAGIC {
+            return Ok(None);
+        }
+        let (floors, records) = (reader.u32()?, reader.u32()?);
+        let mut tail = Tail {
+            number: reader.u64()?,
+            first: reader.u64()?,
+            next: reader.u64()?,
+            untrusted: reader.u64()?,
+            low: reader.u64()?,
+            low_page: reader.u64()?,
+            newest: reader.u64()?,
+            ends: reader.u64()?,
+            since: reader.u64()?,
+            ..Tail::default()
+        };
+        for _ in 0..floors.min(FLOORS_MAX as u32) {
+            tail.floors.push(Floor { first: reader.u32()?, last: reader.u32()?, version: reader.u64()? });
+        }
+        tail.records = decode_records(&mut reader, records)?;
+        Ok(Some(tail))
+    }
+}
+
+/// A page of the ring: its position, the newest segment at its writing, its records.
+pub(crate) fn encode_ring(
+    uuid: &[u8; 16],
+    page: u64,
+    position: u64,
+    newest: u64,
+    records: &[Record],
+    bytes: &mut [u8],
+) {
+    bytes.fill(0);
+    let mut writer = Writer::new(bytes);
+    writer.u64(!MAGIC).u64(position).u64(newest).u32(records.len() as u32).u32(0);
+    encode_records(&mut writer, records);
+    seal(uuid, page, bytes);
+}
+
+/// The newest segment at its writing, and the records, if this is the page of this position.
+pub(crate) fn decode_ring(uuid: &[u8; 16], page: u64, position: u64, bytes: &[u8]) -> Option<(u64, Vec<Record>)> {
+    is_sealed(uuid, page, bytes).filter(|sealed| *sealed)?;
+    let mut reader = Reader::new(bytes);
+    if reader.u64().ok()? != !MAGIC || reader.u64().ok()? != position {
+        return None;
+    }
+    let (newest, count) = (reader.u64().ok()?, reader.u32().ok()?);
+    reader.u32().ok()?;
+    Some((newest, decode_records(&mut reader, count).ok()?))
+}
+
+/// A page to be written: its number on the volume, its bytes.
+pub(crate) type Page = (u64, Box<[u8]>);
+
+/// The journal of a shard that is open.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    uuid: [u8; 16],
+    /// Pages of the volume: tails, then the ring.
+    tail_page: u64,
+    ring_pages: u64,
+    pub(crate) tail: Tail,
+    /// Of the ring's pages that count, the newest segment at their writing.
+    newest_of: VecDeque<u64>,
+    queued: Vec<Record>,
+    /// Tags with a record that is not written yet, and the group that will write it.
+    pending: HashMap<Tag, u64>,
+    /// Everybody waits for this group: a flush is in it.
+    barrier: u64,
+    /// The group that is being gathered; groups up to `written` are on the volume.
+    gathering: u64,
+    written: u64,
+    in_flight: Option<usize>,
+    dirty: bool,
+}
+
+impl Journal {
+    pub(crate) fn new(
+        uuid: [u8; 16],
+        tail_page: u64,
+        ring_pages: u64,
+        tail: Tail,
+        newest_of: VecDeque<u64>,
+    ) -> Journal {
+        Journal {
+            uuid,
+            tail_page,
+            ring_pages: ring_pages.max(1),
+            tail,
+            newest_of,
+            queued: Vec::new(),
+            pending: HashMap::new(),
+            barrier: 0,
+            gathering: 1,
+            written: 0,
+            in_flight: None,
+            dirty: false,
+        }
+    }
+
+    /// Notes that copies with this tag and a version below this one are stale.
+    pub(crate) fn invalidate(&mut self, tag: Tag, version: u64) {
+        self.queued.push(Record { tag, version });
+        self.pending.insert(tag, self.gathering);
+        self.dirty = true;
+    }
+
+    /// Segments below this order are gone; the next one begins at this page. The group whose writing makes it so.
+    pub(crate) fn raise_low(&mut self, low: u64, low_page: u64) -> u64 {
+        (self.tail.low, self.tail.low_page) = (low, low_page);
+        self.dirty = true;
+        self.gathering
+    }
+
+    /// Collections were flushed: nothing is said to anybody before that is written.
+    pub(crate) fn flush(&mut self, floors: &[Floor]) {
+        self.tail.floors = floors.to_vec();
+        self.barrier = self.gathering;
+        self.dirty = true;
+    }
+
+    /// The group that must be written before anything is said of this tag; `None` if nothing must.
+    pub(crate) fn waits_for(&self, tag: Option<Tag>) -> Option<u64> {
+        let pending = tag.and_then(|tag| self.pending.get(&tag)).copied().unwrap_or(0);
+        Some(pending.max(self.barrier)).filter(|group| *group > self.written)
+    }
+
+    pub(crate) fn is_written(&self, group: u64) -> bool {
+        group <= self.written
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_none() && !self.dirty
+    }
+
+    /// Segments below this order are gone, or about to be.
+    pub(crate) fn low(&self) -> u64 {
+        self.tail.low
+    }
+
+    /// The pages of the next group, if there is something to write and nothing in flight. All are in flight then.
+    pub(crate) fn issue(&mut self) -> Vec<Page> {
+        if !self.dirty || self.in_flight.is_some() {
+            return Vec::new();
+        }
+        let mut pages = Vec::new();
+        self.tail.records.append(&mut self.queued);
+        while self.tail.records.len() > TAIL_RECORDS {
+            pages.push(self.ring_page());
+        }
+        self.tail.number += 1;
+        let page = self.tail_page + self.tail.number % 2;
+        let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
+        self.tail.encode(&self.uuid, page, &mut bytes);
+        pages.push((page, bytes));
+        (self.in_flight, self.dirty) = (Some(pages.len()), false);
+        self.gathering += 1;
+        pages
+    }
+
+    fn ring_page(&mut self) -> Page {
+        let tail = &mut self.tail;
+        let records: Vec<Record> = tail.records.drain(..tail.records.len().min(RING_RECORDS)).collect();
+        let page = self.tail_page + 2 + tail.next % self.ring_pages;
+        let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
+        encode_ring(&self.uuid, page, tail.next, tail.newest, &records, &mut bytes);
+        tail.next += 1;
+        self.newest_of.push_back(tail.newest);
+        if tail.next - tail.first > self.ring_pages {
+            tail.first += 1;
+            tail.untrusted = tail.untrusted.max(self.newest_of.pop_front().unwrap_or(tail.newest));
+        }
+        (page, bytes)
+    }
+
+    /// A page was written. Whether a group is.
+    pub(crate) fn page_written(&mut self) -> bool {
+        let Some(in_flight) = self.in_flight else { return false };
+        let left = in_flight.saturating_sub(1);
+        self.in_flight = (left > 0).then_some(left);
+        if left == 0 {
+            self.written = self.gathering - 1;
+            let written = self.written;
+            self.pending.retain(|_, group| *group > written);
+        }
+        left == 0
+    }
+
+    /// The volume counts no longer: nothing waits for the journal.
+    pub(crate) fn abandon(&mut self) {
+        self.written = u64::MAX;
+        self.pending.clear();
+        self.queued.clear();
+        (self.in_flight, self.dirty) = (None, false);
+    }
+}

@@ -1,0 +1,322 @@
+//! DRAM: where items are appended, and what leaves when it is full.
+//!
+//! Two queues of segments, after S3-FIFO: new items leave the small one soon, those that were used meanwhile go to the main one, and there get another round for
+//! each time they were used. What leaves goes to the volume, or is dropped.
+
+use stratakv_base::limits::SLICE_BYTES;
+use stratakv_device::Class;
+use stratakv_device::block::CHUNK_BYTES;
+use stratakv_engine::Effects;
+
+use crate::ending::Closing;
+use crate::index::{Loc, Tag};
+use crate::item::{Header, Home};
+use crate::segment::{Segment, Stream, ttl_class};
+use crate::tier::Tier;
+
+/// The small queue has one of so many bytes.
+const SMALL_SHARE: usize = 5;
+/// Of a segment's bytes, at most one of so many stays for another round.
+const KEPT_SHARE: usize = 2;
+
+impl Tier {
+    /// Bytes of an ordinary segment.
+    pub(crate) fn segment_len(&self) -> usize {
+        self.config.segment_len()
+    }
+
+    /// Bytes that segments may take: what index, ghosts and blocks for reads leave.
+    pub(crate) fn budget(&self) -> usize {
+        let all = self.config.memory_bytes as usize;
+        // The pool lends pages and slices from chunks of their own: one chunk may be of the wrong kind.
+        let for_blocks = (all / 8).max(2 * self.segment_len()) + (all / 8).min(CHUNK_BYTES);
+        let apart = self.index.bytes() + self.ghosts.bytes() + for_blocks;
+        all.saturating_sub(apart).max(4 * self.segment_len())
+    }
+
+    /// Makes room for so many bytes. False: there is none before something was spilled.
+    pub(crate) fn make_room(&mut self, bytes: usize, effects: &Effects) -> bool {
+        let bytes = bytes + SLICE_BYTES.min(self.segment_len());
+        while self.segments.bytes() + bytes > self.budget() {
+            if !self.evict(effects) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Keeps room for two segments, so that writes need not wait for the volume.
+    pub(crate) fn evict_ahead(&mut self, effects: &Effects) {
+        let free = self.budget().saturating_sub(self.segments.bytes());
+        if free < 2 * self.segment_len() && self.small.len() + self.main.len() > 1 {
+            self.evict(effects);
+        }
+    }
+
+    /// Appends an item to a stream. Its bytes come in pieces. `None`: no block is free.
+    pub(crate) fn append<'a>(
+        &mut self,
+        stream: Stream,
+        header: Header,
+        body: impl Iterator<Item = &'a [u8]> + Clone,
+        effects: &Effects,
+    ) -> Option<Loc> {
+        let bytes = header.total();
+        let is_long = bytes > self.segment_len() / 4;
+        let class = ttl_class(header.expiry, self.now.wall);
+        let slot = match self.open_slot(stream, class).filter(|_| !is_long) {
+            Some(slot) if self.segments.get(slot).is_some_and(|segment| segment.fits(bytes)) => slot,
+            full => {
+                if let Some(slot) = full {
+                    self.seal(slot);
+                }
+                self.new_segment(stream, if is_long { bytes } else { self.segment_len() })
+            }
+        };
+        if !self.add_blocks(slot, bytes, effects) {
+            // A segment without items would never be found again.
+            if self.segments.get(slot).is_some_and(|segment| segment.items == 0) {
+                self.segments.remove(slot);
+                self.forget_open(slot);
+            }
+            return None;
+        }
+        if !is_long {
+            self.set_open(stream, class, Some(slot));
+        }
+        let uuid = self.config.uuid;
+        let offset = self.segments.get_mut(slot)?.append(&uuid, header, body);
+        if is_long {
+            self.seal(slot);
+        }
+        Some(Loc::dram(slot, offset))
+    }
+
+    fn new_segment(&mut self, stream: Stream, bytes: usize) -> u32 {
+        self.next_segment += 1;
+        let class = if bytes >= SLICE_BYTES { Class::Slice } else { Class::Page };
+        self.segments.insert(Segment::new(self.next_segment, stream, class, bytes.next_multiple_of(class.bytes())))
+    }
+
+    fn add_blocks(&mut self, slot: u32, bytes: usize, effects: &Effects) -> bool {
+        let Some(segment) = self.segments.get(slot) else { return false };
+        let (class, count) = (segment.class(), segment.blocks_for(bytes));
+        let blocks: Vec<_> = (0..count).map_while(|_| effects.block(class)).collect();
+        if blocks.len() < count {
+            return false;
+        }
+        blocks.into_iter().for_each(|block| self.segments.add_block(slot, block));
+        true
+    }
+
+    fn open_slot(&self, stream: Stream, class: usize) -> Option<u32> {
+        match stream {
+            Stream::Small => self.open[0][class],
+            Stream::Main => self.open[1][class],
+            Stream::Outgoing => self.outgoing,
+        }
+    }
+
+    fn set_open(&mut self, stream: Stream, class: usize, slot: Option<u32>) {
+        match stream {
+            Stream::Small => self.open[0][class] = slot,
+            Stream::Main => self.open[1][class] = slot,
+            Stream::Outgoing => self.outgoing = slot,
+        }
+    }
+
+    fn forget_open(&mut self, slot: u32) {
+        self.open.iter_mut().flatten().filter(|open| **open == Some(slot)).for_each(|open| *open = None);
+        self.outgoing = self.outgoing.filter(|open| *open != slot);
+    }
+
+    /// Nothing more is appended to a segment: it joins its queue.
+    pub(crate) fn seal(&mut self, slot: u32) {
+        self.forget_open(slot);
+        self.segments.seal(slot);
+        match self.segments.get(slot).map(|segment| segment.stream) {
+            Some(Stream::Small) => self.small.push_back(slot),
+            Some(Stream::Main) => self.main.push_back(slot),
+            Some(Stream::Outgoing) => {
+                if let Some(volume) = &mut self.volume {
+                    volume.spills.push_back(slot);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Seals what is being filled, the outgoing segment aside. Whether there was anything.
+    pub(crate) fn seal_open(&mut self) -> bool {
+        let open: Vec<u32> = self.open.iter().flatten().copied().flatten().collect();
+        open.iter().for_each(|slot| self.seal(*slot));
+        !open.is_empty()
+    }
+
+    /// One segment leaves DRAM. False: the volume must take what left before, or there is nothing.
+    pub(crate) fn evict(&mut self, effects: &Effects) -> bool {
+        if self.is_backed_up() {
+            return false;
+        }
+        let victim = match self.victim() {
+            None if self.seal_open() => self.victim(),
+            victim => victim,
+        };
+        if let Some(slot) = victim {
+            self.gather(slot, effects);
+        } else if let Some(slot) = self.outgoing.filter(|_| self.can_spill()) {
+            // All that there is waits to fill a segment.
+            self.seal(slot);
+            return false;
+        }
+        victim.is_some()
+    }
+
+    fn victim(&mut self) -> Option<u32> {
+        let bytes = |slot: &u32| self.segments.get(*slot).map_or(0, Segment::footprint_bytes);
+        let small_bytes: usize = self.small.iter().map(bytes).sum();
+        if self.main.is_empty() || (!self.small.is_empty() && small_bytes > self.budget() / SMALL_SHARE) {
+            return self.small.pop_front();
+        }
+        self.main.pop_front()
+    }
+
+    /// Takes apart the oldest segment of a queue: what is hot stays, what is cold goes.
+    fn gather(&mut self, slot: u32, effects: &Effects) {
+        let Some(mut source) = self.segments.take(slot) else { return };
+        let items: Vec<(usize, Header)> = source.walk().collect();
+        let is_whole = items.len() == 1 && source.used_bytes() > self.segment_len() / 4;
+        let mut kept_bytes = 0;
+        for (offset, header) in items {
+            let key = source.key(offset, &header);
+            let (tag, place) = (Tag::of(&key), Loc::dram(slot, offset));
+            let Some(loc) = self.index.at(tag, place) else { continue };
+            let home = source.home(offset, &header).filter(|home| self.is_home(home));
+            if header.expiry.is_past(self.now.wall) || self.is_flushed(&key, header.version) {
+                self.counters.expired += u64::from(header.expiry.is_past(self.now.wall));
+                self.let_go(tag, place, home);
+                continue;
+            }
+            let may_stay =
+                self.closing == Closing::Open && kept_bytes + header.total() <= source.used_bytes() / KEPT_SHARE;
+            if loc.uses() > 0 && is_whole && self.closing == Closing::Open {
+                self.index.replace(tag, place, loc.with_uses(loc.uses() - 1));
+                source.stream = Stream::Main;
+                self.segments.put_back(slot, source);
+                return self.main.push_back(slot);
+            }
+            if loc.uses() > 0 && may_stay && self.keep(&source, offset, header, home, tag, loc, effects) {
+                kept_bytes += header.total();
+                continue;
+            }
+            if home.is_some() {
+                self.let_go(tag, place, home);
+                continue;
+            }
+            let admitted = self.can_spill() && self.is_admitted(&source, loc);
+            self.counters.not_admitted += u64::from(self.can_spill() && !admitted);
+            if admitted && is_whole {
+                source.stream = Stream::Outgoing;
+                self.segments.put_back(slot, source);
+                return self.seal(slot);
+            }
+            if !admitted || !self.send_out(&source, offset, header, tag, loc, effects) {
+                self.drop_item(tag, place);
+            }
+        }
+        drop(source);
+        self.segments.give_back(slot);
+    }
+
+    /// Another round in the main queue.
+    #[expect(clippy::too_many_arguments, reason = "an item out of its segment is many things")]
+    fn keep(
+        &mut self,
+        source: &Segment,
+        offset: usize,
+        header: Header,
+        home: Option<Home>,
+        tag: Tag,
+        loc: Loc,
+        effects: &Effects,
+    ) -> bool {
+        let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, home.is_some()));
+        let header = Header { has_home: home.is_some(), ..header };
+        let Some(new) = self.append(Stream::Main, header, body, effects) else { return false };
+        let uses = if source.stream == Stream::Small { 0 } else { loc.uses() - 1 };
+        self.index.replace(tag, loc, new.with_uses(uses).wanted(true))
+    }
+
+    /// To the segment that will be written next.
+    fn send_out(
+        &mut self,
+        source: &Segment,
+        offset: usize,
+        header: Header,
+        tag: Tag,
+        loc: Loc,
+        effects: &Effects,
+    ) -> bool {
+        let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, false));
+        let Some(new) = self.append(Stream::Outgoing, Header { has_home: false, ..header }, body, effects) else {
+            return false;
+        };
+        self.index.replace(tag, loc, new.wanted(true))
+    }
+
+    /// The admission filter: until the log has been full everything passes; then only what somebody wanted.
+    fn is_admitted(&self, source: &Segment, loc: Loc) -> bool {
+        let lapped = self.volume.as_ref().is_some_and(|volume| volume.lapped);
+        !lapped || loc.is_wanted() || loc.uses() > 0 || source.stream == Stream::Main || self.closing != Closing::Open
+    }
+
+    /// Drops an item that has no copy on the volume.
+    pub(crate) fn drop_item(&mut self, tag: Tag, place: Loc) {
+        self.index.remove(tag, place);
+        self.ghosts.add(tag);
+        self.counters.evictions += 1;
+    }
+
+    /// An item leaves DRAM: what is left is its copy on the volume, if it has one.
+    pub(crate) fn let_go(&mut self, tag: Tag, place: Loc, home: Option<Home>) {
+        match home {
+            Some(home) => self.index.replace(tag, place, home.loc),
+            None => self.index.remove(tag, place),
+        };
+    }
+
+    pub(crate) fn is_home(&self, home: &Home) -> bool {
+        self.volume.as_ref().is_some_and(|volume| volume.is_home(home))
+    }
+
+    /// Looks at one segment: if all of it has expired, it goes.
+    pub(crate) fn expire_step(&mut self) {
+        if self.segments.slots() == 0 || self.config.read_only {
+            return;
+        }
+        self.expiry_hand = (self.expiry_hand + 1) % self.segments.slots();
+        let slot = self.expiry_hand as u32;
+        let now = self.now.wall;
+        let goes = |segment: &Segment| segment.is_expired(now) && segment.stream != Stream::Outgoing;
+        if !self.segments.get(slot).is_some_and(goes) {
+            return;
+        }
+        self.forget_open(slot);
+        self.small.retain(|queued| *queued != slot);
+        self.main.retain(|queued| *queued != slot);
+        let Some(source) = self.segments.take(slot) else { return };
+        for (offset, header) in source.walk() {
+            let (tag, place) = (Tag::of(&source.key(offset, &header)), Loc::dram(slot, offset));
+            if self.index.at(tag, place).is_some() {
+                let home = source.home(offset, &header).filter(|home| self.is_home(home));
+                self.let_go(tag, place, home);
+                self.counters.expired += 1;
+            }
+        }
+        self.segments.give_back(slot);
+    }
+}
+
+fn body_bytes(header: &Header, with_home: bool) -> usize {
+    Header { has_home: with_home, ..*header }.body_bytes()
+}

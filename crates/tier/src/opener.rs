@@ -1,0 +1,542 @@
+//! [`TierOpener`]: creates or recovers a shard. Superblocks, the journal's tails, then the table of an orderly end, or the journal and the heads of segments.
+
+use std::collections::VecDeque;
+
+use foldhash::{HashMap, HashMapExt};
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Corruption, Now, Place, canary};
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
+
+use crate::config::{RecoveryReport, Start, TierConfig};
+use crate::ending::{Closing, TablePage, decode_page};
+use crate::fetch;
+use crate::ghosts::Ghosts;
+use crate::index::Index;
+use crate::journal::{Journal, Tail, decode_ring};
+use crate::log::{Head, Log, Stored};
+use crate::recovery::Recovery;
+use crate::segment::Segments;
+use crate::spill::parts_of;
+use crate::superblock::{FORMAT, Layout, Refusal, Superblock, TAIL_PAGE, Table};
+use crate::tier::Tier;
+use crate::volume::Volume;
+
+const CHUNK_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
+/// A summary longer than this is none: 16 MiB.
+const HEAD_PAGES_MAX: u32 = 4096;
+/// A volume with a shorter log is too small.
+const LOG_PAGES_MIN: u64 = 16;
+
+/// What is being read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Superblock(usize),
+    Tail(usize),
+    /// The ring, from this position on.
+    Ring(u64),
+    /// The table, from this page of it on.
+    Table(u64),
+    /// The head of the segment that may begin at this page; whether that is where the log wraps.
+    Head(u64, bool),
+    /// Its summary.
+    Summary(Stored, Head, u64),
+    WriteTail,
+    WriteSuperblock,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct TierOpener {
+    config: TierConfig,
+    create: bool,
+    layout: Option<Layout>,
+    io: IoTable<Step>,
+    superblocks: [Option<Result<Superblock, Refusal>>; 2],
+    tails: [Option<Result<Option<Tail>, IoFault>>; 2],
+    /// The superblock that is to be written.
+    superblock: Superblock,
+    recovery: Recovery,
+    report: RecoveryReport,
+    /// Bytes of a head that is being gathered.
+    gathered: Vec<u8>,
+    failed: Option<Error>,
+    is_done: bool,
+}
+
+impl TierOpener {
+    /// Makes a new shard. What was on the volume is forgotten.
+    pub fn create(config: TierConfig) -> TierOpener {
+        TierOpener { create: true, ..TierOpener::recover(config) }
+    }
+
+    /// Opens one that is there.
+    pub fn recover(config: TierConfig) -> TierOpener {
+        let layout = Layout::of(&config);
+        TierOpener {
+            create: false,
+            io: IoTable::new(),
+            superblocks: [None, None],
+            tails: [None, None],
+            superblock: Superblock { shard: config.shard, shards: config.shards, ..Superblock::default() },
+            recovery: Recovery::new(Log::new(layout.unwrap_or_default()), Tail::default()),
+            report: RecoveryReport::default(),
+            gathered: Vec::new(),
+            failed: None,
+            is_done: false,
+            layout,
+            config,
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
+    }
+
+    fn read(&mut self, page: u64, pages: u64, step: Step, effects: &mut Effects) {
+        let class = if pages == 1 { Class::Page } else { Class::Slice };
+        let Some(block) = effects.block(class) else {
+            return self.fail(Error::WrongVolume("there is no memory to read the volume with: raise --memory".into()));
+        };
+        self.report.read_bytes += pages * PAGE_BYTES as u64;
+        effects.read(self.io.start(step), page * PAGE_BYTES as u64, block, (pages as usize * PAGE_BYTES) as u32);
+    }
+
+    fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
+        let found = match result {
+            Ok(()) => Superblock::decode(&self.config.uuid, block),
+            Err(_) => Err(Refusal::Damaged("it cannot be read")),
+        };
+        self.superblocks[slot] = Some(found);
+        let [Some(first), Some(second)] = &self.superblocks else { return };
+        let newest = [first, second].into_iter().flatten().max_by_key(|superblock| superblock.generation).copied();
+        match newest {
+            Some(found) => self.chosen(found, effects),
+            None => {
+                let error = refusal(first, second, self.config.shard);
+                self.fail(error);
+            }
+        }
+    }
+
+    fn chosen(&mut self, found: Superblock, effects: &mut Effects) {
+        let (shard, shards) = (self.config.shard, self.config.shards);
+        if (found.shard, found.shards) != (shard, shards) {
+            return self.fail(Error::WrongVolume(format!(
+                "this volume is shard {} of {}, and shard {shard} of {shards} was looked for: put each volume back under its own name",
+                found.shard, found.shards
+            )));
+        }
+        let is_whole = self.superblocks.iter().flatten().all(Result::is_ok);
+        let same_system = found.boot.is_some() && found.boot == self.config.boot;
+        self.superblock = found;
+        self.report.start = match self.layout {
+            Some(layout) if layout != found.layout => Start::Emptied,
+            // A superblock that cannot be read may have been the newer one, and say that the volume was opened since.
+            _ if found.clean && (is_whole || found.generation < 2) => Start::Clean,
+            Some(_) if same_system && !found.clean => Start::Recovered,
+            _ => Start::Emptied,
+        };
+        if self.layout.is_some() {
+            self.read(TAIL_PAGE, 1, Step::Tail(0), effects);
+            self.read(TAIL_PAGE + 1, 1, Step::Tail(1), effects);
+        } else {
+            self.begin_writing(effects);
+        }
+    }
+
+    fn tail_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
+        let page = TAIL_PAGE + slot as u64;
+        self.tails[slot] = Some(match result {
+            Ok(()) => Ok(Tail::decode(&self.config.uuid, page, block)),
+            // Never written.
+            Err(IoFault::Short) => Ok(None),
+            Err(fault) => Err(fault),
+        });
+        if self.tails.iter().any(Option::is_none) {
+            return;
+        }
+        let unreadable = self.tails.iter().flatten().any(Result::is_err);
+        let newest = self.newest_tail();
+        let (Some(tail), false) = (newest, unreadable || self.report.start == Start::Emptied) else {
+            // What cannot be read now may be there again after the next crash, so nothing that it spoke of counts ever after.
+            self.report.start = Start::Emptied;
+            return self.begin_writing(effects);
+        };
+        self.recovery = Recovery::new(Log::new(self.superblock.layout), tail);
+        match self.report.start {
+            Start::Clean => self.begin_table(effects),
+            _ => self.read_ring(self.recovery.tail.first, effects),
+        }
+    }
+
+    fn newest_tail(&self) -> Option<Tail> {
+        let found = self.tails.iter().flatten().filter_map(|tail| tail.as_ref().ok()?.as_ref());
+        found.max_by_key(|tail| tail.number).cloned()
+    }
+
+    fn read_ring(&mut self, position: u64, effects: &mut Effects) {
+        let tail = &self.recovery.tail;
+        if position >= tail.next || tail.next - position > self.superblock.layout.ring_pages {
+            return self.begin_table(effects);
+        }
+        let page = TAIL_PAGE + 2 + position % self.superblock.layout.ring_pages;
+        self.read(page, 1, Step::Ring(position), effects);
+    }
+
+    fn ring_read(&mut self, position: u64, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
+        let page = TAIL_PAGE + 2 + position % self.superblock.layout.ring_pages;
+        let found = result.ok().and_then(|()| decode_ring(&self.config.uuid, page, position, block));
+        self.recovery.ring_page(found);
+        self.read_ring(position + 1, effects);
+    }
+
+    /// The table, if the log still has segments from before it.
+    fn table(&self) -> Option<Table> {
+        let is_clean = self.report.start == Start::Clean;
+        self.superblock.table.filter(|table| is_clean || table.order >= self.recovery.tail.low)
+    }
+
+    fn begin_table(&mut self, effects: &mut Effects) {
+        match self.table() {
+            Some(table) if table.pages() > 0 => self.read_table(table, 0, effects),
+            _ => self.table_done(effects),
+        }
+    }
+
+    fn read_table(&mut self, table: Table, number: u64, effects: &mut Effects) {
+        let pages = (table.pages() - number).min(CHUNK_PAGES);
+        self.read(table.page + number, pages, Step::Table(number), effects);
+    }
+
+    fn table_read(&mut self, number: u64, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
+        let Some(table) = self.table() else { return };
+        let is_clean = self.report.start == Start::Clean;
+        let pages = (table.pages() - number).min(CHUNK_PAGES);
+        for (number, page) in (number..).zip(block.chunks(PAGE_BYTES)).take(pages as usize) {
+            match result.ok().and_then(|()| decode_page(&self.config.uuid, &table, number, page)) {
+                Some(TablePage::Segments(segments)) => {
+                    segments.into_iter().for_each(|stored| self.recovery.table_segment(stored))
+                }
+                Some(TablePage::Entries(entries)) => {
+                    entries.into_iter().for_each(|(tag, loc)| self.recovery.table_entry(tag, loc, is_clean));
+                }
+                None => {
+                    // Nobody knows which keys have copies, so none counts.
+                    self.report.start = Start::Emptied;
+                    return self.begin_writing(effects);
+                }
+            }
+        }
+        if number + pages < table.pages() {
+            return self.read_table(table, number + pages, effects);
+        }
+        self.table_done(effects);
+    }
+
+    fn table_done(&mut self, effects: &mut Effects) {
+        if let Some(table) = self.table() {
+            let pages = table.next_page - table.page;
+            let Table { page, order, .. } = table;
+            let stored = Stored {
+                id: 0,
+                order,
+                page,
+                pages,
+                head_pages: 0,
+                expires: 0,
+                pins: 0,
+                is_written: true,
+                is_void: true,
+            };
+            self.recovery.log.push(stored);
+            self.recovery.last = order;
+        }
+        if self.report.start == Start::Clean {
+            return self.begin_writing(effects);
+        }
+        let page = self.table().map_or(self.recovery.tail.low_page, |table| table.next_page);
+        self.read_head(page, page == self.superblock.layout.log_page, effects);
+    }
+
+    fn read_head(&mut self, page: u64, wrapped: bool, effects: &mut Effects) {
+        let Layout { log_page, log_pages, .. } = self.superblock.layout;
+        if (log_page..log_page + log_pages).contains(&page) {
+            self.read(page, 1, Step::Head(page, wrapped), effects);
+        } else if wrapped {
+            self.begin_writing(effects);
+        } else {
+            self.read_head(log_page, true, effects);
+        }
+    }
+
+    fn head_read(
+        &mut self,
+        page: u64,
+        wrapped: bool,
+        block: &Block,
+        result: Result<(), IoFault>,
+        effects: &mut Effects,
+    ) {
+        let layout = self.superblock.layout;
+        let fits = |head: &Head| {
+            page + u64::from(head.pages) <= layout.log_page + layout.log_pages && head.head_pages <= HEAD_PAGES_MAX
+        };
+        let found = result.ok().and_then(|()| Head::decode(&self.config.uuid, page, block));
+        let Some(head) = found.filter(|head| self.recovery.is_next(head.order) && fits(head)) else {
+            // The log ends here, or goes on at its beginning.
+            return if wrapped { self.begin_writing(effects) } else { self.read_head(layout.log_page, true, effects) };
+        };
+        let Head { id, order, head_pages, expires, .. } = head;
+        let pages = u64::from(head.pages);
+        let stored = Stored { id, order, page, pages, head_pages, expires, pins: 0, is_written: true, is_void: false };
+        self.gathered = block.to_vec();
+        self.read_summary(stored, head, effects);
+    }
+
+    /// The pages of a head that are still missing.
+    fn read_summary(&mut self, stored: Stored, head: Head, effects: &mut Effects) {
+        let done = (self.gathered.len() / PAGE_BYTES) as u64;
+        let left = u64::from(head.head_pages) - done.min(u64::from(head.head_pages));
+        if left > 0 {
+            let pages = left.min(CHUNK_PAGES);
+            return self.read(stored.page + done, pages, Step::Summary(stored, head, pages), effects);
+        }
+        let lines = head.lines(&self.gathered);
+        self.recovery.segment(stored, lines);
+        self.read_head(stored.end(), stored.end() == self.superblock.layout.log_page, effects);
+    }
+
+    fn summary_read(
+        &mut self,
+        (stored, head, pages): (Stored, Head, u64),
+        block: &Block,
+        result: Result<(), IoFault>,
+        effects: &mut Effects,
+    ) {
+        let len = pages as usize * PAGE_BYTES;
+        match (result, block.get(..len)) {
+            (Ok(()), Some(bytes)) => self.gathered.extend_from_slice(bytes),
+            // Zeros, which do not check.
+            _ => self.gathered.resize(self.gathered.len() + len, 0),
+        }
+        self.read_summary(stored, head, effects);
+    }
+
+    /// Everything is read. The journal's tail first, then the superblock: it is what makes the volume count for this system.
+    fn begin_writing(&mut self, effects: &mut Effects) {
+        self.superblock.incarnation += 1;
+        let first = self.superblock.first_number();
+        if let Some(layout) = self.layout.filter(|_| matches!(self.report.start, Start::Created | Start::Emptied)) {
+            self.superblock.layout = layout;
+            let tail = Tail { low: first, low_page: layout.log_page, ..Tail::default() };
+            self.recovery = Recovery::new(Log::new(layout), tail);
+            self.superblock.table = None;
+        }
+        self.superblock.layout = self.layout.unwrap_or_default();
+        self.set_tail(first);
+        self.set_report();
+        (self.superblock.clean, self.superblock.boot) = (false, self.config.boot);
+        if self.config.read_only {
+            self.is_done = true;
+        } else if self.layout.is_some() {
+            self.write_tail(effects);
+        } else {
+            self.write_superblock(effects);
+        }
+    }
+
+    /// The tail with which this life begins.
+    fn set_tail(&mut self, first: u64) {
+        let is_recovered = self.report.start == Start::Recovered;
+        let newest_tail = self.newest_tail().map_or(0, |tail| tail.number);
+        let recovery = &mut self.recovery;
+        let last_page = recovery.log.iter().last().map(|stored| stored.end());
+        let tail = &mut recovery.tail;
+        if !is_recovered {
+            // Nothing on record matters: there is nothing on the volume, or the table says what is.
+            (tail.first, tail.next, tail.untrusted) = (first, first, 0);
+            tail.records.clear();
+            recovery.newest_of.clear();
+        }
+        if canary!("tier_flush_forgotten_at_restart") {
+            tail.floors.clear();
+        }
+        (tail.ends, tail.since) = (recovery.last.max(tail.low.saturating_sub(1)), first);
+        tail.newest = tail.newest.max(recovery.last);
+        // Not over the tail that counts until this one is there.
+        tail.number = (first + 1).max(newest_tail + 1);
+        if newest_tail != 0 && tail.number % 2 == newest_tail % 2 {
+            tail.number += 1;
+        }
+        let start = tail.low_page;
+        recovery.log.set_head(last_page.unwrap_or(start));
+    }
+
+    fn set_report(&mut self) {
+        let recovery = &self.recovery;
+        self.report.items = recovery.index.len() as u64;
+        self.report.segments = recovery.log.len() as u64;
+        self.report.untrusted_segments = recovery.untrusted_segments;
+        self.report.invalidated = recovery.invalidated;
+    }
+
+    fn write_tail(&mut self, effects: &mut Effects) {
+        let page = TAIL_PAGE + self.recovery.tail.number % 2;
+        let mut bytes = vec![0; PAGE_BYTES];
+        self.recovery.tail.encode(&self.config.uuid, page, &mut bytes);
+        let parts = parts_of(&bytes, effects.pool());
+        effects.write(self.io.start(Step::WriteTail), page * PAGE_BYTES as u64, parts, false);
+    }
+
+    fn write_superblock(&mut self, effects: &mut Effects) {
+        self.superblock.generation += 1;
+        let mut bytes = vec![0; PAGE_BYTES];
+        self.superblock.encode(&self.config.uuid, &mut bytes);
+        let parts = parts_of(&bytes, effects.pool());
+        let offset = self.superblock.generation % 2 * PAGE_BYTES as u64;
+        effects.write(self.io.start(Step::WriteSuperblock), offset, parts, true);
+    }
+
+    /// A new volume has two superblocks from the beginning.
+    fn superblock_written(&mut self, effects: &mut Effects) {
+        if self.create && self.superblock.generation == 1 {
+            return self.write_superblock(effects);
+        }
+        self.is_done = true;
+    }
+
+    fn tier(self) -> Tier {
+        let first = self.superblock.first_number();
+        let Recovery { index, log, tail, newest_of, .. } = self.recovery;
+        let floors = tail.floors.clone();
+        let (has_volume, ring_pages) = (self.layout.is_some(), self.superblock.layout.ring_pages);
+        let volume = has_volume.then(|| Volume {
+            lapped: log.oldest().is_some_and(|stored| stored.page != self.superblock.layout.log_page),
+            log,
+            written_low: tail.low,
+            journal: Journal::new(self.config.uuid, TAIL_PAGE, ring_pages, tail, newest_of),
+            spills: VecDeque::new(),
+            spilling: HashMap::new(),
+            retire: None,
+            next_order: first + 1,
+            not_before: Default::default(),
+            failures: 0,
+            wanted_pages: 0,
+            is_lost: false,
+        });
+        let index = if has_volume { index } else { Index::new() };
+        Tier {
+            report: self.report,
+            index,
+            ghosts: Ghosts::new(self.config.memory_bytes),
+            segments: Segments::default(),
+            open: Default::default(),
+            outgoing: None,
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            next_segment: first,
+            volume,
+            fetches: fetch::none(),
+            io: IoTable::new(),
+            parked: HashMap::new(),
+            next_operation: 0,
+            ready: VecDeque::new(),
+            busy: HashMap::new(),
+            held: VecDeque::new(),
+            promises: VecDeque::new(),
+            version: self.superblock.version.max(first),
+            superblock: self.superblock,
+            void_tries: 0,
+            floors,
+            now: Now::default(),
+            expiry_hand: 0,
+            closing: Closing::Open,
+            counters: Default::default(),
+            config: self.config,
+        }
+    }
+}
+
+/// Why neither superblock will do.
+fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refusal>, shard: u32) -> Error {
+    let mut found = Vec::new();
+    for refusal in [first, second].into_iter().filter_map(|result| result.as_ref().err()) {
+        match refusal {
+            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: FORMAT },
+            Refusal::Foreign => {
+                return Error::WrongVolume(
+                    "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
+                );
+            }
+            Refusal::Damaged(why) => found.push(*why),
+        }
+    }
+    let place = Place { shard, offset_bytes: 0 };
+    Error::Corrupt(Corruption {
+        place,
+        what: "superblock",
+        expected: "one of two that checks".into(),
+        found: found.join("; "),
+    })
+}
+
+impl Opener for TierOpener {
+    type Shard = Tier;
+
+    fn start(&mut self, effects: &mut Effects) {
+        if let Some(layout) = self.layout.filter(|layout| layout.log_pages < LOG_PAGES_MIN) {
+            let wanted = (layout.log_page + LOG_PAGES_MIN) * PAGE_BYTES as u64;
+            let given = self.config.capacity_bytes.unwrap_or_default();
+            return self.fail(Error::WrongVolume(format!(
+                "a volume of {given} bytes is too small for the second tier: give it at least {wanted}, or none"
+            )));
+        }
+        if self.create {
+            return self.begin_writing(effects);
+        }
+        self.read(0, 1, Step::Superblock(0), effects);
+        self.read(1, 1, Step::Superblock(1), effects);
+    }
+
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        let Some(step) = self.io.finish(io) else { return };
+        match (step, outcome) {
+            (Step::Superblock(slot), Outcome::Read(block, result)) => {
+                self.superblock_read(slot, &block, result, effects)
+            }
+            (Step::Tail(slot), Outcome::Read(block, result)) => self.tail_read(slot, &block, result, effects),
+            (Step::Ring(position), Outcome::Read(block, result)) => self.ring_read(position, &block, result, effects),
+            (Step::Table(number), Outcome::Read(block, result)) => self.table_read(number, &block, result, effects),
+            (Step::Head(page, wrapped), Outcome::Read(block, result)) => {
+                self.head_read(page, wrapped, &block, result, effects)
+            }
+            (Step::Summary(stored, head, pages), Outcome::Read(block, result)) => {
+                self.summary_read((stored, head, pages), &block, result, effects);
+            }
+            (Step::WriteTail, Outcome::Write(Ok(()))) => self.write_superblock(effects),
+            (Step::WriteSuperblock, Outcome::Write(Ok(()))) => self.superblock_written(effects),
+            (_, Outcome::Write(Err(fault))) => self.fail(Error::Io { what: "opening the volume for writing", fault }),
+            _ => {}
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            done_bytes: self.report.read_bytes,
+            total_bytes: self.superblock.layout.log_pages * PAGE_BYTES as u64,
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.io.is_empty()
+    }
+
+    fn finish(self) -> Result<Tier, Error> {
+        match self.failed {
+            Some(error) => Err(error),
+            None if !self.is_done => Err(Error::Unknown("the opener was not carried to its end")),
+            None => Ok(self.tier()),
+        }
+    }
+}

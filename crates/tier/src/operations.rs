@@ -1,0 +1,588 @@
+//! Operations as attempts: each runs to its end over what is in memory, or says which items on the volume it must see first, and leaves nothing behind.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stratakv_base::key::KeyError;
+use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_base::{CollectionId, Expiry, Key, canary};
+use stratakv_engine::update::{self, Refusal};
+use stratakv_engine::{
+    Capability, Change, ChangeKind, Effects, Error, Expect, Operation, Record, RecordPart, Reply, Token, Unmet, Update,
+    Value,
+};
+
+use crate::fetch::Fetched;
+use crate::index::{Loc, Tag};
+use crate::item::{self, Header, Home};
+use crate::journal::Floor;
+use crate::segment::Stream;
+use crate::tier::{Tier, unsupported};
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Get {
+        key: Key,
+        part: RecordPart,
+    },
+    Write(Change),
+    Update {
+        key: Key,
+        update: Update,
+    },
+    /// Collections from the first to the last lose everything.
+    Flush {
+        first: u32,
+        last: u32,
+    },
+}
+
+impl Work {
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(self, Work::Get { .. })
+    }
+
+    fn key(&self) -> Option<&Key> {
+        match self {
+            Work::Get { key, .. } | Work::Update { key, .. } | Work::Write(Change { key, .. }) => Some(key),
+            Work::Flush { .. } => None,
+        }
+    }
+
+    fn tag(&self) -> Option<Tag> {
+        self.key().map(|key| Tag::of(key.encoded()))
+    }
+}
+
+/// What was read for an operation: the place, and the item if there is a whole one.
+pub(crate) type Verdict = (Loc, Option<Arc<Fetched>>);
+
+/// An operation that waits for reads, or for one that does.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) token: Token,
+    pub(crate) work: Work,
+    pub(crate) tag: Tag,
+    pub(crate) verdicts: Vec<Verdict>,
+    /// Reads that are missing.
+    pub(crate) waiting: usize,
+    /// First pages of segments on the volume that stay as they are until it is done.
+    pub(crate) pins: Vec<u64>,
+    pub(crate) is_cancelled: bool,
+}
+
+/// Where the newest item of a key lies.
+#[derive(Debug)]
+enum Found {
+    Absent,
+    Dram(Loc, Header),
+    Volume(Loc, Arc<Fetched>),
+}
+
+/// What an attempt came to.
+#[derive(Debug)]
+enum Step {
+    Done(Reply),
+    /// These items on the volume may be its.
+    Missing(Vec<Loc>),
+    /// Memory is full until something was spilled.
+    NoRoom,
+}
+
+/// A new item.
+struct Item<'a> {
+    key: &'a Key,
+    value: &'a [u8],
+    flags: u32,
+    expiry: Expiry,
+}
+
+impl Tier {
+    /// What is wrong with an operation, whatever the shard holds.
+    pub(crate) fn complaint(&self, operation: &Operation) -> Option<Error> {
+        let key_error = |key: &Key| key.check().err().map(|error: KeyError| Error::from(error));
+        match operation {
+            Operation::Get { key, .. } => key_error(key),
+            Operation::Update { key, level, .. } => {
+                self.refusal().or_else(|| key_error(key)).or_else(|| unsupported(*level))
+            }
+            Operation::Write { changes, level, txn } => {
+                self.refusal().or_else(|| unsupported(*level)).or_else(|| match &changes[..] {
+                    [] => Some(Error::BadBatch("it is empty")),
+                    [Change { kind: ChangeKind::Check, .. }] | [_, _, ..] => {
+                        Some(Error::Unsupported(Capability::Batch))
+                    }
+                    [_] if txn.is_some() => Some(Error::Unsupported(Capability::Batch)),
+                    [change] => key_error(&change.key).or_else(|| match &change.kind {
+                        ChangeKind::Put { value, .. } => self.too_large(&change.key, value.len() as u64),
+                        _ => None,
+                    }),
+                })
+            }
+            Operation::DeleteRange { from, to, level } => self
+                .refusal()
+                .or_else(|| unsupported(*level))
+                .or_else(|| collections(from, to).is_none().then_some(Error::Unsupported(Capability::Ordered))),
+            Operation::Page(_) => Some(Error::Unsupported(Capability::Ordered)),
+            Operation::Snapshot(_) => Some(Error::Unsupported(Capability::Snapshot)),
+            Operation::Backup { .. } => Some(Error::Unsupported(Capability::Backup)),
+            Operation::Sync => Some(Error::Unsupported(Capability::Level)),
+        }
+    }
+
+    fn too_large(&self, key: &Key, len_bytes: u64) -> Option<Error> {
+        let around = item::total(key.encoded().len(), 0, true) as u64 + 8;
+        let max_bytes = (VALUE_BYTES_MAX as u64).min(self.config.item_bytes_max().saturating_sub(around));
+        (len_bytes > max_bytes).then_some(Error::ValueTooLarge { len_bytes, max_bytes })
+    }
+
+    /// Takes an operation that there is nothing wrong with.
+    pub(crate) fn begin(&mut self, token: Token, operation: Operation, effects: &mut Effects) {
+        let work = match operation {
+            Operation::Get { key, part } => return self.start(token, Work::Get { key, part }, effects),
+            Operation::Update { key, update, .. } => Work::Update { key, update },
+            Operation::Write { mut changes, .. } => match changes.pop() {
+                Some(change) => Work::Write(change),
+                None => return,
+            },
+            Operation::DeleteRange { from, to, .. } => match collections(&from, &to) {
+                Some((first, last)) => Work::Flush { first, last },
+                None => return,
+            },
+            _ => return,
+        };
+        self.held.push_back((token, work));
+        if self.held.len() == 1 {
+            self.run_held(effects);
+        }
+    }
+
+    /// Writes in the order in which they came, until one finds no room.
+    pub(crate) fn run_held(&mut self, effects: &mut Effects) {
+        while let Some((token, work)) = self.held.pop_front() {
+            if let Work::Flush { first, last } = work {
+                if !self.busy.is_empty() {
+                    return self.held.push_front((token, work));
+                }
+                self.flush(token, first, last, effects);
+                continue;
+            }
+            let before = self.held.len();
+            self.start(token, work, effects);
+            if self.held.len() > before {
+                // It came back.
+                return self.held.rotate_right(1);
+            }
+        }
+    }
+
+    /// Every item of these collections is gone at once: what is older than this version does not count.
+    fn flush(&mut self, token: Token, first: u32, last: u32, effects: &mut Effects) {
+        self.version += 1;
+        let floor = Floor { first, last, version: self.version };
+        self.floors.retain(|old| old.first < first || old.last > last);
+        self.floors.push(floor);
+        if self.floors.len() > crate::journal::FLOORS_MAX {
+            self.floors = vec![Floor { first: 0, last: u32::MAX, version: self.version }];
+        }
+        if let Some(volume) = &mut self.volume {
+            volume.journal.flush(&self.floors);
+        }
+        let reply = Reply::Number { number: 0, version: self.version };
+        self.answer(token, reply, None, effects);
+    }
+
+    /// Whether an item was flushed.
+    pub(crate) fn is_flushed(&self, encoded: &[u8], version: u64) -> bool {
+        if self.floors.is_empty() {
+            return false;
+        }
+        let collection = Key::from_encoded(encoded).map_or(0, |key| key.collection().0);
+        self.floors.iter().any(|floor| floor.covers(collection, version))
+    }
+
+    fn is_visible(&self, key: &Key, header: &Header) -> bool {
+        let expired = header.expiry.is_past(self.now.wall) && !canary!("tier_expired_item_served");
+        !expired && !self.is_flushed(key.encoded(), header.version)
+    }
+
+    fn start(&mut self, token: Token, work: Work, effects: &mut Effects) {
+        let Some(tag) = work.tag() else { return };
+        if work.is_write()
+            && let Some(waiting) = self.busy.get_mut(&tag)
+        {
+            self.next_operation += 1;
+            waiting.push_back(self.next_operation);
+            let parked =
+                Parked { token, work, tag, verdicts: Vec::new(), waiting: 0, pins: Vec::new(), is_cancelled: false };
+            self.parked.insert(self.next_operation, parked);
+            return;
+        }
+        match self.step(&work, tag, &[], effects) {
+            Step::Done(reply) => self.answer(token, reply, Some(tag), effects),
+            Step::NoRoom => self.held.push_back((token, work)),
+            Step::Missing(places) => {
+                self.next_operation += 1;
+                let id = self.next_operation;
+                if work.is_write() {
+                    self.busy.insert(tag, Default::default());
+                }
+                let parked = Parked {
+                    token,
+                    work,
+                    tag,
+                    verdicts: Vec::new(),
+                    waiting: 0,
+                    pins: Vec::new(),
+                    is_cancelled: false,
+                };
+                self.park(id, parked, &places);
+            }
+        }
+    }
+
+    fn park(&mut self, id: u64, mut parked: Parked, places: &[Loc]) {
+        for place in places {
+            match self.fetch_item(parked.tag, *place, id) {
+                Some(pin) => {
+                    parked.pins.push(pin);
+                    parked.waiting += 1;
+                }
+                // No segment is there any more.
+                None => parked.verdicts.push((*place, None)),
+            }
+        }
+        if parked.waiting == 0 {
+            self.ready.push_back(id);
+        }
+        self.parked.insert(id, parked);
+    }
+
+    /// Attempts what has got what it waited for.
+    pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front() else { break };
+            let Some(parked) = self.parked.remove(&id) else { continue };
+            if parked.is_cancelled {
+                self.unpin(&parked.pins);
+                continue;
+            }
+            match self.step(&parked.work, parked.tag, &parked.verdicts, effects) {
+                Step::Done(reply) => {
+                    self.unpin(&parked.pins);
+                    if parked.work.is_write() {
+                        self.pass_turn(parked.tag);
+                    }
+                    self.answer(parked.token, reply, Some(parked.tag), effects);
+                }
+                Step::NoRoom => {
+                    self.parked.insert(id, parked);
+                    self.ready.push_back(id);
+                }
+                Step::Missing(places) => self.park(id, parked, &places),
+            }
+        }
+    }
+
+    /// A parked write is done: the next one of its tag has its turn.
+    fn pass_turn(&mut self, tag: Tag) {
+        let Some(waiting) = self.busy.get_mut(&tag) else { return };
+        match waiting.pop_front() {
+            Some(next) => self.ready.push_back(next),
+            None => drop(self.busy.remove(&tag)),
+        }
+    }
+
+    fn step(&mut self, work: &Work, tag: Tag, verdicts: &[Verdict], effects: &mut Effects) -> Step {
+        match work {
+            Work::Get { key, part } => self.get(key, tag, *part, verdicts, effects),
+            Work::Update { key, update } => self.update(key, tag, update, verdicts, effects),
+            Work::Write(Change { key, expect, kind: ChangeKind::Put { value, flags, expiry } }) => {
+                let item = Item { key, value, flags: *flags, expiry: *expiry };
+                self.put(item, *expect, tag, verdicts, effects)
+            }
+            Work::Write(Change { key, expect, .. }) => self.delete(key, *expect, tag, verdicts),
+            Work::Flush { .. } => Step::NoRoom,
+        }
+    }
+
+    /// Where the newest item of a key lies.
+    ///
+    /// # Errors
+    /// What must be read to know.
+    fn resolve(&self, key: &Key, tag: Tag, verdicts: &[Verdict]) -> Result<Found, Vec<Loc>> {
+        let (mut missing, mut found) = (Vec::new(), None);
+        for loc in self.index.find(tag) {
+            if let Some((segment, offset, header)) = self.segments.item(loc) {
+                if segment.has_key(offset, &header, key.encoded()) {
+                    return Ok(Found::Dram(loc, header));
+                }
+            } else if loc.is_on_volume() {
+                match verdicts.iter().find(|(place, _)| place.is_at(loc)) {
+                    Some((_, Some(fetched))) if fetched.has_key(key.encoded()) => {
+                        found = Some(Found::Volume(loc, Arc::clone(fetched)));
+                    }
+                    Some(_) => {}
+                    None => missing.push(loc),
+                }
+            }
+        }
+        match found {
+            Some(found) => Ok(found),
+            None if missing.is_empty() => Ok(Found::Absent),
+            None => Err(missing),
+        }
+    }
+
+    /// As [`Tier::resolve`]; what expired or was flushed is absent.
+    fn resolve_visible(&self, key: &Key, tag: Tag, verdicts: &[Verdict]) -> Result<Found, Vec<Loc>> {
+        let found = self.resolve(key, tag, verdicts)?;
+        let header = match &found {
+            Found::Absent => return Ok(found),
+            Found::Dram(_, header) => *header,
+            Found::Volume(_, fetched) => fetched.header,
+        };
+        Ok(if self.is_visible(key, &header) { found } else { Found::Absent })
+    }
+
+    fn get(&mut self, key: &Key, tag: Tag, part: RecordPart, verdicts: &[Verdict], effects: &Effects) -> Step {
+        let found = match self.resolve_visible(key, tag, verdicts) {
+            Ok(found) => found,
+            Err(missing) => return Step::Missing(missing),
+        };
+        let record = self.record(&found, part);
+        match found {
+            Found::Absent => self.counters.misses += 1,
+            Found::Dram(loc, _) => {
+                self.counters.hits_dram += 1;
+                self.index.replace(tag, loc, loc.with_uses(loc.uses() + 1));
+            }
+            Found::Volume(loc, fetched) => {
+                self.counters.hits_volume += 1;
+                if loc.uses() == 0 || !self.promote(tag, loc, &fetched, effects) {
+                    self.index.replace(tag, loc, loc.with_uses(loc.uses() + 1));
+                }
+            }
+        }
+        Step::Done(Reply::Record(record))
+    }
+
+    fn record(&self, found: &Found, part: RecordPart) -> Option<Record> {
+        let header = match found {
+            Found::Absent => return None,
+            Found::Dram(_, header) => *header,
+            Found::Volume(_, fetched) => fetched.header,
+        };
+        let all = header.value_bytes as usize;
+        let (start, len) = match part {
+            RecordPart::Meta => (0, 0),
+            RecordPart::Whole => (0, all),
+            RecordPart::Range { start, len } => {
+                let start = start.min(all as u64);
+                (start as usize, len.min(all as u64 - start) as usize)
+            }
+        };
+        let value = match found {
+            _ if len == 0 => Value::Inline(Bytes::new()),
+            Found::Absent => return None,
+            Found::Dram(loc, header) => {
+                let (segment, offset, _) = self.segments.item(*loc)?;
+                segment.value(offset, header, start, len)
+            }
+            Found::Volume(_, fetched) => fetched.value(start, len),
+        };
+        let Header { flags, version, expiry, .. } = header;
+        Some(Record { value, value_bytes: all as u64, flags, version, expiry })
+    }
+
+    /// Copies an item from the volume into DRAM, where there is room at once.
+    fn promote(&mut self, tag: Tag, loc: Loc, fetched: &Fetched, effects: &Effects) -> bool {
+        let Some(volume) = self.volume.as_ref().filter(|_| !self.config.read_only) else { return false };
+        let Some(stored) = volume.log.of(loc.address()) else { return false };
+        let home = Home { loc: loc.place(), order: stored.order };
+        let bytes = fetched.header.total() + item::HOME_BYTES;
+        if !volume.is_home(&home)
+            || bytes > self.segment_len() / 4
+            || !self.held.is_empty()
+            || !self.make_room(bytes, effects)
+        {
+            return false;
+        }
+        // Making room does not touch what is on the volume.
+        let header = Header { has_home: true, ..fetched.header };
+        let trailer = home.encode();
+        let body = fetched.body().chain(std::iter::once(&trailer[..]));
+        let Some(new) = self.append(Stream::Main, header, body, effects) else { return false };
+        self.counters.promoted += 1;
+        self.index.replace(tag, loc, new)
+    }
+
+    fn put(&mut self, item: Item<'_>, expect: Expect, tag: Tag, verdicts: &[Verdict], effects: &Effects) -> Step {
+        let bytes = item::total(item.key.encoded().len(), item.value.len(), false);
+        if !self.make_room(bytes, effects) {
+            return Step::NoRoom;
+        }
+        let mut existed = false;
+        if expect != Expect::Any {
+            let found = match self.resolve_visible(item.key, tag, verdicts) {
+                Ok(found) => found,
+                Err(missing) => return Step::Missing(missing),
+            };
+            let version = found.version();
+            existed = version.is_some();
+            if let Some(unmet) = expect.unmet(existed, version) {
+                return Step::Done(Reply::Unmet(unmet));
+            }
+        }
+        match self.store(item, tag, effects) {
+            Some(version) => Step::Done(Reply::Done { version, existed }),
+            None => self.no_block(effects),
+        }
+    }
+
+    /// Nobody gives a block back but a segment that leaves.
+    fn no_block(&mut self, effects: &Effects) -> Step {
+        self.evict(effects);
+        Step::NoRoom
+    }
+
+    /// Appends an item and lets the index know. `None`: no block is free.
+    fn store(&mut self, item: Item<'_>, tag: Tag, effects: &Effects) -> Option<u64> {
+        let version = self.version + 1;
+        let encoded = item.key.encoded();
+        let header = Header {
+            checksum: 0,
+            key_bytes: encoded.len() as u32,
+            value_bytes: item.value.len() as u32,
+            flags: item.flags,
+            expiry: item.expiry,
+            version,
+            has_home: false,
+        };
+        let comes_back = self.ghosts.take(tag);
+        let stream = if comes_back { Stream::Main } else { Stream::Small };
+        let new = self.append(stream, header, [encoded, item.value].into_iter(), effects)?;
+        self.version = version;
+        let replaced = self.supersede(item.key, tag, version);
+        let uses = replaced.map_or(0, Loc::uses);
+        self.index.insert(tag, new.with_uses(uses).wanted(comes_back || replaced.is_some()));
+        Some(version)
+    }
+
+    /// Forgets every item that a write of this key makes stale, and journals that if one has a copy on the volume. What shares the tag there may be the key's, and goes too.
+    fn supersede(&mut self, key: &Key, tag: Tag, version: u64) -> Option<Loc> {
+        let (mut last, mut returns) = (None, false);
+        loop {
+            let stale = self.index.find(tag).find(|loc| match self.segments.item(*loc) {
+                Some((segment, offset, header)) => segment.has_key(offset, &header, key.encoded()),
+                None => true,
+            });
+            let Some(loc) = stale else { break };
+            returns |= self.may_return(loc);
+            self.index.remove(tag, loc);
+            last = Some(loc);
+        }
+        if returns && !canary!("tier_stale_copy_not_journaled") {
+            self.invalidate(tag, version);
+        }
+        last
+    }
+
+    /// Whether a recovery might find a copy of this item on the volume.
+    fn may_return(&self, loc: Loc) -> bool {
+        let Some(volume) = self.volume.as_ref().filter(|volume| !volume.is_lost) else { return false };
+        match self.segments.item(loc) {
+            Some((segment, offset, header)) => {
+                segment.order.is_some() || segment.home(offset, &header).is_some_and(|home| volume.may_return(&home))
+            }
+            None => true,
+        }
+    }
+
+    /// Journals that copies on the volume with this tag and a lower version are stale.
+    pub(crate) fn invalidate(&mut self, tag: Tag, version: u64) {
+        let writes = !self.config.read_only;
+        if let Some(volume) = self.volume.as_mut().filter(|volume| writes && !volume.is_lost) {
+            volume.journal.invalidate(tag, version);
+            self.counters.invalidations += 1;
+        }
+    }
+
+    fn delete(&mut self, key: &Key, expect: Expect, tag: Tag, verdicts: &[Verdict]) -> Step {
+        let found = match self.resolve_visible(key, tag, verdicts) {
+            Ok(found) => found,
+            Err(missing) => return Step::Missing(missing),
+        };
+        let version = found.version();
+        if let Some(unmet) = expect.unmet(version.is_some(), version) {
+            return Step::Done(Reply::Unmet(unmet));
+        }
+        if version.is_none() {
+            return Step::Done(Reply::Done { version: 0, existed: false });
+        }
+        self.version += 1;
+        self.supersede(key, tag, self.version);
+        Step::Done(Reply::Done { version: self.version, existed: true })
+    }
+
+    fn update(&mut self, key: &Key, tag: Tag, update: &Update, verdicts: &[Verdict], effects: &Effects) -> Step {
+        let found = match self.resolve_visible(key, tag, verdicts) {
+            Ok(found) => found,
+            Err(missing) => return Step::Missing(missing),
+        };
+        let Some(old) = self.record(&found, RecordPart::Whole) else {
+            let absent = match update {
+                Update::Touch(_) => Reply::Record(None),
+                _ => Reply::Unmet(Unmet::Absent),
+            };
+            return Step::Done(absent);
+        };
+        let outcome = match update::apply(update, &old.value.to_bytes(), old.expiry.0) {
+            Ok(outcome) => outcome,
+            Err(Refusal::NotANumber) => return Step::Done(Reply::Unmet(Unmet::NotANumber)),
+            Err(Refusal::TooLarge(error)) => return Step::Done(Reply::Failed(error)),
+        };
+        if let Some(error) = self.too_large(key, outcome.value.len() as u64) {
+            return Step::Done(Reply::Failed(error));
+        }
+        let expiry = Expiry(outcome.expiry);
+        let item = Item { key, value: &outcome.value, flags: old.flags, expiry };
+        if !self.make_room(item::total(key.encoded().len(), item.value.len(), false), effects) {
+            return Step::NoRoom;
+        }
+        let Some(version) = self.store(item, tag, effects) else { return self.no_block(effects) };
+        Step::Done(match (update, outcome.number) {
+            (Update::Touch(_), _) => Reply::Record(Some(Record { version, expiry, ..old })),
+            (_, Some(number)) => Reply::Number { number, version },
+            _ => Reply::Done { version, existed: true },
+        })
+    }
+}
+
+impl Found {
+    fn version(&self) -> Option<u64> {
+        match self {
+            Found::Absent => None,
+            Found::Dram(_, header) => Some(header.version),
+            Found::Volume(_, fetched) => Some(fetched.header.version),
+        }
+    }
+}
+
+/// The collections that a range consists of, if it is whole ones.
+fn collections(from: &Bound<Key>, to: &Bound<Key>) -> Option<(u32, u32)> {
+    let begins = |key: &Key| key.user().is_empty().then_some(key.collection().0);
+    let first = match from {
+        Bound::Unbounded => 0,
+        Bound::Included(key) => begins(key)?,
+        Bound::Excluded(_) => return None,
+    };
+    let last = match to {
+        Bound::Unbounded => CollectionId::ENGINE.0,
+        Bound::Excluded(key) => begins(key)?.checked_sub(1)?,
+        Bound::Included(_) => return None,
+    };
+    (first <= last).then_some((first, last))
+}

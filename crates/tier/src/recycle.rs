@@ -1,0 +1,207 @@
+//! The oldest segment of the log makes room: what was used of it since goes back to DRAM, the rest is dropped.
+//!
+//! The order matters. Before an entry of the index is forgotten, the journal says that its segment counts no longer: else the key could be written anew without
+//! anybody knowing of the copy, and a recovery would find it.
+
+use std::sync::Arc;
+
+use stratakv_base::canary;
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_device::Block;
+use stratakv_engine::Effects;
+
+use crate::ending::Closing;
+use crate::fetch::{Fetched, RECYCLER, joined};
+use crate::index::{Loc, Tag};
+use crate::item::{self, Header, Home};
+use crate::log::{Head, Spot, Stored};
+use crate::segment::Stream;
+use crate::tier::Tier;
+
+/// Of a segment's bytes, at most one of so many goes back to DRAM.
+const KEPT_SHARE: u64 = 4;
+const READS_MAX: u32 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Its head is being read.
+    Head,
+    /// What is hot is being read.
+    Moving,
+    /// The journal is to say that it counts no longer, with this group.
+    Low(u64),
+    /// Somebody still reads it.
+    Pinned,
+}
+
+/// A segment that makes room.
+#[derive(Debug)]
+pub(crate) struct Retire {
+    stored: Stored,
+    /// Its items; `None`: not known, its head could not be read.
+    items: Option<Vec<(Tag, Loc)>>,
+    next: usize,
+    in_flight: u32,
+    kept_bytes: u64,
+    phase: Phase,
+}
+
+impl Tier {
+    /// Takes the next steps, and begins when the next segment would find no room.
+    pub(crate) fn pump_recycle(&mut self, effects: &mut Effects) {
+        if self.config.read_only {
+            return;
+        }
+        for _ in 0..8 {
+            let Some(volume) = self.volume.as_ref().filter(|volume| !volume.is_lost) else { return };
+            let Some(retire) = &volume.retire else {
+                if !self.begin_retire() {
+                    return;
+                }
+                continue;
+            };
+            match retire.phase {
+                Phase::Head => return,
+                Phase::Moving => {
+                    if !self.move_hot() {
+                        return;
+                    }
+                    self.raise_low();
+                }
+                Phase::Low(group) => {
+                    if !volume.journal.is_written(group) && !canary!("tier_forgotten_before_the_journal_says_so") {
+                        return;
+                    }
+                    self.forget_retired();
+                }
+                Phase::Pinned => {
+                    if volume.log.oldest().is_none_or(|stored| stored.pins > 0)
+                        && !canary!("tier_recycled_under_a_read")
+                    {
+                        return;
+                    }
+                    if let Some(volume) = &mut self.volume {
+                        volume.log.pop_oldest();
+                        (volume.retire, volume.lapped) = (None, true);
+                        effects.more();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a segment has to make room, and one can.
+    fn begin_retire(&mut self) -> bool {
+        let ordinary = (self.segment_len() / PAGE_BYTES) as u64 * 5 / 4 + 2;
+        let is_closing = self.closing != Closing::Open;
+        let Some(volume) = &mut self.volume else { return false };
+        let ordinary = if is_closing { 0 } else { ordinary.min(volume.log.pages_max()) };
+        if volume.log.spot(volume.wanted_pages.max(ordinary)) != Spot::Blocked {
+            return false;
+        }
+        let Some(stored) = volume.log.oldest().copied().filter(|stored| stored.is_written) else { return false };
+        let (phase, items) = if stored.is_void { (Phase::Moving, Some(Vec::new())) } else { (Phase::Head, None) };
+        volume.retire = Some(Retire { stored, items, next: 0, in_flight: 0, kept_bytes: 0, phase });
+        if phase == Phase::Head {
+            self.fetch_head(&stored);
+        }
+        true
+    }
+
+    /// The head of the segment was read, or not.
+    pub(crate) fn head_read(&mut self, blocks: Option<Vec<Arc<Block>>>, effects: &mut Effects) {
+        let uuid = self.config.uuid;
+        let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) else { return };
+        let stored = retire.stored;
+        let lines = blocks.and_then(|blocks| {
+            let bytes = joined(&blocks);
+            let head = Head::decode(&uuid, stored.page, &bytes).filter(|head| head.order == stored.order)?;
+            head.lines(&bytes)
+        });
+        retire.items = lines.map(|lines| lines.iter().map(|line| (line.tag, stored.loc(line))).collect());
+        retire.phase = Phase::Moving;
+        effects.more();
+    }
+
+    /// Has what is hot read. True: all of it has moved.
+    fn move_hot(&mut self) -> bool {
+        let now = self.now.wall;
+        let moves = self.closing == Closing::Open;
+        while let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) {
+            let stored = retire.stored;
+            let moves = moves
+                && !stratakv_base::Expiry(stored.expires).is_past(now)
+                && retire.kept_bytes < stored.pages * PAGE_BYTES as u64 / KEPT_SHARE;
+            let Some(item) = retire.items.as_ref().and_then(|items| items.get(retire.next)).copied().filter(|_| moves)
+            else {
+                return retire.in_flight == 0;
+            };
+            if retire.in_flight >= READS_MAX {
+                return false;
+            }
+            retire.next += 1;
+            let (tag, place) = item;
+            if self.index.at(tag, place).is_some_and(|loc| loc.uses() > 0)
+                && self.fetch_item(tag, place, RECYCLER).is_some()
+            {
+                if let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) {
+                    retire.in_flight += 1;
+                }
+            }
+        }
+        false
+    }
+
+    /// What is hot was read: it goes back to DRAM, where there is room at once. Until the journal has spoken, its copy may return.
+    pub(crate) fn reinsert(&mut self, place: Loc, item: Option<Arc<Fetched>>, effects: &mut Effects) {
+        let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) else { return };
+        retire.in_flight = retire.in_flight.saturating_sub(1);
+        let order = retire.stored.order;
+        effects.more();
+        let Some(item) = item else { return };
+        let bytes = item.header.total() + item::HOME_BYTES;
+        let key: Vec<u8> = item.body().flatten().copied().take(item.header.key_bytes as usize).collect();
+        let tag = Tag::of(&key);
+        let is_gone = item.header.expiry.is_past(self.now.wall) || self.is_flushed(&key, item.header.version);
+        if is_gone || self.index.at(tag, place).is_none() || !self.held.is_empty() || !self.make_room(bytes, effects) {
+            return;
+        }
+        let trailer = Home { loc: place, order }.encode();
+        let body = item.body().chain(std::iter::once(&trailer[..]));
+        let header = Header { has_home: true, ..item.header };
+        let Some(new) = self.append(Stream::Main, header, body, effects) else { return };
+        if self.index.replace(tag, place, new.wanted(true)) {
+            self.counters.reinserted += 1;
+            if let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) {
+                retire.kept_bytes += bytes as u64;
+            }
+        }
+    }
+
+    fn raise_low(&mut self) {
+        let Some(volume) = &mut self.volume else { return };
+        let Some(retire) = &mut volume.retire else { return };
+        let (low, page) = match volume.log.second() {
+            Some(next) => (next.order, next.page),
+            None => (volume.next_order, volume.log.head()),
+        };
+        retire.phase = Phase::Low(volume.journal.raise_low(low, page));
+    }
+
+    /// The journal says that the segment is gone: so it is.
+    fn forget_retired(&mut self) {
+        let Some(volume) = &mut self.volume else { return };
+        volume.written_low = volume.journal.low();
+        let Some(retire) = &mut volume.retire else { return };
+        retire.phase = Phase::Pinned;
+        let stored = retire.stored;
+        let gone = match retire.items.take() {
+            Some(items) => items.into_iter().filter(|(tag, place)| self.index.remove(*tag, *place)).count() as u64,
+            None => {
+                let range = stored.page * PAGE_BYTES as u64..stored.end() * PAGE_BYTES as u64;
+                self.index.retain(|_, loc| !loc.is_on_volume() || !range.contains(&loc.address()))
+            }
+        };
+        self.counters.evictions += gone;
+    }
+}

@@ -1,0 +1,344 @@
+//! Segments in DRAM: items back to back in blocks. Full blocks are shared with replies and with writes to the volume; the last one is being filled.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Expiry, Wall};
+use stratakv_device::{Block, Class, Part};
+use stratakv_engine::Value;
+
+use crate::index::Loc;
+use crate::item::{HEADER_BYTES, HOME_BYTES, Header, Home};
+
+/// Values up to this length are copied into a reply; longer ones share the block.
+const COPIED_BYTES_MAX: usize = 256;
+
+/// Which way an item took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// New: most are never used again, and leave soon (S3-FIFO's small queue).
+    Small,
+    /// Used again.
+    Main,
+    /// On its way to the volume.
+    Outgoing,
+}
+
+/// Items that expire at similar times share segments, so that whole segments expire.
+pub(crate) const TTL_CLASSES: usize = 4;
+
+/// The class of an item: two minutes, an hour, longer, never.
+pub(crate) fn ttl_class(expiry: Expiry, now: Wall) -> usize {
+    match expiry.0.saturating_sub(now.0) {
+        _ if expiry == Expiry::NEVER => 3,
+        0..128 => 0,
+        128..4096 => 1,
+        _ => 2,
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// Names the segment in its items' checksums, for ever.
+    pub(crate) id: u64,
+    pub(crate) stream: Stream,
+    class: Class,
+    limit_bytes: usize,
+    full: Vec<Arc<Block>>,
+    open: Option<Block>,
+    spare: VecDeque<Block>,
+    used_bytes: usize,
+    pub(crate) items: u32,
+    /// The last second at which an item expires; 0 if one never does.
+    expires: Option<u32>,
+    /// It is being written to the volume, as this order.
+    pub(crate) order: Option<u64>,
+}
+
+impl Segment {
+    pub(crate) fn new(id: u64, stream: Stream, class: Class, limit_bytes: usize) -> Segment {
+        Segment {
+            id,
+            stream,
+            class,
+            limit_bytes,
+            full: Vec::new(),
+            open: None,
+            spare: VecDeque::new(),
+            used_bytes: 0,
+            items: 0,
+            expires: None,
+            order: None,
+        }
+    }
+
+    /// Bytes of blocks it holds.
+    pub(crate) fn footprint_bytes(&self) -> usize {
+        (self.full.len() + usize::from(self.open.is_some()) + self.spare.len()) * self.class.bytes()
+    }
+
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Whether so many bytes more fit.
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
+        self.used_bytes + bytes <= self.limit_bytes
+    }
+
+    /// Blocks that so many bytes more need.
+    pub(crate) fn blocks_for(&self, bytes: usize) -> usize {
+        let wanted = (self.used_bytes + bytes).div_ceil(self.class.bytes());
+        wanted.saturating_sub(self.footprint_bytes() / self.class.bytes())
+    }
+
+    pub(crate) fn add_block(&mut self, block: Block) {
+        self.spare.push_back(block);
+    }
+
+    /// Appends an item, in pieces. Its blocks are there ([`Segment::blocks_for`]). Gives its offset.
+    pub(crate) fn append<'a>(
+        &mut self,
+        uuid: &[u8; 16],
+        mut header: Header,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> usize {
+        let offset = self.used_bytes;
+        header.checksum = header.sum(uuid, self.id, offset, pieces.clone());
+        self.write(&header.encode());
+        pieces.for_each(|piece| self.write(piece));
+        let end = offset + header.total();
+        let padding = [0; 8];
+        self.write(&padding[..end - self.used_bytes]);
+        self.items += 1;
+        let expires = header.expiry.0;
+        self.expires = Some(match self.expires {
+            Some(0) => 0,
+            _ if expires == 0 => 0,
+            last => last.unwrap_or(0).max(expires),
+        });
+        offset
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        let len = self.class.bytes();
+        while !bytes.is_empty() {
+            let at = self.used_bytes % len;
+            if self.open.is_none() {
+                self.open = self.spare.pop_front();
+            }
+            let Some(open) = &mut self.open else { return };
+            let (now, rest) = bytes.split_at(bytes.len().min(len - at));
+            open[at..at + now.len()].copy_from_slice(now);
+            self.used_bytes += now.len();
+            bytes = rest;
+            if self.used_bytes.is_multiple_of(len) {
+                self.full.extend(self.open.take().map(Arc::new));
+            }
+        }
+    }
+
+    /// Nothing more is appended: the last block can be shared too.
+    pub(crate) fn seal(&mut self) {
+        self.full.extend(self.open.take().map(Arc::new));
+        self.spare.clear();
+    }
+
+    fn block(&self, number: usize) -> Option<&Block> {
+        self.full.get(number).map(|block| &**block).or_else(|| self.open.as_ref().filter(|_| number == self.full.len()))
+    }
+
+    /// `len` bytes from `offset` on, piece by piece.
+    pub(crate) fn slices(&self, offset: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
+        let block_len = self.class.bytes();
+        let end = (offset + len).min(self.used_bytes);
+        let first = offset / block_len;
+        (first..end.div_ceil(block_len).max(first)).filter_map(move |number| {
+            let begin = number * block_len;
+            self.block(number)?.get(offset.max(begin) - begin..end.min(begin + block_len) - begin)
+        })
+    }
+
+    fn copy<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let (mut bytes, mut at) = ([0; N], 0);
+        for slice in self.slices(offset, N) {
+            bytes[at..at + slice.len()].copy_from_slice(slice);
+            at += slice.len();
+        }
+        bytes
+    }
+
+    /// The header of the item at `offset`.
+    pub(crate) fn header(&self, offset: usize) -> Option<Header> {
+        (offset + HEADER_BYTES <= self.used_bytes).then(|| Header::decode(&self.copy::<HEADER_BYTES>(offset)))?
+    }
+
+    /// Whether the item at `offset` has this key.
+    pub(crate) fn has_key(&self, offset: usize, header: &Header, key: &[u8]) -> bool {
+        header.key_bytes as usize == key.len() && is_equal(self.slices(offset + HEADER_BYTES, key.len()), key)
+    }
+
+    /// The key of the item at `offset`.
+    pub(crate) fn key(&self, offset: usize, header: &Header) -> Vec<u8> {
+        self.slices(offset + HEADER_BYTES, header.key_bytes as usize).flatten().copied().collect()
+    }
+
+    /// Where the copy on the volume of the item at `offset` lies.
+    pub(crate) fn home(&self, offset: usize, header: &Header) -> Option<Home> {
+        let at = offset + header.value_at() + header.value_bytes as usize;
+        if header.has_home { Home::decode(&self.copy::<HOME_BYTES>(at)) } else { None }
+    }
+
+    /// `len` bytes of the item at `offset` from its value's byte `start` on.
+    pub(crate) fn value(&self, offset: usize, header: &Header, start: usize, len: usize) -> Value {
+        let from = offset + header.value_at() + start;
+        let block_len = self.class.bytes();
+        let (first, last) = (from / block_len, (from + len).saturating_sub(1) / block_len);
+        match self.full.get(first..=last) {
+            Some(blocks) if len > COPIED_BYTES_MAX => {
+                Value::Blocks { blocks: blocks.to_vec(), start: (from % block_len) as u32, len: len as u64 }
+            }
+            _ => Value::Inline(self.bytes(from, len)),
+        }
+    }
+
+    /// `len` bytes from `offset` on, in one piece. Copies.
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> Bytes {
+        let mut bytes = Vec::with_capacity(len);
+        self.slices(offset, len).for_each(|slice| bytes.extend_from_slice(slice));
+        bytes.into()
+    }
+
+    /// Offsets and headers of the items, in order.
+    pub(crate) fn walk(&self) -> impl Iterator<Item = (usize, Header)> {
+        let next = |offset: usize| self.header(offset).map(|header| (offset, header));
+        std::iter::successors(next(0), move |(offset, header)| next(offset + header.total()))
+    }
+
+    /// Whether every item has expired.
+    pub(crate) fn is_expired(&self, now: Wall) -> bool {
+        self.expires.is_some_and(|expires| Expiry(expires).is_past(now))
+    }
+
+    /// The last second at which an item expires; 0 if one never does.
+    pub(crate) fn expires(&self) -> u32 {
+        self.expires.unwrap_or(0)
+    }
+
+    /// The pages that are filled, to be written. The segment is sealed.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let mut left = self.used_bytes.next_multiple_of(PAGE_BYTES);
+        let part = |block: &Arc<Block>| {
+            let len = left.min(self.class.bytes());
+            left -= len;
+            Part { block: Arc::clone(block), start: 0, len: len as u32 }
+        };
+        self.full.iter().map(part).filter(|part| part.len > 0).collect()
+    }
+}
+
+/// Whether slices, put together, are these bytes.
+pub(crate) fn is_equal<'a>(slices: impl Iterator<Item = &'a [u8]>, mut bytes: &[u8]) -> bool {
+    for slice in slices {
+        match bytes.split_at_checked(slice.len()) {
+            Some((front, rest)) if front == slice => bytes = rest,
+            _ => return false,
+        }
+    }
+    bytes.is_empty()
+}
+
+/// All segments in DRAM, by slot: a place's first half.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    slots: Vec<Option<Segment>>,
+    free: Vec<u32>,
+    bytes: usize,
+}
+
+impl Segments {
+    pub(crate) fn insert(&mut self, segment: Segment) -> u32 {
+        self.bytes += segment.footprint_bytes();
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[slot as usize] = Some(segment);
+        slot
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Segment> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Segment> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// Gives a segment a block.
+    pub(crate) fn add_block(&mut self, slot: u32, block: Block) {
+        if let Some(segment) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
+            self.bytes += block.len();
+            segment.add_block(block);
+        }
+    }
+
+    pub(crate) fn seal(&mut self, slot: u32) {
+        if let Some(segment) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
+            let before = segment.footprint_bytes();
+            segment.seal();
+            self.bytes -= before - segment.footprint_bytes();
+        }
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Segment> {
+        let segment = self.take(slot)?;
+        self.free.push(slot);
+        Some(segment)
+    }
+
+    /// Takes a segment out; its slot stays its own until [`Segments::give_back`] or [`Segments::put_back`].
+    pub(crate) fn take(&mut self, slot: u32) -> Option<Segment> {
+        let segment = self.slots.get_mut(slot as usize)?.take()?;
+        self.bytes -= segment.footprint_bytes();
+        Some(segment)
+    }
+
+    /// The slot of a segment that was taken out is free.
+    pub(crate) fn give_back(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// A segment that was taken out is there again.
+    pub(crate) fn put_back(&mut self, slot: u32, segment: Segment) {
+        self.bytes += segment.footprint_bytes();
+        self.slots[slot as usize] = Some(segment);
+    }
+
+    /// Bytes of blocks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The item at a place, if it lies in DRAM.
+    pub(crate) fn item(&self, loc: Loc) -> Option<(&Segment, usize, Header)> {
+        let (slot, offset) = loc.in_dram()?;
+        let segment = self.get(slot)?;
+        Some((segment, offset, segment.header(offset)?))
+    }
+}

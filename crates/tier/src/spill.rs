@@ -1,0 +1,175 @@
+//! Whole segments go to the volume, each in a few large writes.
+
+use std::sync::Arc;
+
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Mono, canary};
+use stratakv_device::{Class, IoFault, Part, Pool};
+use stratakv_engine::Effects;
+
+use crate::index::{Loc, Tag};
+use crate::log::{Head, Line, Spot, Stored, encode_lines};
+use crate::tier::{Purpose, Tier};
+use crate::volume::Spill;
+
+/// Segments that may be on their way before writes wait.
+const SPILLS_MAX: usize = 2;
+/// Parts of one request: its bytes are at most 1 MiB where blocks are slices.
+const PARTS_MAX: usize = 16;
+/// After a failed write nothing is spilled for so long; twice as long each time, up to a minute.
+const PAUSE_NS: u64 = 250_000_000;
+
+impl Tier {
+    /// Whether what leaves DRAM can go to the volume.
+    pub(crate) fn can_spill(&self) -> bool {
+        let now = self.now.mono;
+        !self.config.read_only && self.volume.as_ref().is_some_and(|volume| !volume.is_lost && volume.not_before <= now)
+    }
+
+    /// Whether so much is on its way to the volume that more must wait.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        self.volume.as_ref().is_some_and(|volume| volume.spills.len() + volume.spilling.len() >= SPILLS_MAX)
+    }
+
+    /// Begins to write what is sealed, as far as there is room.
+    pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
+        while let Some(slot) = self.volume.as_ref().and_then(|volume| volume.spills.front().copied()) {
+            if !self.can_spill() {
+                self.drop_segment(slot);
+            } else if !self.spill(slot, effects) {
+                break;
+            }
+            if let Some(volume) = &mut self.volume {
+                volume.spills.pop_front();
+            }
+        }
+    }
+
+    /// Items of a sealed segment that are the newest of their keys.
+    fn live_items(&self, slot: u32) -> Vec<(Tag, Loc, Line)> {
+        let Some(segment) = self.segments.get(slot) else { return Vec::new() };
+        let line = |(offset, header): (usize, crate::item::Header)| {
+            let (tag, place) = (Tag::of(&segment.key(offset, &header)), Loc::dram(slot, offset));
+            let line = Line { tag, offset: offset as u32, bytes: header.total() as u32, version: header.version };
+            self.index.at(tag, place).map(|_| (tag, place, line))
+        };
+        segment.walk().filter_map(line).collect()
+    }
+
+    /// Writes a segment. False: there is no room yet.
+    fn spill(&mut self, slot: u32, effects: &mut Effects) -> bool {
+        let items = self.live_items(slot);
+        let Some(segment) = self.segments.get(slot).filter(|_| !items.is_empty()) else {
+            self.segments.remove(slot);
+            return true;
+        };
+        let lines: Vec<Line> = items.iter().map(|(_, _, line)| *line).collect();
+        let summary = encode_lines(&lines);
+        let data_pages = segment.used_bytes().div_ceil(PAGE_BYTES) as u64;
+        let (id, expires, mut parts) = (segment.id, segment.expires(), segment.parts());
+        let Some(volume) = &mut self.volume else { return false };
+        let head = Head::new(id, volume.next_order, expires, &summary, lines.len() as u32, data_pages);
+        let page = match volume.log.spot(u64::from(head.pages)) {
+            Spot::Free(page) => page,
+            Spot::Blocked => {
+                volume.wanted_pages = volume.wanted_pages.max(u64::from(head.pages));
+                return false;
+            }
+            Spot::TooLong => {
+                self.drop_segment(slot);
+                return true;
+            }
+        };
+        volume.next_order += 1;
+        volume.wanted_pages = 0;
+        volume.journal.tail.newest = head.order;
+        let (pages, head_pages, order) = (u64::from(head.pages), head.head_pages, head.order);
+        let stored = Stored { id, order, page, pages, head_pages, expires, pins: 0, is_written: false, is_void: false };
+        volume.log.push(stored);
+        let mut all = parts_of(&head.encode(&self.config.uuid, page, &summary), effects.pool());
+        all.append(&mut parts);
+        let items = items.into_iter().map(|(tag, place, line)| (tag, place, stored.loc(&line))).collect();
+        let requests = all.chunks(PARTS_MAX).count() as u32;
+        volume.spilling.insert(order, Spill { slot, page, waiting: requests, failed: false, items });
+        let mut offset = page * PAGE_BYTES as u64;
+        for parts in all.chunks(PARTS_MAX) {
+            effects.write(self.io.start(Purpose::Spill(order)), offset, parts.to_vec(), false);
+            offset += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+        }
+        self.counters.spilled_bytes += pages * PAGE_BYTES as u64;
+        if let Some(segment) =
+            self.segments.get_mut(slot).filter(|_| !canary!("tier_overwrite_of_a_spilling_item_not_journaled"))
+        {
+            segment.order = Some(order);
+        }
+        true
+    }
+
+    /// A piece of a segment was written, or not.
+    pub(crate) fn spill_written(&mut self, order: u64, result: Result<(), IoFault>) {
+        let Some(volume) = &mut self.volume else { return };
+        let Some(spill) = volume.spilling.get_mut(&order) else { return };
+        spill.waiting -= 1;
+        if let Err(fault) = result {
+            spill.failed = true;
+            self.counters.write_errors += 1;
+            tracing::warn!(%fault, shard = self.config.shard, "a segment could not be written: its items are dropped");
+        }
+        if spill.waiting > 0 {
+            return;
+        }
+        let Some(spill) = volume.spilling.remove(&order) else { return };
+        if let Some(stored) = volume.log.get_mut(spill.page) {
+            (stored.is_written, stored.is_void) = (true, spill.failed);
+        }
+        if spill.failed || volume.is_lost {
+            volume.failures += 1;
+            volume.not_before = Mono(self.now.mono.0 + (PAUSE_NS << (volume.failures - 1).min(8)));
+            self.void_items(&spill.items);
+        } else {
+            volume.failures = 0;
+            self.counters.spilled_items += spill.items.len() as u64;
+            for (tag, place, stored) in spill.items {
+                let uses = self.index.at(tag, place).map_or(0, Loc::uses);
+                self.index.replace(tag, place, stored.with_uses(uses));
+            }
+        }
+        self.segments.remove(spill.slot);
+    }
+
+    /// What failed to be written may be on the volume all the same.
+    fn void_items(&mut self, items: &[(Tag, Loc, Loc)]) {
+        for (tag, place, _) in items {
+            if self.index.remove(*tag, *place) {
+                self.counters.evictions += 1;
+                self.invalidate(*tag, self.version + 1);
+            }
+        }
+    }
+
+    /// Drops what lies in a segment in DRAM.
+    fn drop_segment(&mut self, slot: u32) {
+        for (tag, place, _) in self.live_items(slot) {
+            self.drop_item(tag, place);
+        }
+        self.segments.remove(slot);
+    }
+}
+
+/// Bytes, a multiple of a page, as parts of blocks. Where the pool has none left, it gets one more: what is to be written cannot wait for what it makes room for.
+pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Vec<Part> {
+    let class = if bytes.len() > PAGE_BYTES { Class::Slice } else { Class::Page };
+    let part = |chunk: &[u8]| {
+        let limit = pool.limit_bytes();
+        let block = pool.take(class).or_else(|| {
+            pool.set_limit_bytes(pool.held_bytes() + (1 << 20));
+            let block = pool.take(class);
+            pool.set_limit_bytes(limit);
+            block
+        });
+        let mut block = block?;
+        block[..chunk.len()].copy_from_slice(chunk);
+        Some(Part { block: Arc::new(block), start: 0, len: chunk.len() as u32 })
+    };
+    bytes.chunks(class.bytes()).filter_map(part).collect()
+}

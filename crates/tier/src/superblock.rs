@@ -1,0 +1,175 @@
+//! The two superblocks, pages 0 and 1 of a volume, written in turn.
+
+use stratakv_base::checksum::{crc32c, seed};
+use stratakv_base::codec::{Reader, Truncated, Writer};
+use stratakv_base::limits::PAGE_BYTES;
+
+use crate::TierConfig;
+
+const MAGIC: [u8; 16] = *b"StrataKV tier\0\0\0";
+/// The format that this program writes, and the highest that it knows.
+pub(crate) const FORMAT: u32 = 1;
+const CRC_AT: usize = 176;
+/// Openings for writing that versions and orders have room for.
+const INCARNATION_SHIFT: u32 = 40;
+
+/// Which pages of a volume are what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Pages of the journal's ring; before it lie its two tails, in pages 2 and 3.
+    pub(crate) ring_pages: u64,
+    /// The log of segments.
+    pub(crate) log_page: u64,
+    pub(crate) log_pages: u64,
+}
+
+/// The journal's first page.
+pub(crate) const TAIL_PAGE: u64 = 2;
+/// 64 MiB: four million records.
+const RING_PAGES_MAX: u64 = 16 << 10;
+
+impl Layout {
+    /// For this capacity: a sixty-fourth for the ring. `None`: there is no second tier.
+    pub(crate) fn of(config: &TierConfig) -> Option<Layout> {
+        let pages = config.capacity_bytes? / PAGE_BYTES as u64;
+        let ring_pages = (pages / 64).clamp(1, RING_PAGES_MAX);
+        let log_page = TAIL_PAGE + 2 + ring_pages;
+        Some(Layout { ring_pages, log_page, log_pages: pages.saturating_sub(log_page) })
+    }
+}
+
+/// The list of segments and the dump of the index that an orderly end leaves in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// Its first page.
+    pub(crate) page: u64,
+    pub(crate) segments: u64,
+    pub(crate) entries: u64,
+    /// All segments in it have a lower order.
+    pub(crate) order: u64,
+    /// Where the log went on.
+    pub(crate) next_page: u64,
+}
+
+/// What a superblock says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) shard: u32,
+    pub(crate) shards: u32,
+    /// Counts superblocks; the higher one holds, and lies in page `generation % 2`.
+    pub(crate) generation: u64,
+    /// Counts openings for writing; the top of every version and order.
+    pub(crate) incarnation: u64,
+    pub(crate) clean: bool,
+    /// The system that it ran on; `None`: what is on the volume counts only if `clean`.
+    pub(crate) boot: Option<[u8; 16]>,
+    pub(crate) layout: Layout,
+    pub(crate) table: Option<Table>,
+    /// No version was higher, at an orderly end.
+    pub(crate) version: u64,
+}
+
+/// Why bytes are no superblock of this store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Damaged, or none at all.
+    Damaged(&'static str),
+    /// A newer program's.
+    Newer(u32),
+    /// Another store's, whole.
+    Foreign,
+}
+
+impl Superblock {
+    /// Below every version and order of its incarnation.
+    pub(crate) fn first_number(&self) -> u64 {
+        self.incarnation << INCARNATION_SHIFT
+    }
+
+    /// Writes it into a page.
+    pub(crate) fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
+        page.fill(0);
+        let mut writer = Writer::new(page);
+        writer.bytes(&MAGIC).u32(FORMAT).u32(self.shard).u32(self.shards).u32(u32::from(self.clean)).bytes(uuid);
+        writer.u64(self.generation).u64(self.incarnation).u64(self.version);
+        writer.u32(u32::from(self.boot.is_some())).u32(u32::from(self.table.is_some()));
+        writer.bytes(&self.boot.unwrap_or_default());
+        writer.u64(self.layout.ring_pages).u64(self.layout.log_page).u64(self.layout.log_pages);
+        let table = self.table.unwrap_or_default();
+        writer.u64(table.page).u64(table.segments).u64(table.entries).u64(table.order).u64(table.next_page);
+        debug_assert!(writer.at() <= CRC_AT);
+        let crc = crc32c(seed(uuid, 0, 0), &page[..CRC_AT]);
+        Writer::new(&mut page[CRC_AT..]).u32(crc);
+    }
+
+    /// Reads it from a page.
+    pub(crate) fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, Refusal> {
+        Self::parse(uuid, page).unwrap_or(Err(Refusal::Damaged("it is cut short")))
+    }
+
+    fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, Refusal>, Truncated> {
+        let mut reader = Reader::new(page);
+        if reader.array::<16>()? != MAGIC {
+            return Ok(Err(Refusal::Damaged("it has no magic number")));
+        }
+        let format = reader.u32()?;
+        let (shard, shards, clean) = (reader.u32()?, reader.u32()?, reader.u32()? == 1);
+        let found = reader.array::<16>()?;
+        let crc = Reader::new(page.get(CRC_AT..).unwrap_or_default()).u32()?;
+        if crc != crc32c(seed(&found, 0, 0), page.get(..CRC_AT).unwrap_or_default()) {
+            return Ok(Err(Refusal::Damaged("its checksum does not match")));
+        }
+        if format > FORMAT {
+            return Ok(Err(Refusal::Newer(format)));
+        }
+        if &found != uuid {
+            return Ok(Err(Refusal::Foreign));
+        }
+        let (generation, incarnation, version) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let (has_boot, has_table) = (reader.u32()? == 1, reader.u32()? == 1);
+        let boot = reader.array::<16>()?;
+        let layout = Layout { ring_pages: reader.u64()?, log_page: reader.u64()?, log_pages: reader.u64()? };
+        let table = Table {
+            page: reader.u64()?,
+            segments: reader.u64()?,
+            entries: reader.u64()?,
+            order: reader.u64()?,
+            next_page: reader.u64()?,
+        };
+        let (boot, table) = (has_boot.then_some(boot), has_table.then_some(table));
+        Ok(Ok(Superblock { shard, shards, generation, incarnation, clean, boot, layout, table, version }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_turned_bit_is_noticed() {
+        let uuid = [7; 16];
+        let table = Table { page: 5, segments: 6, entries: 7, order: 8, next_page: 9 };
+        let layout = Layout { ring_pages: 2, log_page: 6, log_pages: 1000 };
+        let superblock = Superblock {
+            shard: 1,
+            shards: 2,
+            generation: 3,
+            incarnation: 4,
+            clean: true,
+            boot: Some([9; 16]),
+            layout,
+            table: Some(table),
+            version: 10,
+        };
+        let mut page = [0; PAGE_BYTES];
+        superblock.encode(&uuid, &mut page);
+        assert_eq!(Superblock::decode(&uuid, &page), Ok(superblock));
+        assert_eq!(Superblock::decode(&[8; 16], &page), Err(Refusal::Foreign));
+        for bit in 0..(CRC_AT + 4) * 8 {
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&uuid, &page).is_err(), "bit {bit}");
+            page[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert!(Superblock::decode(&uuid, &page[..100]).is_err());
+    }
+}

@@ -1,0 +1,352 @@
+//! [`Tier`]: the state of one shard, and its face to the driver.
+
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
+use stratakv_base::{Level, Mono, Now};
+use stratakv_device::{Block, Class, IoFault};
+use stratakv_engine::{
+    Budget, Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Room, Shard, ShardId,
+    Statistic, Token,
+};
+
+use crate::config::{RecoveryReport, TierConfig};
+use crate::ending::Closing;
+use crate::fetch::Fetches;
+use crate::ghosts::Ghosts;
+use crate::index::{Index, Tag};
+use crate::journal::Floor;
+use crate::operations::{Parked, Work};
+use crate::segment::{Segments, TTL_CLASSES};
+use crate::superblock::Superblock;
+use crate::volume::Volume;
+
+/// What a request in flight is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    /// A chunk of a fetch.
+    Read(u64, usize),
+    /// A piece of the segment of this order.
+    Spill(u64),
+    Journal,
+    /// A piece of the table of an orderly end.
+    Table,
+    Flush,
+    Superblock,
+}
+
+/// See [`Shard::statistics`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) hits_dram: u64,
+    pub(crate) hits_volume: u64,
+    pub(crate) misses: u64,
+    pub(crate) evictions: u64,
+    pub(crate) expired: u64,
+    pub(crate) not_admitted: u64,
+    pub(crate) spilled_bytes: u64,
+    pub(crate) spilled_items: u64,
+    pub(crate) promoted: u64,
+    pub(crate) reinserted: u64,
+    pub(crate) volume_reads: u64,
+    pub(crate) read_errors: u64,
+    pub(crate) write_errors: u64,
+    pub(crate) corrupt_records: u64,
+    pub(crate) journal_writes: u64,
+    pub(crate) invalidations: u64,
+    pub(crate) stalled_turns: u64,
+}
+
+/// One shard of a store with the engine `tier`. See the crate.
+#[derive(Debug)]
+pub struct Tier {
+    pub(crate) config: TierConfig,
+    pub(crate) report: RecoveryReport,
+    pub(crate) index: Index,
+    pub(crate) ghosts: Ghosts,
+    pub(crate) segments: Segments,
+    /// Being filled: small and main, by class of expiry.
+    pub(crate) open: [[Option<u32>; TTL_CLASSES]; 2],
+    pub(crate) outgoing: Option<u32>,
+    /// Sealed, the oldest first.
+    pub(crate) small: VecDeque<u32>,
+    pub(crate) main: VecDeque<u32>,
+    pub(crate) next_segment: u64,
+    pub(crate) volume: Option<Volume>,
+    pub(crate) fetches: Fetches,
+    pub(crate) io: IoTable<Purpose>,
+    pub(crate) parked: HashMap<u64, Parked>,
+    pub(crate) next_operation: u64,
+    pub(crate) ready: VecDeque<u64>,
+    /// Tags with a parked write, and the writes that wait for it.
+    pub(crate) busy: HashMap<Tag, VecDeque<u64>>,
+    /// Writes that wait for room, and those behind them.
+    pub(crate) held: VecDeque<(Token, Work)>,
+    /// Replies that wait for a group of the journal.
+    pub(crate) promises: VecDeque<(u64, Token, Reply)>,
+    pub(crate) superblock: Superblock,
+    /// Superblocks that could not be written, when the volume was lost.
+    pub(crate) void_tries: u32,
+    pub(crate) version: u64,
+    /// What was flushed.
+    pub(crate) floors: Vec<Floor>,
+    pub(crate) now: Now,
+    /// The next slot to be looked at for expired segments.
+    pub(crate) expiry_hand: usize,
+    pub(crate) closing: Closing,
+    pub(crate) counters: Counters,
+}
+
+impl Tier {
+    /// What opening found.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// A block for a read, making room if need be.
+    pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
+        effects.block(class).or_else(|| {
+            self.evict(effects);
+            effects.block(class)
+        })
+    }
+
+    /// Answers, once the journal says so of this tag.
+    pub(crate) fn answer(&mut self, token: Token, reply: Reply, tag: Option<Tag>, effects: &mut Effects) {
+        let group = self.volume.as_ref().and_then(|volume| volume.journal.waits_for(tag));
+        match group {
+            Some(group) => self.promises.push_back((group, token, reply)),
+            None => effects.reply(token, reply),
+        }
+    }
+
+    fn release_promises(&mut self, effects: &mut Effects) {
+        let Some(volume) = &self.volume else { return };
+        for (group, token, reply) in std::mem::take(&mut self.promises) {
+            if volume.journal.is_written(group) {
+                effects.reply(token, reply);
+            } else if self.void_tries >= VOID_TRIES {
+                let why = "the volume cannot be written, and what is on it cannot be called void";
+                effects.reply(token, Reply::Failed(Error::Unknown(why)));
+            } else {
+                self.promises.push_back((group, token, reply));
+            }
+        }
+    }
+
+    /// Why there can be no writes, if there can be none.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        self.config
+            .read_only
+            .then(|| Error::WrongVolume("the store is open for reading only: open it for writing to change it".into()))
+    }
+
+    fn completed(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
+        match (purpose, outcome) {
+            (Purpose::Read(fetch, chunk), Outcome::Read(block, result)) => {
+                self.chunk_read(fetch, chunk, block, result, effects);
+            }
+            (Purpose::Spill(order), Outcome::Write(result)) => self.spill_written(order, result),
+            (Purpose::Journal, Outcome::Write(Ok(()))) => self.journal_written(),
+            (Purpose::Journal, Outcome::Write(Err(fault))) => self.lose_volume(fault, effects),
+            (Purpose::Table, Outcome::Write(result)) => self.table_written(result, effects),
+            (Purpose::Flush, Outcome::Flush(result)) => self.flushed(result, effects),
+            (Purpose::Superblock, Outcome::Write(result)) => self.superblock_written(result, effects),
+            _ => {}
+        }
+    }
+
+    /// Writes what the journal has gathered.
+    fn issue_journal(&mut self, effects: &mut Effects) {
+        let Some(volume) = self.volume.as_mut().filter(|volume| !volume.is_lost) else { return };
+        if self.config.read_only {
+            return;
+        }
+        let pages = volume.journal.issue();
+        self.counters.journal_writes += pages.len() as u64;
+        for (page, bytes) in pages {
+            self.write_pages(page, &bytes, Purpose::Journal, effects);
+        }
+    }
+
+    fn journal_written(&mut self) {
+        let Some(volume) = &mut self.volume else { return };
+        volume.journal.page_written();
+    }
+
+    /// Writes bytes, a multiple of a page, from this page of the volume on.
+    pub(crate) fn write_pages(&mut self, page: u64, bytes: &[u8], purpose: Purpose, effects: &mut Effects) {
+        let durable = matches!(purpose, Purpose::Superblock);
+        let parts = crate::spill::parts_of(bytes, effects.pool());
+        effects.write(self.io.start(purpose), page * 4096, parts, durable);
+    }
+
+    /// The journal cannot be written: what is on the volume must not count any more, neither now nor after a crash.
+    pub(crate) fn lose_volume(&mut self, fault: IoFault, effects: &mut Effects) {
+        self.counters.write_errors += 1;
+        let Some(volume) = self.volume.as_mut().filter(|volume| !volume.is_lost) else { return };
+        tracing::error!(%fault, shard = self.config.shard, "the journal cannot be written: the cache goes on in DRAM only");
+        volume.is_lost = true;
+        self.index.retain(|_, loc| !loc.is_on_volume());
+        self.write_void(effects);
+    }
+
+    /// A superblock that says that nothing on the volume counts.
+    fn write_void(&mut self, effects: &mut Effects) {
+        (self.superblock.boot, self.superblock.table, self.superblock.clean) = (None, None, false);
+        self.write_superblock(effects);
+    }
+
+    pub(crate) fn write_superblock(&mut self, effects: &mut Effects) {
+        self.superblock.generation += 1;
+        let mut page = vec![0; 4096];
+        self.superblock.encode(&self.config.uuid, &mut page);
+        self.write_pages(self.superblock.generation % 2, &page, Purpose::Superblock, effects);
+    }
+
+    fn superblock_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        match (result, &mut self.volume) {
+            (result, _) if self.closing == Closing::Superblock => {
+                self.counters.write_errors += u64::from(result.is_err());
+                self.closing = Closing::Closed;
+            }
+            (Ok(()), Some(volume)) if volume.is_lost => {
+                volume.journal.abandon();
+                self.void_tries = 0;
+            }
+            (Err(_), Some(_)) if self.void_tries < VOID_TRIES => {
+                self.void_tries += 1;
+                self.write_void(effects);
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives the pool what the index leaves.
+    fn balance_memory(&self, effects: &Effects) {
+        let limit = self.config.memory_bytes.saturating_sub((self.index.bytes() + self.ghosts.bytes()) as u64);
+        effects.pool().set_limit_bytes(limit as usize);
+        if effects.pool().held_bytes() as u64 > limit {
+            effects.pool().retire_chunk();
+        }
+    }
+}
+
+/// How often a superblock that calls the volume void is tried.
+const VOID_TRIES: u32 = 8;
+/// When nothing is in flight and there is no room, it is tried again so much later.
+pub(crate) const RETRY_NS: u64 = 1_000_000;
+/// Writes that may wait for room.
+const HELD_MAX: usize = 1024;
+
+impl Shard for Tier {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { ordered: false, snapshot: false, durable: false, evicting: true, blind: true }
+    }
+
+    fn room(&self) -> Room {
+        let reads = 4096u32.saturating_sub(self.parked.len() as u32);
+        let writes = if self.held.is_empty() { reads } else { 0 };
+        Room { reads, writes, write_bytes: if writes > 0 { self.config.item_bytes_max() } else { 0 } }
+    }
+
+    fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
+        self.now = effects.now();
+        if self.closing != Closing::Open || self.held.len() >= HELD_MAX {
+            return Err(operation);
+        }
+        match self.complaint(&operation) {
+            Some(error) => effects.reply(token, Reply::Failed(error)),
+            None => self.begin(token, operation, effects),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
+        self.now = effects.now();
+        if let Some(purpose) = self.io.finish(io) {
+            self.completed(purpose, outcome, effects);
+        }
+    }
+
+    fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
+
+    fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
+        self.now = effects.now();
+        self.balance_memory(effects);
+        self.run_ready(effects);
+        self.run_held(effects);
+        self.expire_step();
+        self.evict_ahead(effects);
+        self.pump_recycle(effects);
+        self.pump_spills(effects);
+        self.issue_journal(effects);
+        self.pump_reads(effects);
+        self.release_promises(effects);
+        self.pump_close(effects);
+        let waits = !self.held.is_empty() || !self.ready.is_empty() || self.fetches.is_waiting();
+        self.counters.stalled_turns += u64::from(!self.held.is_empty());
+        if waits && self.io.is_empty() {
+            effects.wake_at(Mono(self.now.mono.0 + RETRY_NS));
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        // Reads are forgotten; writes are carried out.
+        self.parked
+            .values_mut()
+            .filter(|parked| parked.token == token && !parked.work.is_write())
+            .for_each(|parked| parked.is_cancelled = true);
+    }
+
+    fn close(&mut self, effects: &mut Effects) {
+        if self.closing == Closing::Open {
+            self.closing = Closing::Draining;
+        }
+        effects.more();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closing == Closing::Closed
+    }
+
+    fn statistics(&self, out: &mut Vec<Statistic>) {
+        let counters = &self.counters;
+        let volume = self.volume.as_ref();
+        let mut add = |name, value| out.push(Statistic { name, value });
+        add("items", self.index.len() as u64);
+        add("index_bytes", self.index.bytes() as u64);
+        add("dram_bytes", self.segments.bytes() as u64);
+        add("dram_segments", self.segments.len() as u64);
+        add("ssd_bytes", volume.map_or(0, |volume| volume.log.used_pages() * 4096));
+        add("ssd_segments", volume.map_or(0, |volume| volume.log.len() as u64));
+        add("ssd_capacity_bytes", self.superblock.layout.log_pages * 4096);
+        add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
+        add("ssd_paused", volume.map_or(0, |volume| u64::from(volume.not_before > self.now.mono)));
+        add("evictions", counters.evictions);
+        add("expired", counters.expired);
+        add("not_admitted", counters.not_admitted);
+        add("spilled_bytes", counters.spilled_bytes);
+        add("spilled_items", counters.spilled_items);
+        add("promoted", counters.promoted);
+        add("reinserted", counters.reinserted);
+        add("hits_dram", counters.hits_dram);
+        add("hits_ssd", counters.hits_volume);
+        add("misses", counters.misses);
+        add("ssd_reads", counters.volume_reads);
+        add("ssd_read_errors", counters.read_errors);
+        add("ssd_write_errors", counters.write_errors);
+        add("corrupt_records", counters.corrupt_records);
+        add("journal_writes", counters.journal_writes);
+        add("invalidations", counters.invalidations);
+        add("stalled_turns", counters.stalled_turns);
+        add("recovered_items", self.report.items);
+        add("recovered_segments", self.report.segments);
+        add("untrusted_segments", self.report.untrusted_segments);
+    }
+}
+
+/// Only memory acknowledges here.
+pub(crate) fn unsupported(level: Level) -> Option<Error> {
+    (level != Level::Memory).then_some(Error::Unsupported(stratakv_engine::Capability::Level))
+}

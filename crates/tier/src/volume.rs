@@ -1,0 +1,63 @@
+//! The second tier of an open shard: its log, its journal, and what is under way on it.
+
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
+use stratakv_base::Mono;
+
+use crate::index::{Loc, Tag};
+use crate::item::Home;
+use crate::journal::Journal;
+use crate::log::Log;
+use crate::recycle::Retire;
+
+/// A segment on its way to the volume.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    /// Where it lies in DRAM.
+    pub(crate) slot: u32,
+    /// Its first page.
+    pub(crate) page: u64,
+    /// Requests in flight.
+    pub(crate) waiting: u32,
+    pub(crate) failed: bool,
+    /// Its items: tag, place in DRAM, place on the volume.
+    pub(crate) items: Vec<(Tag, Loc, Loc)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) log: Log,
+    pub(crate) journal: Journal,
+    /// Sealed segments that wait for being written, by slot.
+    pub(crate) spills: VecDeque<u32>,
+    /// Those that are being written, by order.
+    pub(crate) spilling: HashMap<u64, Spill>,
+    pub(crate) retire: Option<Retire>,
+    /// Segments below this order are gone for every recovery to come.
+    pub(crate) written_low: u64,
+    pub(crate) next_order: u64,
+    /// The log has been full: what is written displaces something.
+    pub(crate) lapped: bool,
+    /// After a failed write nothing is spilled until then.
+    pub(crate) not_before: Mono,
+    /// Failed writes in a row.
+    pub(crate) failures: u32,
+    /// The longest segment that waits for room, in pages.
+    pub(crate) wanted_pages: u64,
+    /// The journal could not be written: nothing on the volume counts any more, and nothing more is written.
+    pub(crate) is_lost: bool,
+}
+
+impl Volume {
+    /// Whether the copy is still there, and will be for a while.
+    pub(crate) fn is_home(&self, home: &Home) -> bool {
+        !self.is_lost && home.order >= self.journal.low()
+    }
+
+    /// Whether a recovery might find the copy.
+    pub(crate) fn may_return(&self, home: &Home) -> bool {
+        !self.is_lost && home.order >= self.written_low
+    }
+}

@@ -1,0 +1,35 @@
+//! The engines' common suite, with an orderly end between lives: all that fits on the volume is there again.
+
+use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
+use stratakv_tier::{TierConfig, TierOpener};
+
+/// `memory_bytes` decides how much of a case reaches the volume before its end.
+fn subject(memory_bytes: u64, segment_bytes: u32) -> impl conformance::Subject {
+    ShardSubject::new(1 << 30, memory_bytes as usize, Ending::Orderly, 1, move |opening: Opening| {
+        let config = TierConfig {
+            uuid: [9; 16],
+            shard: 0,
+            shards: 1,
+            memory_bytes,
+            depth: 32,
+            capacity_bytes: Some(opening.capacity_bytes),
+            segment_bytes,
+            boot: Some([1; 16]),
+            read_only: false,
+        };
+        if opening.create { TierOpener::create(config) } else { TierOpener::recover(config) }
+    })
+}
+
+macro_rules! tests {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        $(#[test] fn $name() {
+            conformance::$module::$name(&mut subject(512 << 20, 1 << 20));
+            let is_large = stringify!($name).contains("largest") || stringify!($name).contains("limit");
+            if !is_large {
+                conformance::$module::$name(&mut subject(8 << 20, 64 << 10));
+            }
+        })*
+    };
+}
+stratakv_engine::conformance_cases!(tests);
