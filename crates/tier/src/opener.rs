@@ -41,7 +41,8 @@ enum Step {
     Head(u64, bool),
     /// Its summary.
     Summary(Stored, Head, u64),
-    WriteTail,
+    /// Whether it is the second one.
+    WriteTail(bool),
     WriteSuperblock,
 }
 
@@ -53,7 +54,7 @@ pub struct TierOpener {
     layout: Option<Layout>,
     io: IoTable<Step>,
     superblocks: [Option<Result<Superblock, Refusal>>; 2],
-    tails: [Option<Result<Option<Tail>, IoFault>>; 2],
+    tails: [Option<Option<Tail>>; 2],
     /// The superblock that is to be written.
     superblock: Superblock,
     recovery: Recovery,
@@ -129,11 +130,13 @@ impl TierOpener {
         }
         let is_whole = self.superblocks.iter().flatten().all(Result::is_ok);
         let same_system = found.boot.is_some() && found.boot == self.config.boot;
-        self.superblock = found;
+        // As many openings as it may know of.
+        self.superblock = Superblock { incarnation: found.incarnation + u64::from(!is_whole), ..found };
         self.report.start = match self.layout {
             Some(layout) if layout != found.layout => Start::Emptied,
-            // A superblock that cannot be read may have been the newer one, and say that the volume was opened since.
-            _ if found.clean && (is_whole || found.generation < 2) => Start::Clean,
+            // The one that cannot be read may be the newer one, and say that the volume was opened since, or is void.
+            _ if !is_whole => Start::Emptied,
+            _ if found.clean => Start::Clean,
             Some(_) if same_system && !found.clean => Start::Recovered,
             _ => Start::Emptied,
         };
@@ -147,19 +150,13 @@ impl TierOpener {
 
     fn tail_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
         let page = TAIL_PAGE + slot as u64;
-        self.tails[slot] = Some(match result {
-            Ok(()) => Ok(Tail::decode(&self.config.uuid, page, block)),
-            // Never written.
-            Err(IoFault::Short) => Ok(None),
-            Err(fault) => Err(fault),
-        });
+        self.tails[slot] = Some(result.ok().and_then(|()| Tail::decode(&self.config.uuid, page, block)));
         if self.tails.iter().any(Option::is_none) {
             return;
         }
-        let unreadable = self.tails.iter().flatten().any(Result::is_err);
-        let newest = self.newest_tail();
-        let (Some(tail), false) = (newest, unreadable || self.report.start == Start::Emptied) else {
-            // What cannot be read now may be there again after the next crash, so nothing that it spoke of counts ever after.
+        let is_whole = self.tails.iter().flatten().all(Option::is_some);
+        let (Some(tail), true) = (self.newest_tail(), is_whole && self.report.start != Start::Emptied) else {
+            // The one that cannot be read may be the newer one: nobody knows what it called stale.
             self.report.start = Start::Emptied;
             return self.begin_writing(effects);
         };
@@ -171,8 +168,7 @@ impl TierOpener {
     }
 
     fn newest_tail(&self) -> Option<Tail> {
-        let found = self.tails.iter().flatten().filter_map(|tail| tail.as_ref().ok()?.as_ref());
-        found.max_by_key(|tail| tail.number).cloned()
+        self.tails.iter().flatten().flatten().max_by_key(|tail| tail.number).cloned()
     }
 
     fn read_ring(&mut self, position: u64, effects: &mut Effects) {
@@ -340,7 +336,7 @@ impl TierOpener {
         if self.config.read_only {
             self.is_done = true;
         } else if self.layout.is_some() {
-            self.write_tail(effects);
+            self.write_tail(false, effects);
         } else {
             self.write_superblock(effects);
         }
@@ -381,12 +377,14 @@ impl TierOpener {
         self.report.invalidated = recovery.invalidated;
     }
 
-    fn write_tail(&mut self, effects: &mut Effects) {
+    /// Both are written, so that one that cannot be read is always one that was there.
+    fn write_tail(&mut self, second: bool, effects: &mut Effects) {
+        self.recovery.tail.number += u64::from(second);
         let page = TAIL_PAGE + self.recovery.tail.number % 2;
         let mut bytes = vec![0; PAGE_BYTES];
         self.recovery.tail.encode(&self.config.uuid, page, &mut bytes);
         let parts = parts_of(&bytes, effects.pool());
-        effects.write(self.io.start(Step::WriteTail), page * PAGE_BYTES as u64, parts, false);
+        effects.write(self.io.start(Step::WriteTail(second)), page * PAGE_BYTES as u64, parts, false);
     }
 
     fn write_superblock(&mut self, effects: &mut Effects) {
@@ -514,7 +512,8 @@ impl Opener for TierOpener {
             (Step::Summary(stored, head, pages), Outcome::Read(block, result)) => {
                 self.summary_read((stored, head, pages), &block, result, effects);
             }
-            (Step::WriteTail, Outcome::Write(Ok(()))) => self.write_superblock(effects),
+            (Step::WriteTail(false), Outcome::Write(Ok(()))) => self.write_tail(true, effects),
+            (Step::WriteTail(true), Outcome::Write(Ok(()))) => self.write_superblock(effects),
             (Step::WriteSuperblock, Outcome::Write(Ok(()))) => self.superblock_written(effects),
             (_, Outcome::Write(Err(fault))) => self.fail(Error::Io { what: "opening the volume for writing", fault }),
             _ => {}

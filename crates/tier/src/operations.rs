@@ -264,7 +264,7 @@ impl Tier {
     pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { break };
-            let Some(parked) = self.parked.remove(&id) else { continue };
+            let Some(mut parked) = self.parked.remove(&id) else { continue };
             if parked.is_cancelled {
                 self.unpin(&parked.pins);
                 continue;
@@ -278,6 +278,9 @@ impl Tier {
                     self.answer(parked.token, reply, Some(parked.tag), effects);
                 }
                 Step::NoRoom => {
+                    // Room may come from the very segment that it pins: it reads again.
+                    self.unpin(&parked.pins);
+                    (parked.pins, parked.verdicts) = (Vec::new(), Vec::new());
                     self.parked.insert(id, parked);
                     self.ready.push_back(id);
                 }

@@ -1,0 +1,475 @@
+//! Engine `tier` in the simulator. A cache may forget, so the judge of durable engines is none for it: this one asks that what is answered is the newest, or
+//! nothing; through kills, power cuts, orderly ends and a disk that fails.
+
+#[path = "tier/judge.rs"]
+mod judge;
+
+use std::cell::Cell;
+
+use stratakv_base::random::Random;
+use stratakv_base::{CollectionId, Expiry, Key, Level, Wall};
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Update};
+use stratakv_sim::disk::{Chances, Disk, DiskOptions};
+use stratakv_sim::machine::{Audit, Engine, Machine, Opening};
+use stratakv_tier::{Start, Tier, TierConfig, TierOpener};
+
+use judge::{Judge, TOUCHED, piece};
+
+/// The engine, on a system that boots anew after a power cut.
+#[derive(Debug, Default)]
+pub struct TierEngine {
+    boot: Cell<u64>,
+    segment_bytes: Cell<u32>,
+}
+
+impl Engine for TierEngine {
+    type Opener = TierOpener;
+    type Shard = Tier;
+
+    fn opener(&self, opening: &Opening) -> TierOpener {
+        let mut boot = [0; 16];
+        boot[..8].copy_from_slice(&self.boot.get().to_le_bytes());
+        let config = TierConfig {
+            uuid: *b"simulated store!",
+            shard: 0,
+            shards: 1,
+            memory_bytes: opening.memory_bytes,
+            depth: opening.depth,
+            capacity_bytes: opening.capacity_bytes,
+            segment_bytes: self.segment_bytes.get(),
+            boot: Some(boot),
+            read_only: opening.read_only,
+        };
+        if opening.create { TierOpener::create(config) } else { TierOpener::recover(config) }
+    }
+
+    fn audit(&self, shard: &Tier) -> Audit {
+        Audit { mistakes: shard.check(), ..Audit::default() }
+    }
+}
+
+/// What runs added up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Operations handed over.
+    pub operations: u64,
+    /// Writes acknowledged.
+    pub acknowledged: u64,
+    /// Gets that found something.
+    pub hits: u64,
+    /// Of them, on the volume.
+    pub hits_ssd: u64,
+    /// Kills, power cuts, orderly ends.
+    pub ends: [u64; 3],
+    /// Openings after which something was there, by the same.
+    pub warm: [u64; 3],
+    /// Keys that were there after an end, by the same.
+    pub found: [u64; 3],
+    /// Segments recycled, items taken along, items promoted.
+    pub recycled: [u64; 3],
+    /// Copies on the volume that were called stale.
+    pub invalidations: u64,
+    /// Lives in which the volume was given up.
+    pub lost_volumes: u64,
+}
+
+impl Statistics {
+    /// Adds another's figures.
+    pub fn add(&mut self, other: &Statistics) {
+        self.operations += other.operations;
+        self.acknowledged += other.acknowledged;
+        self.hits += other.hits;
+        self.hits_ssd += other.hits_ssd;
+        self.invalidations += other.invalidations;
+        self.lost_volumes += other.lost_volumes;
+        let sums = [
+            (&mut self.ends, other.ends),
+            (&mut self.warm, other.warm),
+            (&mut self.found, other.found),
+            (&mut self.recycled, other.recycled),
+        ];
+        for (mine, theirs) in sums {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        }
+    }
+}
+
+/// What an operation in flight was asked.
+#[derive(Clone, Debug)]
+enum Asked {
+    /// Of this key, at this time, when this was the oldest state that counted.
+    Get {
+        key: usize,
+        floor: u64,
+        wall: Wall,
+    },
+    Write {
+        key: usize,
+        number: u64,
+    },
+    Flush {
+        numbers: Vec<u64>,
+    },
+}
+
+impl Asked {
+    fn key(&self) -> Option<usize> {
+        match self {
+            Asked::Get { key, .. } | Asked::Write { key, .. } => Some(*key),
+            Asked::Flush { .. } => None,
+        }
+    }
+}
+
+struct World<'e> {
+    machine: Machine<'e, TierEngine>,
+    engine: &'e TierEngine,
+    judge: Judge,
+    asked: Vec<(u32, Asked)>,
+    random: Random,
+    keys: u64,
+    value_bytes_max: u64,
+    chances: Chances,
+    /// Bits turn: what is answered must have been written once, and that is all.
+    flips: bool,
+    statistics: Statistics,
+}
+
+fn key(number: usize) -> Key {
+    Key::bound(CollectionId((number % 2) as u32), format!("key {number}").as_bytes())
+}
+
+fn chances(random: &mut Random) -> Chances {
+    let mut chances = Chances { delay: 3000, ..Chances::default() };
+    match random.below(6) {
+        0 => (chances.read_error, chances.write_error) = (400, 400),
+        1 => chances.full = 600,
+        2 => (chances.flush_error, chances.error_forever, chances.write_error) = (2000, 30, 60),
+        3 => chances.flip = 300,
+        _ => {}
+    }
+    chances
+}
+
+/// Runs the scenario of a seed.
+///
+/// # Errors
+/// A key's answer was older than the newest, or nothing that was ever written; or the engine stood still.
+pub fn run_seed(seed: u64) -> Result<Statistics, String> {
+    let mut random = Random::new(seed ^ 0x7169_E200);
+    let engine = TierEngine::default();
+    engine.segment_bytes.set([8 << 10, 16 << 10, 32 << 10][random.below(3) as usize]);
+    let capacity_bytes = 200_000 + random.below(1_500_000);
+    let memory_bytes = [128 << 10, 192 << 10, 512 << 10][random.below(3) as usize];
+    let volatile_cache = random.below(2) == 0;
+    let chances = chances(&mut random);
+    let opening = Opening {
+        create: true,
+        volume_bytes: 0,
+        capacity_bytes: Some(capacity_bytes),
+        memory_bytes,
+        depth: [1, 2, 8][random.below(3) as usize],
+        checkpoint_bytes: None,
+        record_cache: false,
+        volatile_cache,
+        read_only: false,
+    };
+    let keys = 4 + random.below(120);
+    let disk = Disk::new(DiskOptions { capacity_bytes, volatile_cache });
+    let value_bytes_max = [300, 3000, 3000, 20_000][random.below(4) as usize];
+    let mut world = World {
+        machine: Machine::new(&engine, disk, opening),
+        engine: &engine,
+        judge: Judge::new(keys as usize),
+        asked: Vec::new(),
+        random,
+        keys,
+        value_bytes_max,
+        chances,
+        flips: chances.flip > 0,
+        statistics: Statistics::default(),
+    };
+    world.open(true)?;
+    let lives = 3 + world.random.below(5);
+    for _ in 0..lives {
+        world.live()?;
+        world.end()?;
+    }
+    Ok(world.statistics)
+}
+
+impl World<'_> {
+    fn open(&mut self, create: bool) -> Result<(), String> {
+        // New volumes are made on disks that work; others may fail, and are opened again when they do not.
+        let fails = !create && self.random.below(2) == 0;
+        self.machine.disk.set_chances(if fails { self.chances } else { Chances::default() });
+        if !fails {
+            self.machine.disk.repair();
+        }
+        let mut opened = self.machine.open(create, None, &mut self.random);
+        if opened.is_err() && fails {
+            self.machine.die(false, &mut self.random);
+            self.machine.disk.repair();
+            self.machine.disk.set_chances(Chances::default());
+            opened = self.machine.open(create, None, &mut self.random);
+        }
+        match opened {
+            Ok(_) => {}
+            // Both superblocks rotted: a new volume takes its place, and is empty.
+            Err(Error::Corrupt(_)) if self.flips => return self.open(true),
+            Err(error) => return Err(format!("cannot open: {error}")),
+        }
+        self.machine.disk.set_chances(self.chances);
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let audit = self.machine.audit();
+        if audit.mistakes.is_empty() { Ok(()) } else { Err(format!("the books: {:?}", audit.mistakes)) }
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        let steps = 100 + self.random.below(1200);
+        for _ in 0..steps {
+            match self.random.below(400) {
+                0 => self.machine.pass(1 + self.random.below(40) as u32),
+                1 => {
+                    if !self.machine.settle(&mut self.random) {
+                        return Err("it never comes to rest".into());
+                    }
+                    self.take_replies()?;
+                    self.check()?;
+                }
+                2 if self.random.below(4) == 0 => self.machine.disk.repair(),
+                2..260 => self.submit(),
+                _ => {
+                    let completions = self.random.below(6) as u8;
+                    self.machine.turn(completions, &mut self.random);
+                }
+            }
+            self.take_replies()?;
+        }
+        Ok(())
+    }
+
+    /// The process dies, the power fails, or it closes in order; then every key is asked for.
+    fn end(&mut self) -> Result<(), String> {
+        let how = self.random.below(3) as usize;
+        self.note_statistics();
+        if how == 2 {
+            self.machine.disk.repair();
+            self.drain()?;
+            if !self.machine.close(&mut self.random) {
+                return Err("it never closes".into());
+            }
+        }
+        self.statistics.ends[how] += 1;
+        for (_, asked) in std::mem::take(&mut self.asked) {
+            match asked {
+                Asked::Get { .. } => {}
+                Asked::Write { key, number } => self.judge.left_open(key, number),
+                Asked::Flush { numbers } => {
+                    let numbers = numbers.iter().enumerate().filter(|(_, number)| **number > 0);
+                    numbers.for_each(|(key, number)| self.judge.left_open(key, *number));
+                }
+            }
+        }
+        let power = how == 1 || (how == 2 && self.random.below(2) == 0);
+        self.machine.die(power, &mut self.random);
+        self.engine.boot.set(self.engine.boot.get() + u64::from(power));
+        self.open(false)?;
+        let report = self.machine.shard().recovery().clone();
+        self.statistics.warm[how] += u64::from(report.items > 0);
+        if how == 1 && report.items > 0 && report.start != Start::Emptied {
+            return Err(format!("after a power cut {report:?}"));
+        }
+        self.machine.disk.set_chances(Chances::default());
+        for number in 0..self.keys as usize {
+            let hits = self.statistics.hits;
+            self.get(number, RecordPart::Whole);
+            self.drain()?;
+            self.statistics.found[how] += self.statistics.hits - hits;
+        }
+        self.machine.disk.set_chances(self.chances);
+        Ok(())
+    }
+
+    fn note_statistics(&mut self) {
+        let mut found = Vec::new();
+        stratakv_engine::Shard::statistics(self.machine.shard(), &mut found);
+        let value =
+            |name: &str| found.iter().find(|statistic| statistic.name == name).map_or(0, |statistic| statistic.value);
+        self.statistics.hits_ssd += value("hits_ssd");
+        self.statistics.invalidations += value("invalidations");
+        self.statistics.lost_volumes += value("ssd_lost");
+        let recycled = [value("evictions"), value("reinserted"), value("promoted")];
+        self.statistics.recycled.iter_mut().zip(recycled).for_each(|(sum, value)| *sum += value);
+    }
+
+    fn drain(&mut self) -> Result<(), String> {
+        let mut idle = 0;
+        while !self.asked.is_empty() {
+            let busy = self.machine.turn(8, &mut self.random);
+            idle = if busy || self.machine.disk.in_flight() > 0 { 0 } else { idle + 1 };
+            self.take_replies()?;
+            if idle > 3000 {
+                let mut found = Vec::new();
+                stratakv_engine::Shard::statistics(self.machine.shard(), &mut found);
+                let found: Vec<_> =
+                    found.iter().filter(|s| s.value > 0).map(|s| format!("{} {}", s.name, s.value)).collect();
+                return Err(format!(
+                    "never answered: {:?} of {}; {}",
+                    self.asked.first(),
+                    self.asked.len(),
+                    found.join(", ")
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) {
+        let number = match self.random.below(3) {
+            0 => self.random.below(self.keys),
+            _ => self.random.below(self.keys.min(12)),
+        } as usize;
+        match self.random.below(100) {
+            0..32 => self.get(number, RecordPart::Whole),
+            32..40 => self.get(number, RecordPart::Meta),
+            40 if self.random.below(6) == 0 => self.flush(),
+            40..48 => self.write(number, Expect::Any, None),
+            48..55 => self.update(number),
+            55..62 => {
+                let expect = self.condition(number);
+                self.put(number, expect);
+            }
+            _ => self.put(number, Expect::Any),
+        }
+    }
+
+    fn condition(&mut self, number: usize) -> Expect {
+        match self.random.below(3) {
+            0 => Expect::Absent,
+            1 => Expect::Present,
+            _ => self.judge.keys[number]
+                .versions
+                .iter()
+                .next_back()
+                .map_or(Expect::Present, |(version, _)| Expect::Version(*version)),
+        }
+    }
+
+    fn get(&mut self, number: usize, part: RecordPart) {
+        let (floor, wall) = (self.judge.keys[number].floor, self.machine.now().wall);
+        if let Some(token) = self.machine.submit(Operation::Get { key: key(number), part }) {
+            self.asked.push((token, Asked::Get { key: number, floor, wall }));
+            self.statistics.operations += 1;
+        }
+        self.judge.meta_only = part == RecordPart::Meta || self.judge.meta_only && !self.asked.is_empty();
+    }
+
+    fn put(&mut self, number: usize, expect: Expect) {
+        let len = self.random.below(self.value_bytes_max) as usize;
+        let wall = self.machine.now().wall.0;
+        let expiry = match self.random.below(5) {
+            0 => Expiry(wall + 1 + self.random.below(60) as u32),
+            _ => Expiry::NEVER,
+        };
+        self.write(number, expect, Some((len, expiry)));
+    }
+
+    /// A put of so many bytes, or a delete.
+    fn write(&mut self, number: usize, expect: Expect, put: Option<(usize, Expiry)>) {
+        let write = self.judge.begin(number, put.map(|(len, expiry)| (number, len, expiry)), expect);
+        let kind = match put {
+            Some((len, expiry)) => {
+                ChangeKind::Put { value: piece(number, write, len).into(), flags: write as u32, expiry }
+            }
+            None => ChangeKind::Delete,
+        };
+        let changes = vec![Change { key: key(number), expect, kind }];
+        self.hand_over(number, write, Operation::Write { changes, level: Level::Memory, txn: None });
+    }
+
+    fn update(&mut self, number: usize) {
+        let write = self.judge.begin_update(number);
+        let update = match self.random.below(2) {
+            0 => Update::Touch(Expiry(TOUCHED + write as u32)),
+            _ => {
+                let len = self.random.below(300) as usize;
+                self.judge.note_append(number, write, len);
+                Update::Append(piece(number, write, len).into())
+            }
+        };
+        self.hand_over(number, write, Operation::Update { key: key(number), update, level: Level::Memory });
+    }
+
+    fn hand_over(&mut self, number: usize, write: u64, operation: Operation) {
+        match self.machine.submit(operation) {
+            Some(token) => {
+                self.asked.push((token, Asked::Write { key: number, number: write }));
+                self.statistics.operations += 1;
+            }
+            None => self.judge.refused(number, write),
+        }
+    }
+
+    /// Of one collection, or of both.
+    fn flush(&mut self) {
+        let both = self.random.below(2) == 0;
+        let from = std::ops::Bound::Included(Key::bound(CollectionId(0), b""));
+        let to = std::ops::Bound::Excluded(Key::bound(CollectionId(if both { 2 } else { 1 }), b""));
+        if let Some(token) = self.machine.submit(Operation::DeleteRange { from, to, level: Level::Memory }) {
+            let covered = |number: usize| both || number % 2 == 0;
+            let numbers = (0..self.keys as usize)
+                .map(|number| if covered(number) { self.judge.begin(number, None, Expect::Any) } else { 0 });
+            let numbers = numbers.collect();
+            self.asked.push((token, Asked::Flush { numbers }));
+            self.statistics.operations += 1;
+        }
+    }
+
+    fn take_replies(&mut self) -> Result<(), String> {
+        for (token, reply) in std::mem::take(&mut self.machine.replies) {
+            let Some(at) = self.asked.iter().position(|(asked, _)| *asked == token) else {
+                return Err(format!("an answer to nothing: {reply:?}"));
+            };
+            let (_, asked) = self.asked.swap_remove(at);
+            self.judge_reply(&asked, &reply)
+                .map_err(|why| format!("{asked:?}: {why}; {}", self.judge.describe(asked.key())))?;
+        }
+        Ok(())
+    }
+
+    fn judge_reply(&mut self, asked: &Asked, reply: &Reply) -> Result<(), String> {
+        let wall = self.machine.now().wall;
+        match (asked, reply) {
+            (Asked::Get { .. }, Reply::Record(None)) => Ok(()),
+            (Asked::Get { key, floor, wall }, Reply::Record(Some(record))) => {
+                self.statistics.hits += 1;
+                self.judge.seen(*key, *floor, record, *wall, self.flips)
+            }
+            (Asked::Write { key, number }, Reply::Record(Some(record))) => {
+                // A touch.
+                self.statistics.acknowledged += 1;
+                self.judge.touched(*key, *number, record, wall, self.flips)
+            }
+            (Asked::Write { key, number }, Reply::Done { version, .. }) => {
+                self.statistics.acknowledged += 1;
+                self.judge.acknowledged(*key, *number, *version, self.flips)
+            }
+            (Asked::Write { key, number }, Reply::Unmet(_) | Reply::Record(None)) => {
+                self.judge.refused(*key, *number);
+                Ok(())
+            }
+            (Asked::Flush { numbers }, Reply::Number { .. }) => {
+                let numbers = numbers.iter().enumerate().filter(|(_, number)| **number > 0);
+                numbers.for_each(|(key, number)| self.judge.raise(key, *number));
+                Ok(())
+            }
+            // What the volume's failure left in doubt.
+            (Asked::Write { .. } | Asked::Flush { .. } | Asked::Get { .. }, Reply::Failed(Error::Unknown(_))) => Ok(()),
+            (_, other) => Err(format!("answered {other:?}")),
+        }
+    }
+}
