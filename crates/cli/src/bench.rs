@@ -178,7 +178,7 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
         hot_shard_percent: ycsb.hot_shard,
         value: subject.value_size,
         target: ycsb.target,
-        level: Level::from(subject.durability.durability),
+        level: store.map_or(Level::PowerLoss, Store::default_level),
         threads: ycsb.threads,
         clients: ycsb.clients,
         duration: Duration::from_secs(ycsb.seconds.max(1)),
@@ -290,11 +290,11 @@ impl Stand {
             .placement(subject.placement.unwrap_or_default().into())
             .capacity_bytes(subject.capacity.unwrap_or(0))
             .io(subject.io.into())
-            .level(subject.durability.durability.into())
             .progress(progress::watch("recovering"));
         if let Some(shards) = subject.shards {
             options = options.shards(shards);
         }
+        let options = subject.durability.add_to(options);
         let store = subject.engine.add_to(options).open(&subject.data).inspect_err(|error| {
             // Somebody else was faster.
             if error.kind() == ErrorKind::Locked {

@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         store: store.clone(),
         named: HashMap::new(),
         session: store.session()?,
-        level: arguments.durability.durability.into(),
+        level: store.default_level(),
         waiting: HashMap::new(),
         keys: HashSet::new(),
         bytes_waiting: 0,

@@ -71,9 +71,19 @@ pub(crate) struct OpenArguments {
 /// When writes are acknowledged.
 #[derive(Args)]
 pub(crate) struct DurabilityArguments {
-    /// What an acknowledged write survives
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) durability: Durability,
+    /// What an acknowledged write survives [default: power_loss; with the engine `tier` memory, which it has only]
+    #[arg(long, value_enum)]
+    durability: Option<Durability>,
+}
+
+impl DurabilityArguments {
+    /// The options, at the level that was asked for.
+    pub(crate) fn add_to(&self, options: Options) -> Options {
+        match self.durability {
+            Some(durability) => options.level(durability.into()),
+            None => options,
+        }
+    }
 }
 
 /// Which key space.
@@ -155,6 +165,8 @@ pub(crate) enum EngineArgument {
     Hash,
     /// For disks beside persistent memory: an LSM tree, its log and first level in a region, its tables in volumes
     Matrix,
+    /// A cache: records in memory, the older ones in volumes, the oldest evicted
+    Tier,
 }
 
 impl From<EngineArgument> for Engine {
@@ -163,6 +175,7 @@ impl From<EngineArgument> for Engine {
             EngineArgument::Slab => Engine::Slab,
             EngineArgument::Hash => Engine::Hash,
             EngineArgument::Matrix => Engine::Matrix,
+            EngineArgument::Tier => Engine::Tier,
         }
     }
 }
@@ -247,14 +260,15 @@ pub(crate) enum Io {
 }
 
 /// `--durability`.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum Durability {
     /// A power cut: acknowledged after the device has flushed
-    #[default]
     PowerLoss,
     /// The death of the process, not of the machine
     ProcessCrash,
+    /// Nothing: a cache
+    Memory,
 }
 
 impl From<Io> for IoBackend {
@@ -272,6 +286,7 @@ impl From<Durability> for Level {
         match durability {
             Durability::PowerLoss => Level::PowerLoss,
             Durability::ProcessCrash => Level::ProcessCrash,
+            Durability::Memory => Level::Memory,
         }
     }
 }
@@ -301,7 +316,7 @@ impl OpenArguments {
         durability: &DurabilityArguments,
         create: Option<&EngineArguments>,
     ) -> Result<Store, Failure> {
-        let options = self.options().create(create.is_some()).level(durability.durability.into());
+        let options = durability.add_to(self.options().create(create.is_some()));
         let options = create.map_or(options.clone(), |engine| engine.add_to(options));
         let store = options.open(self.data.first())?;
         tell_growth(&store);

@@ -183,8 +183,8 @@ fn run_bytes(key_bytes: u64, value_bytes: u64) -> f64 {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    if arguments.engine == EngineArgument::Matrix {
-        return Err(Failure::usage("plan knows the needs of the engines `slab` and `hash`; with `matrix` take a tenth of the data as the region, and measure"));
+    if matches!(arguments.engine, EngineArgument::Matrix | EngineArgument::Tier) {
+        return Err(Failure::usage("plan knows the needs of the engines `slab` and `hash`; with `matrix` take a tenth of the data as the region, and measure; `tier` takes what it is given"));
     }
     if !(1..=1 << 44).contains(&arguments.keys) {
         return Err(Failure::usage("--keys: 1 to 2^44"));
@@ -215,7 +215,7 @@ fn write_json(forecast: &Forecast, engine: EngineArgument, output: &mut Output) 
 fn write_text(forecast: &Forecast, engine: EngineArgument, output: &mut Output) -> io::Result<()> {
     let (more, place) = match engine {
         EngineArgument::Slab => ("a tenth of the data in the cache", "disk"),
-        EngineArgument::Hash | EngineArgument::Matrix => ("a quarter more keys", "--region, at least"),
+        _ => ("a quarter more keys", "--region, at least"),
     };
     let amplification = forecast.disk_bytes as f64 / forecast.data_bytes.max(1) as f64;
     writeln!(output, "{:<28} {}", "keys and values", format_bytes(forecast.data_bytes))?;

@@ -164,7 +164,7 @@ impl Arguments {
 
     fn open(&self) -> Result<Store, Failure> {
         refuse_another_format(self.open.data.all(), self.shards, self.placement)?;
-        let mut options = self.open.options().create(true).level(self.durability.durability.into());
+        let mut options = self.durability.add_to(self.open.options().create(true));
         options = options.depth(self.depth()?);
         options = options.placement(self.placement()?);
         if let Some(shards) = self.shards {
@@ -257,7 +257,11 @@ fn announce(
         None => {
             let format = stratakv::format_of(store.path()).ok().flatten();
             let placement = format.map_or("unknown", |format| format.placement.name());
-            format!("slab, placement {placement}, {}", format_count(store.shards() as u64, "shard"))
+            let shards = format_count(store.shards() as u64, "shard");
+            match store.engine() {
+                Engine::Slab => format!("slab, placement {placement}, {shards}"),
+                engine => format!("{}, {shards}", engine.name()),
+            }
         }
     };
     writeln!(output, "engine    {engine}, durability {level}, I/O by {ring}")?;

@@ -206,6 +206,7 @@ impl Store {
                 "a collection's name of {len} bytes: it has 1 to {NAME_BYTES_MAX} (the default collection has no name)"
             )));
         }
+        self.inner().has_names()?;
         self.drop_expired()?;
         let (known, since) = self.inner().names.get(name);
         if let Some(known) = known {
@@ -236,6 +237,9 @@ impl Store {
     /// # Errors
     /// As [`Collection::get`].
     pub fn collections(&self) -> Result<Vec<String>, Error> {
+        if self.inner().has_names().is_err() {
+            return Ok(Vec::new());
+        }
         self.drop_expired()?;
         let names = self.catalogue().scan(ScanOptions::prefix(NAME).keys_only());
         let name = |key: &[u8]| String::from_utf8_lossy(key.get(NAME.len()..).unwrap_or_default()).into_owned();

@@ -99,6 +99,11 @@ pub fn check_spread(
                 check_matrix(matrix, shard, &mut sum);
                 continue;
             }
+            AnyShard::Tier(tier) => {
+                sum.records += tier.recovery().items;
+                sum.mistakes.extend(tier.check().iter().map(|mistake| format!("shard {number}: {mistake}")));
+                continue;
+            }
         };
         let (recovery, books) = (slab.recovery(), slab.check());
         sum.records += recovery.records;

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::region;
 
 /// Version of the layout of a store's directory and of `store.toml`.
-pub(crate) const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 6;
 /// The format of stores in one directory: older programs may open them.
 pub(crate) const FORMAT_OF_ONE: u32 = 1;
 /// The format of stores in several directories, and of `part.toml`.
@@ -27,6 +27,8 @@ pub(crate) const FORMAT_OF_DEVICES: u32 = 3;
 pub(crate) const FORMAT_OF_REGION: u32 = 4;
 /// The format of stores of engine `matrix`, which have volumes, wherever these lie, and a region.
 pub(crate) const FORMAT_OF_MATRIX: u32 = 5;
+/// The format of stores of engine `tier`, wherever their volumes lie.
+pub(crate) const FORMAT_OF_TIER: u32 = 6;
 
 /// What a store is: everything that is fixed at its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,10 +236,10 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
         return Err(Refusal::Damaged(format!("{} shards; a store has 1 to {SHARDS_MAX}", manifest.shards)));
     }
     match Engine::named(&manifest.engine) {
-        Some(Engine::Slab) if manifest.region.is_some() || !manifest.regions.is_empty() => {
-            return Err(Refusal::Damaged("engine `slab` has no region".into()));
+        Some(engine @ (Engine::Slab | Engine::Tier)) if manifest.region.is_some() || !manifest.regions.is_empty() => {
+            return Err(Refusal::Damaged(format!("engine `{}` has no region", engine.name())));
         }
-        Some(Engine::Slab) => {}
+        Some(Engine::Slab | Engine::Tier) => {}
         Some(Engine::Hash) => check_of_hash(&manifest)?,
         Some(Engine::Matrix) if manifest.placement.is_some() || !manifest.regions.is_empty() => {
             return Err(Refusal::Damaged("engine `matrix` has no placement, and one region".into()));
@@ -354,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        assert!(matches!(parse(b"format = 6\nnovel = true"), Err(Refusal::Newer(6))));
+        assert!(matches!(parse(b"format = 7\nnovel = true"), Err(Refusal::Newer(7))));
         assert!(matches!(parse(b"format = \"1\""), Err(Refusal::Damaged(_))));
         assert!(matches!(parse(b""), Err(Refusal::Damaged(_))));
         let text = toml::to_string(&Manifest { shards: 0, ..manifest() }).unwrap();

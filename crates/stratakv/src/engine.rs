@@ -7,6 +7,7 @@ use stratakv_engine::{
 use stratakv_matrix::Matrix;
 use stratakv_pmem::Part;
 use stratakv_slab::Slab;
+use stratakv_tier::{Start, Tier};
 
 /// How a store keeps its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,10 +22,13 @@ pub enum Engine {
     /// MatrixKV's design, for disks beside persistent memory: an LSM tree whose log, memtables and first level lie in a region, and whose tables lie on volumes. A put costs no read,
     /// and so does not tell whether its key was there.
     Matrix,
+    /// UKV's design, a cache: new and used records in memory, the others in volumes, the oldest evicted. It acknowledges from memory, never refuses a put for want of room, and is warm
+    /// again after a restart; its keys are in no order, and it has no collections with names.
+    Tier,
 }
 
 impl Engine {
-    const ALL: [Engine; 3] = [Engine::Slab, Engine::Hash, Engine::Matrix];
+    const ALL: [Engine; 4] = [Engine::Slab, Engine::Hash, Engine::Matrix, Engine::Tier];
 
     /// Its name in `store.toml` and on command lines.
     pub fn name(self) -> &'static str {
@@ -32,6 +36,7 @@ impl Engine {
             Engine::Slab => "slab",
             Engine::Hash => "hash",
             Engine::Matrix => "matrix",
+            Engine::Tier => "tier",
         }
     }
 
@@ -41,7 +46,7 @@ impl Engine {
 
     /// Whether a store of it has a region.
     pub(crate) fn has_region(self) -> bool {
-        self != Engine::Slab
+        matches!(self, Engine::Hash | Engine::Matrix)
     }
 }
 
@@ -51,6 +56,8 @@ pub enum AnyShard {
     Slab(Box<Slab>),
     /// MatrixKV's design.
     Matrix(Box<Matrix<Part>>),
+    /// UKV's design.
+    Tier(Box<Tier>),
 }
 
 /// What opening a shard found.
@@ -78,6 +85,12 @@ impl AnyShard {
                 let (superblock_repaired, corrupt) = (report.superblock_repaired, &report.corrupt[..]);
                 FoundInShard { clean, records, torn, superblock_repaired, corrupt }
             }
+            AnyShard::Tier(tier) => {
+                let report = tier.recovery();
+                let clean = matches!(report.start, Start::Created | Start::Clean);
+                let (records, torn) = (report.items, report.invalidated);
+                FoundInShard { clean, records, torn, superblock_repaired: false, corrupt: &[] }
+            }
         }
     }
 }
@@ -87,6 +100,7 @@ macro_rules! each {
         match $self {
             AnyShard::Slab($shard) => $call,
             AnyShard::Matrix($shard) => $call,
+            AnyShard::Tier($shard) => $call,
         }
     };
 }

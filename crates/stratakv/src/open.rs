@@ -15,12 +15,13 @@ use stratakv_engine::Progress;
 use stratakv_matrix::MatrixConfig;
 use stratakv_pmem::Mapping;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
+use stratakv_tier::{TierConfig, TierOpener};
 use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
 
 use crate::containers::{Containers, named};
 use crate::devices;
 use crate::directory::{
-    Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, Manifest, io_error, volume_name,
+    Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER, Manifest, io_error, volume_name,
 };
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
@@ -59,8 +60,9 @@ pub(crate) struct OpenedShard {
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let (path, further) = parts::home(path, &options.further)?;
     let creates = options.create || options.create_new;
-    if creates && !path.join("store.toml").exists() && options.engine.unwrap_or_default() == Engine::Slab {
+    if creates && !path.join("store.toml").exists() && matches!(options.engine, None | Some(Engine::Slab)) {
         // Before anything is made.
+        options.check_level(Engine::Slab)?;
         options.check_memory(new_shards(options))?;
         if options.region_bytes.is_some() || !options.region_paths.is_empty() {
             return Err(Error::Option(format!(
@@ -93,7 +95,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     }
     let engine = manifest.engine();
     let Running { runtime, recovery, region, mapping } = match engine {
-        Engine::Slab | Engine::Matrix => run_shards(&directory, &manifest, options, created)?,
+        Engine::Slab | Engine::Matrix | Engine::Tier => run_shards(&directory, &manifest, options, created)?,
         Engine::Hash => run_in_region(&directory, &manifest, options, created)?,
     };
     if let Some(watcher) = &options.watcher {
@@ -134,13 +136,15 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
             has.name()
         )));
     }
+    options.check_level(has)?;
     match has {
-        Engine::Slab if options.region_bytes.is_some() || !options.region_paths.is_empty() => {
+        Engine::Slab | Engine::Tier if options.region_bytes.is_some() || !options.region_paths.is_empty() => {
             Err(Error::Option(format!(
-                "a region was named, and the store in {home} has the engine `slab`, which has none: leave the option out"
+                "a region was named, and the store in {home} has the engine `{}`, which has none: leave the option out",
+                has.name()
             )))
         }
-        Engine::Slab => options.check_memory(manifest.shards),
+        Engine::Slab | Engine::Tier => options.check_memory(manifest.shards),
         Engine::Hash => region::check_options(has, options),
         Engine::Matrix => region::check_options(has, options).and_then(|()| options.check_memory(manifest.shards)),
     }
@@ -149,7 +153,7 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
 /// Whether what says what the store is, and where it lies, survives a power cut as its data does that lies elsewhere.
 fn check_home(manifest: &Manifest, directory: &Directory, options: &Options) -> Result<(), Error> {
     let lies_elsewhere = manifest.region.is_some() || !options.region_paths.is_empty() || !manifest.devices.is_empty();
-    if options.level != Level::PowerLoss || options.read_only || !lies_elsewhere {
+    if options.level_of(manifest.engine()) != Level::PowerLoss || options.read_only || !lies_elsewhere {
         return Ok(());
     }
     let home = &directory.path;
@@ -246,6 +250,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     let format = match (engine, directories.is_empty(), devices.is_empty()) {
         (Engine::Hash, ..) => FORMAT_OF_REGION,
         (Engine::Matrix, ..) => FORMAT_OF_MATRIX,
+        (Engine::Tier, ..) => FORMAT_OF_TIER,
         (_, true, true) => FORMAT_OF_ONE,
         (_, false, true) => FORMAT_OF_SEVERAL,
         (_, _, false) => FORMAT_OF_DEVICES,
@@ -320,12 +325,18 @@ fn open_one(
     let path = volume.path().to_path_buf();
     let volume_bytes = volume.len_bytes().map_err(io_error("measure", &path))?;
     let volume = Arc::new(volume);
-    check_medium(&volume, options)?;
+    check_medium(&volume, options.level_of(manifest.engine()), options.read_only)?;
     let pool = Pool::new((options.memory_bytes / u64::from(manifest.shards)) as usize);
     let mut ring = open_ring(options.io, 64).map_err(io_error("set up a ring for", &path))?;
     let watch = &mut |now: Progress| progress.report(shard, now);
     let config = slab_config(directory, manifest, options, (how, &volume), volume_bytes);
     let shard = match containers {
+        None if manifest.engine() == Engine::Tier => {
+            let config = tier_config(&config, created);
+            let opener = if created { TierOpener::create(config) } else { TierOpener::recover(config) };
+            let tier = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
+            AnyShard::Tier(Box::new(tier.map_err(|error| Error::opening(path, error))?))
+        }
         None => {
             let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
             let slab = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
@@ -350,7 +361,8 @@ fn slab_config(
 ) -> SlabConfig {
     // A range of a device is as long as it will ever be.
     let room = (!directory.devices.is_empty()).then_some(volume_bytes);
-    let capacity = options.capacity_bytes.map(|bytes| bytes / u64::from(manifest.shards));
+    let capacity = options.capacity_bytes.filter(|bytes| *bytes > 0 || manifest.engine() == Engine::Tier);
+    let capacity = capacity.map(|bytes| bytes / u64::from(manifest.shards));
     SlabConfig {
         uuid: manifest.uuid_bytes().unwrap_or_default(),
         shard: how.shard,
@@ -367,6 +379,35 @@ fn slab_config(
         record_cache: true,
         verify: how.verify,
     }
+}
+
+/// Of memory, so many times as much on the volumes of a cache, if nobody said.
+const TIERS_RATIO: u64 = 8;
+/// A segment of a cache.
+const SEGMENT_BYTES: u32 = 1 << 20;
+
+fn tier_config(config: &SlabConfig, created: bool) -> TierConfig {
+    // Of another length than before it would be emptied.
+    let usual_bytes = if created { config.memory_bytes.saturating_mul(TIERS_RATIO) } else { config.volume_bytes };
+    let capacity_bytes = config.capacity_bytes.unwrap_or(usual_bytes);
+    TierConfig {
+        uuid: config.uuid,
+        shard: config.shard,
+        shards: config.shards,
+        memory_bytes: config.memory_bytes,
+        depth: config.depth,
+        capacity_bytes: (capacity_bytes > 0).then_some(capacity_bytes),
+        segment_bytes: SEGMENT_BYTES,
+        boot: boot(),
+        read_only: config.read_only,
+    }
+}
+
+/// The identity of the running system.
+fn boot() -> Option<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
 }
 
 /// What shards of both engines are told. The lengths are those of the container.
@@ -401,9 +442,9 @@ fn open_volume(directory: &Directory, shard: u32, mode: OpenMode) -> Result<Volu
     })
 }
 
-fn check_medium(volume: &Volume, options: &Options) -> Result<(), Error> {
+fn check_medium(volume: &Volume, level: Level, read_only: bool) -> Result<(), Error> {
     let geometry = volume.geometry();
-    if options.level == Level::PowerLoss && !geometry.survives_power_loss && !options.read_only {
+    if level == Level::PowerLoss && !geometry.survives_power_loss && !read_only {
         let name = geometry.file_system.as_deref().unwrap_or("this file system");
         return Err(Error::Option(format!(
             "durability power_loss cannot be given on {name} ({}): its data does not survive a power cut. \

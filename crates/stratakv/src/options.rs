@@ -38,7 +38,7 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) create_new: bool,
     pub(crate) read_only: bool,
-    pub(crate) level: Level,
+    pub(crate) level: Option<Level>,
     pub(crate) shards: Option<usize>,
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) memory_bytes: u64,
@@ -66,7 +66,7 @@ impl Default for Options {
             create: true,
             create_new: false,
             read_only: false,
-            level: Level::PowerLoss,
+            level: None,
             shards: None,
             capacity_bytes: None,
             memory_bytes: 1 << 30,
@@ -116,10 +116,10 @@ impl Options {
         self
     }
 
-    /// When writes are acknowledged. Default: [`Level::PowerLoss`].
+    /// When writes are acknowledged. Default: [`Level::PowerLoss`]; with [`Engine::Tier`], which has no other, [`Level::Memory`].
     #[must_use]
     pub fn level(mut self, level: Level) -> Options {
-        self.level = level;
+        self.level = Some(level);
         self
     }
 
@@ -187,10 +187,10 @@ impl Options {
         self
     }
 
-    /// Most bytes the store may take on disk; 0 for no limit. Default: no limit but the disk's.
+    /// Most bytes the store may take on disk; 0 for no limit, with [`Engine::Tier`] for no second tier. Default: no limit but the disk's; with `Tier` eight times the memory.
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: u64) -> Options {
-        self.capacity_bytes = Some(bytes).filter(|bytes| *bytes > 0);
+        self.capacity_bytes = Some(bytes);
         self
     }
 
@@ -274,6 +274,31 @@ impl Options {
         Store::open_with(path.as_ref(), self)
     }
 
+    /// The level of writes that name none.
+    pub(crate) fn level_of(&self, engine: Engine) -> Level {
+        self.level.unwrap_or(if engine == Engine::Tier { Level::Memory } else { Level::PowerLoss })
+    }
+
+    /// The same, of an engine that is durable.
+    pub(crate) fn durable_level(&self) -> Level {
+        self.level.unwrap_or(Level::PowerLoss)
+    }
+
+    /// Whether the engine has the level that was asked for.
+    pub(crate) fn check_level(&self, engine: Engine) -> Result<(), Error> {
+        let why = match (self.level, engine) {
+            (Some(Level::Memory), Engine::Tier) | (None, _) => return Ok(()),
+            (Some(_), Engine::Tier) => {
+                "the engine `tier` is a cache: it acknowledges writes from memory. Ask for durability memory, or leave it out; the engine `slab` is durable"
+            }
+            (Some(Level::Memory), _) => {
+                "durability `memory` is offered by the engine `tier` only: use power_loss or process_crash"
+            }
+            (Some(_), _) => return Ok(()),
+        };
+        Err(Error::Option(why.into()))
+    }
+
     /// Whether that many shards can live on the memory.
     pub(crate) fn check_memory(&self, shards: u32) -> Result<(), Error> {
         let least = u64::from(shards) * SHARD_MEMORY_BYTES_MIN;
@@ -295,8 +320,8 @@ impl Options {
         if let Some(shards) = self.shards.filter(|shards| !(1..=SHARDS_MAX).contains(shards)) {
             return refuse(format!("{shards} shards: a store has 1 to {SHARDS_MAX}"));
         }
-        if self.level == Level::Memory {
-            return refuse("durability `memory` is not offered by any engine: use power_loss or process_crash".into());
+        if let Some(engine) = self.engine {
+            self.check_level(engine)?;
         }
         if !self.devices.is_empty() && !self.further.is_empty() {
             return refuse(
@@ -307,8 +332,8 @@ impl Options {
         if let Some(engine) = self.engine.filter(|engine| engine.has_region()) {
             region::check_options(engine, self)?;
         }
-        if self.engine == Some(Engine::Slab) && (self.region_bytes.is_some() || !self.region_paths.is_empty()) {
-            return refuse("a region is of the engines `hash` and `matrix`, and `slab` was asked for: leave one of them out".into());
+        if matches!(self.engine, Some(Engine::Slab | Engine::Tier)) && (self.region_bytes.is_some() || !self.region_paths.is_empty()) {
+            return refuse("a region is of the engines `hash` and `matrix`, and another one was asked for: leave one of them out".into());
         }
         order::check(&self.orders)?;
         if !(1..=4096).contains(&self.depth) {

@@ -106,7 +106,7 @@ fn check_options_of_hash(options: &Options) -> Result<(), Error> {
     if options.placement != Placement::InPlace {
         return refuse("a placement is of the engine `slab`");
     }
-    if options.capacity_bytes.is_some() {
+    if options.capacity_bytes.is_some_and(|bytes| bytes > 0) {
         return Err(Error::Option(
             "a store of the engine `hash` takes what its region has: give that a length, not the store a capacity"
                 .into(),
@@ -158,7 +158,7 @@ fn may_create_at(
             );
             Err(Error::Region { why, kind: ErrorKind::NotFound })
         }
-        Err(_) if options.level == Level::PowerLoss => {
+        Err(_) if options.durable_level() == Level::PowerLoss => {
             check_level(prospect_of(directory_of(directory, path)).map_err(refused)?.domain, path, options)
         }
         Err(_) => Ok(()),
@@ -364,12 +364,12 @@ fn recover(
 pub(crate) fn at_level(mapping: Mapping, options: &Options) -> Result<Mapping, Error> {
     check_level(mapping.domain(), mapping.path(), options)?;
     // The page cache survives the process: nobody needs to wait for the disk.
-    let weaker = options.level == Level::ProcessCrash && mapping.domain() == Domain::File;
+    let weaker = options.durable_level() == Level::ProcessCrash && mapping.domain() == Domain::File;
     if weaker { mapping.treated_as(Domain::Volatile).map_err(refused) } else { Ok(mapping) }
 }
 
 fn check_level(domain: Domain, path: &Path, options: &Options) -> Result<(), Error> {
-    if options.level != Level::PowerLoss || domain.survives_power_loss() {
+    if options.durable_level() != Level::PowerLoss || domain.survives_power_loss() {
         return Ok(());
     }
     Err(Error::Option(format!(

@@ -18,6 +18,7 @@ use stratakv_runtime::{Pending, Runtime};
 use crate::catalogue::Names;
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
+use crate::error::Error;
 use crate::events::{StoreEvent, Watcher};
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
@@ -61,7 +62,20 @@ pub(crate) enum Route {
 impl Inner {
     /// The level of several changes as one: power loss on disks, where batches are made of flushed shares; in a region that of its writes.
     pub(crate) fn batch_level(&self) -> Level {
-        if self.region.is_some() { self.level } else { Level::PowerLoss }
+        if self.engine == Engine::Slab { Level::PowerLoss } else { self.level }
+    }
+
+    /// Whether there can be collections with names.
+    ///
+    /// # Errors
+    /// There cannot.
+    pub(crate) fn has_names(&self) -> Result<(), Error> {
+        match self.engine {
+            Engine::Tier => Err(Error::Option(
+                "a collection with a name: the engine `tier` is a cache, which may evict names too, and has the default collection only".into(),
+            )),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn shards(&self) -> usize {
@@ -104,7 +118,7 @@ impl Inner {
         match shards.next() {
             Some(first) if shards.all(|shard| shard == first) => Route::Shard(first),
             // Its shards cannot make a batch together.
-            Some(_) if self.engine == Engine::Matrix => Route::Refused(EngineError::Unsupported(Capability::Batch)),
+            Some(_) if self.engine != Engine::Slab => Route::Refused(EngineError::Unsupported(Capability::Batch)),
             Some(_) => Route::Shard(BATCHES_SHARD),
             None => Route::Refused(EngineError::BadBatch("it is empty")),
         }

@@ -84,7 +84,7 @@ impl Store {
         let opened = open::open(path, options)?;
         let store = Store::new(Inner {
             runtime: opened.runtime,
-            level: options.level,
+            level: options.level_of(opened.engine),
             path: opened.directory.path.clone(),
             uuid: opened.uuid,
             recovery: opened.recovery,
@@ -100,10 +100,12 @@ impl Store {
             engine: opened.engine,
             mapping: opened.mapping,
         });
-        if !options.read_only {
-            store.finish_drops()?;
+        if store.inner().has_names().is_ok() {
+            if !options.read_only {
+                store.finish_drops()?;
+            }
+            store.load_expiring()?;
         }
-        store.load_expiring()?;
         Ok(store)
     }
 

@@ -279,7 +279,7 @@ pub(super) fn how(path: &Path, options: &Options) -> MapOptions {
         // As long as a file can be asked to get: addresses cost nothing.
         reserve_bytes: options.region_bytes.unwrap_or_default(),
         // Without msync no fence waits for a page's first store.
-        prewrite: options.level == Level::PowerLoss,
+        prewrite: options.durable_level() == Level::PowerLoss,
         node: node.map(|(_, node)| *node),
         ..MapOptions::default()
     }
