@@ -332,7 +332,7 @@ fn open_one(
     let config = slab_config(directory, manifest, options, (how, &volume), volume_bytes);
     let shard = match containers {
         None if manifest.engine() == Engine::Tier => {
-            let config = tier_config(&config, created);
+            let config = tier_config(&config);
             let opener = if created { TierOpener::create(config) } else { TierOpener::recover(config) };
             let tier = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
             AnyShard::Tier(Box::new(tier.map_err(|error| Error::opening(path, error))?))
@@ -386,10 +386,8 @@ const TIERS_RATIO: u64 = 8;
 /// A segment of a cache.
 const SEGMENT_BYTES: u32 = 1 << 20;
 
-fn tier_config(config: &SlabConfig, created: bool) -> TierConfig {
-    // Of another length than before it would be emptied.
-    let usual_bytes = if created { config.memory_bytes.saturating_mul(TIERS_RATIO) } else { config.volume_bytes };
-    let capacity_bytes = config.capacity_bytes.unwrap_or(usual_bytes);
+fn tier_config(config: &SlabConfig) -> TierConfig {
+    let capacity_bytes = config.capacity_bytes.unwrap_or(config.memory_bytes.saturating_mul(TIERS_RATIO));
     TierConfig {
         uuid: config.uuid,
         shard: config.shard,
