@@ -31,6 +31,8 @@ pub struct Blocking {
     net_in_flight: usize,
     done: Vec<Completion>,
     waker: Waker,
+    /// Of this thread; those of the disk threads are their own.
+    system_calls: u64,
 }
 
 struct Job {
@@ -93,6 +95,7 @@ impl Blocking {
             net_in_flight: 0,
             done: Vec::new(),
             waker,
+            system_calls: 0,
         };
         ring.spawn()?;
         Ok(ring)
@@ -128,8 +131,7 @@ impl Blocking {
     fn advance(&mut self, fd: RawFd) {
         let Some(pending) = self.sockets.get_mut(&fd) else { return };
         let before = self.done.len();
-        pending.advance_input(&mut self.done);
-        pending.advance_output(&mut self.done);
+        self.system_calls += pending.advance_input(&mut self.done) + pending.advance_output(&mut self.done);
         self.net_in_flight -= self.done.len() - before;
         let mut interest = EventFlags::ONESHOT;
         interest.set(EventFlags::IN, !pending.input.is_empty());
@@ -142,6 +144,7 @@ impl Blocking {
             (false, true) => epoll::modify(&self.epoll, &pending.socket, data, interest),
             (false, false) => epoll::add(&self.epoll, &pending.socket, data, interest),
         };
+        self.system_calls += u64::from(!idle || pending.registered);
         pending.registered = !idle;
         if idle {
             self.sockets.remove(&fd);
@@ -188,6 +191,7 @@ impl Blocking {
             tv_nsec: timeout.subsec_nanos() as _,
         });
         let mut events = Vec::with_capacity(256);
+        self.system_calls += 1;
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -274,6 +278,10 @@ impl Ring for Blocking {
     fn name(&self) -> &'static str {
         "blocking"
     }
+
+    fn system_calls(&self) -> u64 {
+        self.system_calls
+    }
 }
 
 impl Drop for Blocking {
@@ -307,45 +315,58 @@ impl Shared {
 }
 
 impl Pending {
-    /// Receives or accepts for the requests in their order, until the socket has no more.
-    fn advance_input(&mut self, done: &mut Vec<Completion>) {
+    /// Receives or accepts for the requests in their order, until the socket has no more; returns how many system calls that took.
+    fn advance_input(&mut self, done: &mut Vec<Completion>) -> u64 {
+        let mut calls = 0;
         while let Some((tag, input)) = self.input.pop_front() {
+            calls += 1;
             let outcome = match input {
                 Input::Accept => match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
                     Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {
-                        return self.input.push_front((tag, Input::Accept));
+                        self.input.push_front((tag, Input::Accept));
+                        return calls;
                     }
                     other => NetOutcome::Accept(other.map(accepted).map_err(io::Error::from)),
                 },
                 Input::Recv(mut buffer) => {
                     let spare = rustix::buffer::spare_capacity(&mut buffer);
                     match rustix::net::recv(&self.socket, spare, RecvFlags::DONTWAIT) {
-                        Err(Errno::AGAIN | Errno::INTR) => return self.input.push_front((tag, Input::Recv(buffer))),
+                        Err(Errno::AGAIN | Errno::INTR) => {
+                            self.input.push_front((tag, Input::Recv(buffer)));
+                            return calls;
+                        }
                         other => NetOutcome::Recv(buffer, other.map(|(received, _)| received).map_err(io::Error::from)),
                     }
                 }
             };
             done.push(Completion::Net { tag, outcome });
         }
+        calls
     }
 
-    /// Sends in the order of the requests, as much as the socket takes.
-    fn advance_output(&mut self, done: &mut Vec<Completion>) {
+    /// Sends in the order of the requests, as much as the socket takes; returns how many system calls that took.
+    fn advance_output(&mut self, done: &mut Vec<Completion>) -> u64 {
+        let mut calls = 0;
         while let Some((tag, chunks, mut sent)) = self.output.pop_front() {
             let total: usize = chunks.iter().map(|chunk| chunk.bytes().len()).sum();
             let result = loop {
                 if sent == total {
                     break Ok(());
                 }
+                calls += 1;
                 match send(&self.socket, &chunks, sent) {
                     Ok(more) => sent += more,
                     Err(Errno::INTR) => {}
-                    Err(Errno::AGAIN) => return self.output.push_front((tag, chunks, sent)),
+                    Err(Errno::AGAIN) => {
+                        self.output.push_front((tag, chunks, sent));
+                        return calls;
+                    }
                     Err(errno) => break Err(errno.into()),
                 }
             };
             done.push(Completion::Net { tag, outcome: NetOutcome::Send(result) });
         }
+        calls
     }
 
     fn fail(&mut self, errno: Errno, done: &mut Vec<Completion>) {

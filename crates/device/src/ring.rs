@@ -133,6 +133,11 @@ pub trait Ring {
 
     /// `io_uring`, `blocking` or `memory`.
     fn name(&self) -> &'static str;
+
+    /// System calls made by this thread for the ring so far; 0 where none are made, or none are counted.
+    fn system_calls(&self) -> u64 {
+        0
+    }
 }
 
 /// Ends a ring's wait from any thread: at most one system call, none if the ring's thread is awake.

@@ -40,6 +40,7 @@ pub struct Uring {
     closing: bool,
     in_flight: usize,
     disk_in_flight: usize,
+    system_calls: u64,
 }
 
 #[derive(Default)]
@@ -110,6 +111,7 @@ impl Uring {
         Ok(Uring {
             ring,
             enabled,
+            system_calls: 0,
             slots: Vec::new(),
             free: Vec::new(),
             backlog: VecDeque::new(),
@@ -226,6 +228,7 @@ impl Uring {
             self.ring.submitter().register_enable_rings()?;
             self.enabled = true;
         }
+        self.system_calls += 1;
         let result = match timeout.filter(|_| want > 0) {
             None => self.ring.submit_and_wait(want),
             Some(timeout) => {
@@ -337,6 +340,10 @@ impl Ring for Uring {
 
     fn name(&self) -> &'static str {
         "io_uring"
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.system_calls
     }
 }
 

@@ -134,6 +134,11 @@ impl<S: Shard> Driver<S> {
         self.ring.name()
     }
 
+    /// System calls made for the ring so far.
+    pub fn system_calls(&self) -> u64 {
+        self.ring.system_calls()
+    }
+
     /// One turn: take completions, run the turns of the shards they and the queued operations belong to, submit everything in one
     /// system call. Waits as told, but only for what is missing: events found before count towards `completions`.
     ///
