@@ -14,6 +14,7 @@
 //! connection is a state machine without sockets (`connection`): bytes in, operations out; replies in, chunks out.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod answer;
 mod backups;
 #[cfg(any(test, fuzzing))]
@@ -24,14 +25,17 @@ mod counters;
 pub mod fuzzing;
 mod lending;
 mod listener;
+mod measures;
 #[cfg(any(test, fuzzing))]
 mod model;
 mod output;
 mod server;
 mod statistics;
+mod timing;
 mod turned;
 mod worker;
 
+pub use admin::Admin;
 pub use listener::check_free;
 pub use server::{Error, Server, ServerOptions};
 #[doc(hidden)]

@@ -14,8 +14,14 @@ use crate::server::Error;
 /// mapped: a listener could still not be had 10 ms after the end of one with 9 GiB.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A bound listener and the address it got (port 0 asks for any free port).
+/// A bound listener and the address it got (port 0 asks for any free port), as a socket of the rings.
 pub(crate) fn bind(address: SocketAddr) -> Result<(Socket, SocketAddr), Error> {
+    let (listener, bound) = bind_tcp(address)?;
+    Ok((Arc::new(OwnedFd::from(listener)), bound))
+}
+
+/// A bound listener and the address it got.
+pub(crate) fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     let refused = |error| Error::Listen { address, hint: hint(&error), error };
     let started = Instant::now();
     let listener = loop {
@@ -27,7 +33,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<(Socket, SocketAddr), Error> {
         }
     };
     let bound = listener.local_addr().map_err(refused)?;
-    Ok((Arc::new(OwnedFd::from(listener)), bound))
+    Ok((listener, bound))
 }
 
 /// Whether an address can be listened on now.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stratakv::{Level, Store};
 use stratakv_base::limits::VALUE_BYTES_MAX;
@@ -18,6 +18,8 @@ use crate::backups::Backups;
 use crate::counters::Counters;
 use crate::lending::Lending;
 use crate::listener;
+use crate::measures::Measures;
+use crate::timing::SlowFrom;
 use crate::worker::Worker;
 
 /// Most bytes of the store's buffers that answers on their way to clients may hold, over all connections.
@@ -39,6 +41,8 @@ pub struct ServerOptions {
     /// Where backups go that clients on this machine ask for by name, each into a directory of its own; it must exist and be no store's. Default: `None`,
     /// clients get none.
     pub backup_directory: Option<PathBuf>,
+    /// Operations that take at least this long are told in the log, up to ten a second for each thread. Default: `None`, none are.
+    pub slow_from: Option<Duration>,
 }
 
 impl Default for ServerOptions {
@@ -50,6 +54,7 @@ impl Default for ServerOptions {
             item_bytes_max: 1 << 20,
             level: None,
             backup_directory: None,
+            slow_from: None,
         }
     }
 }
@@ -119,6 +124,8 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) counters: Vec<Counters>,
+    pub(crate) measures: Vec<Measures>,
+    pub(crate) slow_from: SlowFrom,
     pub(crate) seats: Vec<Seat>,
     pub(crate) lending: Arc<Lending>,
     pub(crate) backups: Arc<Backups>,
@@ -161,7 +168,7 @@ impl Shared {
 
 /// A running server. Dropping it shuts it down and waits.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<Result<(), Error>>>>,
 }
 
@@ -272,6 +279,8 @@ pub(crate) fn share(
         started: Instant::now(),
         addresses,
         counters: (0..options.threads).map(|_| Counters::default()).collect(),
+        measures: (0..options.threads).map(|_| Measures::default()).collect(),
+        slow_from: SlowFrom::new(options.slow_from),
         seats,
         lending: Lending::new(LENT_BYTES_MAX),
         backups: Backups::new(options.backup_directory.clone()),
@@ -307,6 +316,8 @@ fn serve(
     }
     let _stop = StopOthers(Arc::clone(&shared));
     shared.store.stay_near(index);
+    let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    shared.measures[index].thread_id.store(thread, Ordering::Relaxed);
     let driver = match shared.store.driver() {
         Ok(driver) => driver,
         Err(error) => {

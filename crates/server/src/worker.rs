@@ -16,8 +16,10 @@ use stratakv_protocol::memcache::{Statistics, reply};
 
 use crate::connection::{Connection, Context, Submission, Surroundings, Target, delete_everything};
 use crate::counters::Counters;
+use crate::measures::{Kind, Measures};
 use crate::server::{Shared, lock};
 use crate::statistics;
+use crate::timing::{Begun, SlowLog};
 
 /// How long commands in progress are waited for when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -41,6 +43,7 @@ struct Entry {
     socket: Socket,
     connection: Connection,
     operations: usize,
+    begun: Begun,
     receiving: bool,
     sending: bool,
     /// Its requests have been told to end.
@@ -62,6 +65,7 @@ pub(crate) struct Worker {
     /// Connections to which something happened in this turn.
     touched: Vec<u32>,
     submissions: Vec<Submission>,
+    slow_log: SlowLog,
     /// A `flush_all` to come that was asked for on this thread.
     flush_at: Cell<Option<Wall>>,
     /// Socket requests in flight.
@@ -128,6 +132,7 @@ impl Worker {
             free: Vec::new(),
             touched: Vec::new(),
             submissions: Vec::new(),
+            slow_log: SlowLog::default(),
             flush_at: Cell::new(None),
             net_in_flight: 0,
             drain_until: None,
@@ -152,6 +157,8 @@ impl Worker {
     pub(crate) fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
         self.accept_more();
         self.driver.turn(self.wait(), events)?;
+        self.measures().turns.add(1);
+        self.measures().system_calls.set(self.driver.system_calls());
         for event in events.drain(..) {
             self.handle(event);
         }
@@ -173,6 +180,10 @@ impl Worker {
 
     fn counters(&self) -> &Counters {
         &self.shared.counters[self.index]
+    }
+
+    fn measures(&self) -> &Measures {
+        &self.shared.measures[self.index]
     }
 
     fn handle(&mut self, event: Event) {
@@ -202,9 +213,21 @@ impl Worker {
     }
 
     fn replied(&mut self, number: u32, sequence: u32, reply: Reply) {
+        if !matches!(reply, Reply::Part(_)) {
+            self.time(number, sequence);
+        }
         let Some(entry) = self.touch(number) else { return };
         entry.operations -= usize::from(!matches!(reply, Reply::Part(_)));
         entry.connection.replied(sequence, reply);
+    }
+
+    /// Counts how long an operation took.
+    fn time(&mut self, number: u32, sequence: u32) {
+        let (now, measures) = (self.driver.now().mono, &self.shared.measures[self.index]);
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        if let Some(slow) = entry.begun.replied(sequence, now, measures, &self.shared.slow_from) {
+            self.slow_log.tell(&slow, number, entry.operations, now);
+        }
     }
 
     fn received(&mut self, number: u32, buffer: Vec<u8>, result: io::Result<usize>) {
@@ -246,7 +269,11 @@ impl Worker {
         }
         for Submission { sequence, target, operation } in self.submissions.drain(..) {
             let tag = u64::from(number) << 32 | u64::from(sequence);
-            entry.operations += submit(&mut self.driver, &self.shared, tag, target, operation);
+            let (kind, key) =
+                (Kind::of(&operation), self.shared.slow_from.is_on().then(|| key_of(&operation).cloned()).flatten());
+            let replies = submit(&mut self.driver, &self.shared, tag, target, operation);
+            entry.operations += replies;
+            entry.begun.begin(sequence, kind, key, replies, self.driver.now().mono);
         }
         if entry.connection.hang_up() && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
             entry.connection.abort();
@@ -344,8 +371,16 @@ impl Worker {
 
     fn adopt(&mut self, socket: Socket) {
         let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending));
-        let entry =
-            Entry { socket, connection, operations: 0, receiving: false, sending: false, shut: false, touched: false };
+        let entry = Entry {
+            socket,
+            connection,
+            operations: 0,
+            begun: Begun::default(),
+            receiving: false,
+            sending: false,
+            shut: false,
+            touched: false,
+        };
         let number = match self.free.pop() {
             Some(number) => {
                 self.entries[number as usize] = Some(entry);

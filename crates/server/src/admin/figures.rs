@@ -1,0 +1,160 @@
+//! What is told of a server: gathered once for each request, from counters that its threads write.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+use stratakv::Engine;
+
+use super::Phase;
+use crate::counters::Counters;
+use crate::measures::{Distribution, Kind};
+use crate::server::Shared;
+
+/// What the process has of the machine.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    pub(super) resident_bytes: u64,
+    pub(super) open_files: u64,
+    pub(super) cpu_ns: u64,
+}
+
+impl Process {
+    /// Of this process; what cannot be found out is 0.
+    pub(super) fn now() -> Process {
+        let pages = std::fs::read_to_string("/proc/self/statm").ok();
+        let pages = pages.as_deref().and_then(|text| text.split(' ').nth(1)?.trim().parse::<u64>().ok());
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Process {
+            resident_bytes: pages.unwrap_or(0) * rustix::param::page_size() as u64,
+            open_files: std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64),
+            cpu_ns: (cpu.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(cpu.tv_nsec as u64),
+        }
+    }
+}
+
+/// What one thread has done.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) cpu_ns: u64,
+    pub(super) connections: u64,
+    pub(super) operations: u64,
+    pub(super) turns: u64,
+    pub(super) system_calls: u64,
+    pub(super) slow_operations: u64,
+    pub(super) bytes_read: u64,
+    pub(super) bytes_written: u64,
+}
+
+/// One for each server thread, in their order.
+pub(super) fn cores(shared: &Shared) -> Vec<Core> {
+    let threads = shared.measures.iter().zip(&shared.counters).zip(&shared.seats);
+    let core = |((measures, counters), seat): ((&crate::measures::Measures, &Counters), &crate::server::Seat)| Core {
+        cpu_ns: cpu_ns(measures.thread_id.load(Ordering::Relaxed)),
+        connections: seat.connections.load(Ordering::Relaxed) as u64,
+        operations: measures.operations(),
+        turns: measures.turns.get(),
+        system_calls: measures.system_calls.get(),
+        slow_operations: measures.slow_operations.get(),
+        bytes_read: counters.bytes_read.get(),
+        bytes_written: counters.bytes_written.get(),
+    };
+    threads.map(core).collect()
+}
+
+/// Time on a processor: the kernel has counted it anyway.
+fn cpu_ns(thread: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok();
+    text.as_deref().and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// The file system that the store is on.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    pub(super) bytes: u64,
+    pub(super) available_bytes: u64,
+}
+
+impl Disk {
+    pub(super) fn of(path: &Path) -> Disk {
+        let Ok(told) = rustix::fs::statvfs(path) else { return Disk::default() };
+        Disk {
+            bytes: told.f_blocks.saturating_mul(told.f_frsize),
+            available_bytes: told.f_bavail.saturating_mul(told.f_frsize),
+        }
+    }
+}
+
+/// The engine's name.
+pub(super) fn engine(shared: &Shared) -> &'static str {
+    if shared.store.region().is_some() { Engine::Hash.name() } else { Engine::Slab.name() }
+}
+
+/// /stats.json. Numbers are since the start; who wants rates asks twice.
+pub(super) fn json(phase: &Phase) -> Value {
+    let mut told = Map::new();
+    told.insert("state".into(), phase.name().into());
+    told.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+    told.insert("pid".into(), std::process::id().into());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    told.insert("time_ms".into(), u64::try_from(now.as_millis()).unwrap_or(u64::MAX).into());
+    let process = Process::now();
+    told.insert(
+        "process".into(),
+        json!({ "resident_bytes": process.resident_bytes, "open_files": process.open_files, "cpu_ns": process.cpu_ns }),
+    );
+    if let Phase::Serving(shared) = phase {
+        add_server(shared, &mut told);
+    }
+    Value::Object(told)
+}
+
+fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
+    told.insert("uptime_s".into(), shared.started.elapsed().as_secs().into());
+    told.insert("durability".into(), shared.level.name().into());
+    told.insert("engine".into(), engine(shared).into());
+    let connections = json!({ "open": shared.connections(), "max": shared.connections_max });
+    told.insert("connections".into(), connections);
+    let counters = Counters::sum(&shared.counters);
+    told.insert("counters".into(), numbers(counters));
+    let latencies = Kind::ALL.map(|kind| (kind.name().to_owned(), latency(&Distribution::of(kind, &shared.measures))));
+    told.insert("latency".into(), Value::Object(latencies.into_iter().collect()));
+    told.insert("cores".into(), cores(shared).iter().map(core).collect());
+    let disk = Disk::of(shared.store.path());
+    told.insert("disk".into(), json!({ "bytes": disk.bytes, "available_bytes": disk.available_bytes }));
+    let store = shared.store.stats();
+    told.insert("store".into(), numbers(store.iter().map(|one| (one.name, one.value))));
+}
+
+fn numbers(named: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
+    Value::Object(named.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())
+}
+
+fn core(core: &Core) -> Value {
+    json!({
+        "cpu_ns": core.cpu_ns,
+        "connections": core.connections,
+        "operations": core.operations,
+        "turns": core.turns,
+        "system_calls": core.system_calls,
+        "slow_operations": core.slow_operations,
+        "bytes_read": core.bytes_read,
+        "bytes_written": core.bytes_written,
+    })
+}
+
+fn latency(all: &Distribution) -> Value {
+    let us = |part| all.quantile_ns(part) as f64 / 1e3;
+    let filled: Vec<_> = all.filled().map(|(end_ns, count)| json!([end_ns, count])).collect();
+    json!({
+        "count": all.count(),
+        "sum_us": all.sum_ns / 1000,
+        "p50_us": us(0.5),
+        "p90_us": us(0.9),
+        "p99_us": us(0.99),
+        "p999_us": us(0.999),
+        "max_us": us(1.0),
+        "buckets_ns": filled,
+    })
+}

@@ -1,0 +1,126 @@
+//! /metrics: Prometheus' text format, version 0.0.4.
+
+use std::fmt::{Display, Write};
+
+use super::Phase;
+use super::figures::{self, Core, Disk, Process};
+use crate::counters::Counters;
+use crate::measures::{Distribution, Kind};
+use crate::server::Shared;
+
+/// Everything, in a fixed order.
+pub(super) fn text(phase: &Phase) -> String {
+    let mut out = Exposition::default();
+    let version = env!("CARGO_PKG_VERSION");
+    out.family("build_info", "gauge", "1, labelled with the version.");
+    out.sample(&[("version", version)], 1);
+    out.family(
+        "ready",
+        "gauge",
+        "1 while commands are accepted, 0 while the store is being opened or the server drains.",
+    );
+    out.sample(&[], u8::from(matches!(phase, Phase::Serving(_))));
+    let process = Process::now();
+    out.one("process_resident_bytes", "gauge", "Memory of the process.", process.resident_bytes);
+    out.one("process_open_files", "gauge", "Descriptors of the process.", process.open_files);
+    out.one("process_cpu_seconds_total", "counter", "Processor time of the process.", seconds(process.cpu_ns));
+    if let Phase::Serving(shared) = phase {
+        server(shared, &mut out);
+        store(shared, &mut out);
+    }
+    out.0
+}
+
+fn server(shared: &Shared, out: &mut Exposition) {
+    out.one("uptime_seconds", "gauge", "Since the server started.", shared.started.elapsed().as_secs());
+    out.one("connections", "gauge", "Connections open.", shared.connections());
+    out.one("connections_max", "gauge", "Connections that may be open.", shared.connections_max);
+    for (name, value) in Counters::sum(&shared.counters) {
+        let what = format!("What memcache's `stats` calls {name}.");
+        out.one(&format!("{}_total", name.strip_prefix("total_").unwrap_or(name)), "counter", &what, value);
+    }
+    latencies(shared, out);
+    let cores = figures::cores(shared);
+    let by_core: [(&str, &str, fn(&Core) -> String); 6] = [
+        ("core_cpu_seconds_total", "Processor time of a server thread.", |core| seconds(core.cpu_ns).to_string()),
+        ("core_operations_total", "Operations answered to clients of a thread.", |core| core.operations.to_string()),
+        ("core_turns_total", "Turns of a thread.", |core| core.turns.to_string()),
+        ("core_system_calls_total", "System calls of a thread's ring.", |core| core.system_calls.to_string()),
+        ("core_slow_operations_total", "Operations over the threshold of the slow log.", |core| {
+            core.slow_operations.to_string()
+        }),
+        ("core_connections", "Connections of a thread.", |core| core.connections.to_string()),
+    ];
+    for (name, what, value) in by_core {
+        out.family(name, if name.ends_with("_total") { "counter" } else { "gauge" }, what);
+        for (number, core) in cores.iter().enumerate() {
+            out.sample(&[("core", &number.to_string())], value(core));
+        }
+    }
+}
+
+fn latencies(shared: &Shared, out: &mut Exposition) {
+    out.family(
+        "operation_latency_seconds",
+        "histogram",
+        "From an operation's submission to its reply, the network not included.",
+    );
+    for kind in Kind::ALL {
+        let all = Distribution::of(kind, &shared.measures);
+        // Counted once: buckets and count must agree while threads go on counting.
+        let count = all.count();
+        for (end_ns, below) in all.cumulative() {
+            let end = seconds(end_ns).to_string();
+            out.suffixed("_bucket", &[("operation", kind.name()), ("le", &end)], below);
+        }
+        out.suffixed("_bucket", &[("operation", kind.name()), ("le", "+Inf")], count);
+        out.suffixed("_sum", &[("operation", kind.name())], seconds(all.sum_ns));
+        out.suffixed("_count", &[("operation", kind.name())], count);
+    }
+}
+
+fn store(shared: &Shared, out: &mut Exposition) {
+    out.family("store_info", "gauge", "1, labelled with the engine and when writes are acknowledged.");
+    out.sample(&[("engine", figures::engine(shared)), ("durability", shared.level.name())], 1);
+    let disk = Disk::of(shared.store.path());
+    out.one("disk_bytes", "gauge", "The file system that the store's directory is on.", disk.bytes);
+    out.one("disk_available_bytes", "gauge", "What is free of it.", disk.available_bytes);
+    for statistic in shared.store.stats() {
+        let what = format!("The engine's statistic {}, as in `stats`.", statistic.name);
+        out.one(&format!("store_{}", statistic.name), "untyped", &what, statistic.value);
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// The text, and the family that samples belong to.
+#[derive(Debug, Default)]
+struct Exposition(String, String);
+
+impl Exposition {
+    /// Begins a family; its name gets our prefix. Names and texts are ours: they need no escapes.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.1 = format!("stratakv_{name}");
+        // Writing to a String does not fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}", name = self.1);
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.suffixed("", labels, value);
+    }
+
+    fn suffixed(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        let _ = write!(self.0, "{}{suffix}", self.1);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let _ = write!(self.0, "{}{label}=\"{text}\"", if index == 0 { '{' } else { ',' });
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.family(name, kind, help);
+        self.sample(&[], value);
+    }
+}
