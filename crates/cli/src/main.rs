@@ -16,6 +16,7 @@ mod get;
 mod json_line;
 mod key;
 mod load;
+mod logging;
 mod opening;
 mod plan;
 mod progress;
@@ -28,7 +29,7 @@ mod stats;
 mod text;
 mod update;
 
-use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -140,8 +141,9 @@ fn main() -> ExitCode {
         Err(failure) => return ended(Err(failure)),
     };
     survive_file_size_limit();
-    // A command says itself what it met; only who runs for long has more to tell.
-    log_to_stderr(if matches!(arguments.command, Command::Serve(_)) { "warn" } else { "error" });
+    if let Err(failure) = begin_log(&arguments.command) {
+        return ended(Err(failure));
+    }
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
     let result = run(arguments.command, &mut output);
     // What was found before a failure is still worth having.
@@ -162,9 +164,14 @@ fn ended(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-fn log_to_stderr(default: &str) {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("STRATAKV_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    subscriber.with_ansi(std::io::stderr().is_terminal()).init();
+/// A command says itself what it met; only who runs for long has more to tell.
+fn begin_log(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(arguments) => arguments.log.begin(),
+        _ => {
+            let asked = std::env::var("STRATAKV_LOG").ok();
+            let asked = asked.filter(|filter| tracing_subscriber::EnvFilter::try_new(filter).is_ok());
+            logging::begin(asked.as_deref().unwrap_or("error"), logging::LogFormat::Text)
+        }
+    }
 }

@@ -14,11 +14,12 @@ use signal_hook::{flag, low_level::pipe};
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Engine, Placement, Store, StoreEvent};
 use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
-use stratakv_server::{Server, ServerOptions};
+use stratakv_server::{Admin, Server, ServerOptions};
 
 use crate::Output;
 use crate::doctor::{choose_depth, choose_placement};
 use crate::failure::{Exit, Failure};
+use crate::logging::{self, LogFormat};
 use crate::opening::{
     DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, PlacementArgument, refuse_another_format,
     tell_growth,
@@ -81,6 +82,35 @@ pub(crate) struct Arguments {
     /// Listen on other addresses than loopback, without authentication
     #[arg(long)]
     insecure: bool,
+    /// Address for those who look after the server: status page, /metrics, /healthz, /readyz, /stats.json over HTTP; port 0 takes a free one [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    admin: Option<SocketAddr>,
+    /// A host name under which --admin answers too, beside localhost and IP addresses; may be given several times
+    #[arg(long, value_name = "NAME", requires = "admin")]
+    admin_name: Vec<String>,
+    /// Log operations that take at least so many milliseconds, with the beginning of their key, up to ten a second for each thread [default: none]
+    #[arg(long, value_name = "MS")]
+    slow_log_ms: Option<u64>,
+    #[command(flatten)]
+    pub(crate) log: LogArguments,
+}
+
+/// What is logged, and how.
+#[derive(Args)]
+pub(crate) struct LogArguments {
+    /// What is logged: error, warn, info, debug, trace, or a filter such as stratakv_slab=debug,warn
+    #[arg(long, value_name = "FILTER", env = "STRATAKV_LOG", default_value = "warn")]
+    log: String,
+    /// How lines of the log look
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+impl LogArguments {
+    /// Begins to log to stderr.
+    pub(crate) fn begin(&self) -> Result<(), Failure> {
+        logging::begin(&self.log, self.log_format)
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -90,7 +120,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 impl Arguments {
     fn server_options(&self) -> Result<ServerOptions, Failure> {
-        let open = self.memcache.iter().find(|address| !address.ip().is_loopback());
+        let open = self.memcache.iter().chain(&self.admin).find(|address| !address.ip().is_loopback());
         if let (Some(address), false) = (open, self.insecure) {
             return Err(Failure::usage(format!(
                 "{address} can be reached from other machines and there is no authentication: \
@@ -104,8 +134,22 @@ impl Arguments {
         let defaults = ServerOptions::default();
         let threads = self.threads.unwrap_or(defaults.threads);
         let (memcache, backup_directory) = (self.memcache.clone(), self.backup_dir.clone());
-        let connections_max = self.connections;
-        Ok(ServerOptions { memcache, threads, connections_max, item_bytes_max, backup_directory, ..defaults })
+        let (connections_max, slow_from) = (self.connections, self.slow_log_ms.map(Duration::from_millis));
+        Ok(ServerOptions {
+            memcache,
+            threads,
+            connections_max,
+            item_bytes_max,
+            backup_directory,
+            slow_from,
+            ..defaults
+        })
+    }
+
+    /// Before the store is opened: it tells meanwhile that it is not ready.
+    fn start_admin(&self) -> Result<Option<Admin>, Failure> {
+        let start = |address| Admin::start(address, self.admin_name.clone()).map_err(failure);
+        self.admin.map(start).transpose()
     }
 
     /// As asked for; for a new store, what suits the slowest of its disks.
@@ -188,10 +232,15 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     options.check().map_err(failure)?;
     refuse_busy_ports(&options.memcache)?;
     let started = Instant::now();
+    let admin = arguments.start_admin()?;
     let store = arguments.open()?;
     let signals = Signals::register()?;
     let server = Server::start(store.clone(), options).map_err(failure)?;
     let server = Arc::new(server);
+    if let Some(admin) = &admin {
+        admin.serve(&server);
+        writeln!(output, "admin     http://{}/", admin.address()).map_err(Failure::output)?;
+    }
     announce(&store, arguments, &server, started, output).map_err(Failure::output)?;
     signals.shut_down(Arc::clone(&server))?;
     let ended = server.join().map_err(failure);
