@@ -88,6 +88,9 @@ pub(crate) struct Arguments {
     /// A host name under which --admin answers too, beside localhost and IP addresses; may be given several times
     #[arg(long, value_name = "NAME", requires = "admin")]
     admin_name: Vec<String>,
+    /// Close connections that wait for their client for so long, such as 60s [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    idle_timeout: Option<Duration>,
     /// Log operations that take at least so many milliseconds, with the beginning of their key, up to ten a second for each thread [default: none]
     #[arg(long, value_name = "MS")]
     slow_log_ms: Option<u64>,
@@ -134,7 +137,8 @@ impl Arguments {
         let defaults = ServerOptions::default();
         let threads = self.threads.unwrap_or(defaults.threads);
         let (memcache, backup_directory) = (self.memcache.clone(), self.backup_dir.clone());
-        let (connections_max, slow_from) = (self.connections, self.slow_log_ms.map(Duration::from_millis));
+        let (connections_max, idle_limit) = (self.connections, self.idle_timeout);
+        let slow_from = self.slow_log_ms.map(Duration::from_millis);
         Ok(ServerOptions {
             memcache,
             threads,
@@ -142,6 +146,7 @@ impl Arguments {
             item_bytes_max,
             backup_directory,
             slow_from,
+            idle_limit,
             ..defaults
         })
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -43,6 +43,8 @@ pub struct ServerOptions {
     pub backup_directory: Option<PathBuf>,
     /// Operations that take at least this long are told in the log, up to ten a second for each thread. Default: `None`, none are.
     pub slow_from: Option<Duration>,
+    /// A connection that waits for its client for so long is closed. Default: `None`, never.
+    pub idle_limit: Option<Duration>,
 }
 
 impl Default for ServerOptions {
@@ -55,6 +57,7 @@ impl Default for ServerOptions {
             level: None,
             backup_directory: None,
             slow_from: None,
+            idle_limit: None,
         }
     }
 }
@@ -126,12 +129,37 @@ pub(crate) struct Shared {
     pub(crate) counters: Vec<Counters>,
     pub(crate) measures: Vec<Measures>,
     pub(crate) slow_from: SlowFrom,
+    pub(crate) idle_limit: IdleLimit,
     pub(crate) seats: Vec<Seat>,
     pub(crate) lending: Arc<Lending>,
     pub(crate) backups: Arc<Backups>,
     pub(crate) stopping: AtomicBool,
     /// Wall-clock second of the `flush_all` to come; 0 for none.
     pub(crate) flush_at: AtomicU32,
+}
+
+/// After how long an idle connection is closed; may be changed while serving.
+#[derive(Debug)]
+pub(crate) struct IdleLimit(AtomicU64);
+
+impl IdleLimit {
+    fn new(limit: Option<Duration>) -> IdleLimit {
+        let idle = IdleLimit(0.into());
+        idle.set(limit);
+        idle
+    }
+
+    fn set(&self, limit: Option<Duration>) {
+        let ns = limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        self.0.store(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Option<Duration> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            ns => Some(Duration::from_nanos(ns)),
+        }
+    }
 }
 
 /// How one thread is reached by the others.
@@ -226,6 +254,18 @@ impl Server {
         &self.shared.addresses
     }
 
+    /// From now on operations that take this long are told in the log; `None`: none are.
+    pub fn set_slow_from(&self, from: Option<Duration>) {
+        self.shared.slow_from.set(from);
+    }
+
+    /// From now on connections that wait for their client for so long are closed; `None`: none are.
+    pub fn set_idle_limit(&self, limit: Option<Duration>) {
+        self.shared.idle_limit.set(limit);
+        // Threads that sleep look at their clocks anew.
+        self.shared.seats.iter().for_each(Seat::ring);
+    }
+
     /// Begins to stop: no new connections, commands received are answered (for up to 10 seconds), then all is closed.
     /// Returns at once; [`Server::join`] waits. May be called from any thread and more than once.
     pub fn shutdown(&self) {
@@ -281,6 +321,7 @@ pub(crate) fn share(
         counters: (0..options.threads).map(|_| Counters::default()).collect(),
         measures: (0..options.threads).map(|_| Measures::default()).collect(),
         slow_from: SlowFrom::new(options.slow_from),
+        idle_limit: IdleLimit::new(options.idle_limit),
         seats,
         lending: Lending::new(LENT_BYTES_MAX),
         backups: Backups::new(options.backup_directory.clone()),

@@ -44,6 +44,8 @@ struct Entry {
     connection: Connection,
     operations: usize,
     begun: Begun,
+    /// When something last came from its client, or was sent to it.
+    active_at: Mono,
     receiving: bool,
     sending: bool,
     /// Its requests have been told to end.
@@ -66,6 +68,9 @@ pub(crate) struct Worker {
     touched: Vec<u32>,
     submissions: Vec<Submission>,
     slow_log: SlowLog,
+    /// When idle connections are looked for again.
+    sweep_at: Mono,
+    refusals: Refusals,
     /// A `flush_all` to come that was asked for on this thread.
     flush_at: Cell<Option<Wall>>,
     /// Socket requests in flight.
@@ -133,6 +138,8 @@ impl Worker {
             touched: Vec::new(),
             submissions: Vec::new(),
             slow_log: SlowLog::default(),
+            sweep_at: Mono::default(),
+            refusals: Refusals::default(),
             flush_at: Cell::new(None),
             net_in_flight: 0,
             drain_until: None,
@@ -233,8 +240,10 @@ impl Worker {
     fn received(&mut self, number: u32, buffer: Vec<u8>, result: io::Result<usize>) {
         let bytes = *result.as_ref().unwrap_or(&0);
         self.counters().bytes_read.add(bytes as u64);
+        let now = self.driver.now().mono;
         let Some(entry) = self.touch(number) else { return };
         entry.receiving = false;
+        entry.active_at = now;
         entry.connection.received(buffer, bytes);
         if let Err(error) = result {
             tracing::debug!(%error, "receiving failed");
@@ -243,8 +252,10 @@ impl Worker {
     }
 
     fn sent(&mut self, number: u32, result: io::Result<()>) {
+        let now = self.driver.now().mono;
         let Some(entry) = self.touch(number) else { return };
         entry.sending = false;
+        entry.active_at = now;
         entry.connection.sent(result.is_ok());
     }
 
@@ -347,6 +358,7 @@ impl Worker {
     fn seat(&mut self, socket: Socket) {
         if self.shared.connections() >= self.shared.connections_max {
             self.counters().rejected_connections.add(1);
+            self.refusals.tell(self.shared.connections_max, self.driver.now().mono);
             // One attempt: a client that does not even take this is closed all the same.
             let _ = rustix::net::send(&*socket, reply::TOO_MANY_CONNECTIONS, rustix::net::SendFlags::DONTWAIT);
             return;
@@ -376,6 +388,7 @@ impl Worker {
             connection,
             operations: 0,
             begun: Begun::default(),
+            active_at: self.driver.now().mono,
             receiving: false,
             sending: false,
             shut: false,
@@ -449,7 +462,9 @@ impl Worker {
     fn timeout(&self) -> Option<Duration> {
         let now = self.driver.now();
         let pauses = self.listeners.iter().filter_map(|listener| listener.pause_until);
-        let instants = pauses.chain(self.drain_until);
+        let has_entries = self.entries.len() > self.free.len();
+        let sweep = self.shared.idle_limit.get().filter(|_| has_entries).map(|_| self.sweep_at);
+        let instants = pauses.chain(self.drain_until).chain(sweep);
         let nearest = instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min();
         let flush = self.flush_at.get().map(|at| Duration::from_secs(at.0.saturating_sub(now.wall.0).into()));
         // The wall clock has seconds only: look again soon rather than sleep past one.
@@ -460,8 +475,32 @@ impl Worker {
         }
     }
 
+    /// Closes connections of which nothing was heard for too long: those that wait for their client, not those that are waited for.
+    fn sweep(&mut self) {
+        let (now, Some(limit)) = (self.driver.now().mono, self.shared.idle_limit.get()) else { return };
+        if now < self.sweep_at {
+            return;
+        }
+        self.sweep_at = after(now, sweep_every(limit));
+        let mut closed = 0;
+        for number in 0..self.entries.len() as u32 {
+            let Some(entry) = self.entries.get(number as usize).and_then(Option::as_ref) else { continue };
+            if entry.operations == 0 && !entry.sending && after(entry.active_at, limit) <= now {
+                closed += 1;
+                if let Some(entry) = self.touch(number) {
+                    entry.connection.abort();
+                }
+            }
+        }
+        if closed > 0 {
+            self.measures().idle_closed.add(closed);
+            tracing::debug!(closed, "idle connections are closed");
+        }
+    }
+
     fn timers(&mut self) {
         let now = self.driver.now();
+        self.sweep();
         if let Some(at) = self.flush_at.get().filter(|at| at.0 <= now.wall.0) {
             self.flush_at.set(None);
             // Unless another flush_all has taken its place.
@@ -484,6 +523,34 @@ impl Worker {
             }
         }
     }
+}
+
+/// Says that connections are refused, at most once a second.
+#[derive(Debug, Default)]
+struct Refusals {
+    refused: u64,
+    told_at: Option<Mono>,
+}
+
+impl Refusals {
+    fn tell(&mut self, connections_max: usize, now: Mono) {
+        self.refused += 1;
+        if self.told_at.is_some_and(|at| now < after(at, Duration::from_secs(1))) {
+            return;
+        }
+        self.told_at = Some(now);
+        let refused = std::mem::take(&mut self.refused);
+        tracing::warn!(
+            refused,
+            connections_max,
+            "connections are refused: as many are open as may be (--connections, and the limit of open files)"
+        );
+    }
+}
+
+/// How often idle connections are looked for: they live an eighth longer at most, and each look costs a step for each connection.
+fn sweep_every(limit: Duration) -> Duration {
+    (limit / 8).clamp(Duration::from_millis(10), Duration::from_secs(30))
 }
 
 impl Drop for Worker {

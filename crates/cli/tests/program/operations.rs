@@ -78,3 +78,55 @@ fn a_log_filter_that_is_none_is_refused() {
     assert!(code(&refused) == 2 && stderr(&refused).contains("log filter"), "{}", stderr(&refused));
     assert!(!data.exists());
 }
+
+/// A figure of /metrics.
+fn figure(url: &str, name: &str) -> u64 {
+    let text = http(url, "/metrics");
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_else(|| panic!("{text}"));
+    line.parse().unwrap()
+}
+
+#[test]
+fn idle_connections_cost_little_memory() {
+    let (_directory, data) = directory();
+    let serving = Serving::with(&data, &["--threads", "1", "--admin", "127.0.0.1:0"]);
+    let url = serving.told("admin");
+    let idle = |many: usize| -> Vec<TcpStream> {
+        let connected = (0..many).map(|_| {
+            let mut stream = TcpStream::connect(&serving.address).unwrap();
+            stream.write_all(b"get a\r\n").unwrap();
+            stream.read_exact(&mut [0; 5]).unwrap();
+            stream
+        });
+        connected.collect()
+    };
+    let warm = idle(50);
+    let before = figure(&url, "stratakv_process_resident_bytes");
+    // As many as a limit of 1024 open files leaves room for.
+    let more = idle(400);
+    let after = figure(&url, "stratakv_process_resident_bytes");
+    assert_eq!(figure(&url, "stratakv_connections"), 450);
+    let each = after.saturating_sub(before) / 400;
+    assert!(each <= 16 << 10, "{each} bytes for each connection");
+    drop((warm, more));
+}
+
+#[test]
+fn connections_over_the_limit_are_told_in_the_log() {
+    let (_directory, data) = directory();
+    let serving = Serving::with(&data, &["--threads", "1", "--connections", "1", "--log-format", "json"]);
+    let mut first = TcpStream::connect(&serving.address).unwrap();
+    first.write_all(b"get a\r\n").unwrap();
+    first.read_exact(&mut [0; 5]).unwrap();
+    for _ in 0..20 {
+        let mut refused = String::new();
+        TcpStream::connect(&serving.address).unwrap().read_to_string(&mut refused).unwrap();
+        assert_eq!(refused, "ERROR Too many open connections\r\n");
+    }
+    let told = serving.end();
+    let lines: Vec<_> = told.lines().filter(|line| line.contains("connections are refused")).collect();
+    assert!(!lines.is_empty() && lines[0].contains("\"connections_max\":1"), "{told}");
+    // At most one a second: twenty refusals are over before that many seconds are.
+    assert!(lines.len() < 20, "{told}");
+}

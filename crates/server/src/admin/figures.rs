@@ -43,6 +43,7 @@ pub(super) struct Core {
     pub(super) turns: u64,
     pub(super) system_calls: u64,
     pub(super) slow_operations: u64,
+    pub(super) idle_closed: u64,
     pub(super) bytes_read: u64,
     pub(super) bytes_written: u64,
 }
@@ -57,6 +58,7 @@ pub(super) fn cores(shared: &Shared) -> Vec<Core> {
         turns: measures.turns.get(),
         system_calls: measures.system_calls.get(),
         slow_operations: measures.slow_operations.get(),
+        idle_closed: measures.idle_closed.get(),
         bytes_read: counters.bytes_read.get(),
         bytes_written: counters.bytes_written.get(),
     };
@@ -139,6 +141,7 @@ fn core(core: &Core) -> Value {
         "turns": core.turns,
         "system_calls": core.system_calls,
         "slow_operations": core.slow_operations,
+        "idle_closed": core.idle_closed,
         "bytes_read": core.bytes_read,
         "bytes_written": core.bytes_written,
     })
