@@ -251,6 +251,17 @@ impl Ring for Blocking {
         self.advance(socket.as_raw_fd());
     }
 
+    fn cancel(&mut self, socket: &Socket) {
+        let Some(mut pending) = self.sockets.remove(&socket.as_raw_fd()) else { return };
+        if pending.registered {
+            // Fails only if it is not there.
+            let _ = epoll::delete(&self.epoll, &pending.socket);
+        }
+        let before = self.done.len();
+        pending.fail(Errno::CANCELED, &mut self.done);
+        self.net_in_flight -= self.done.len() - before;
+    }
+
     fn submit(&mut self, wait: Wait) -> io::Result<()> {
         self.hand_over();
         let result = match wait {

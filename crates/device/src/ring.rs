@@ -116,6 +116,12 @@ pub trait Ring {
     /// Ends the requests in flight on this socket: they complete with an error. The socket closes when its last handle drops.
     fn shutdown(&mut self, socket: &Socket);
 
+    /// Ends the requests in flight on this socket with an error, and leaves the socket as it is: other processes may use it. (A ring whose sockets nobody else
+    /// has may shut it down.)
+    fn cancel(&mut self, socket: &Socket) {
+        self.shutdown(socket);
+    }
+
     /// Hands everything queued to the kernel and waits as told, in one system call where possible.
     ///
     /// # Errors

@@ -211,12 +211,6 @@ impl Uring {
         }
     }
 
-    /// Cancels the requests in flight on `socket`, and leaves the socket as it is.
-    fn cancel(&mut self, socket: &Socket) {
-        let every = CancelBuilder::fd(Fd(socket.as_raw_fd())).all();
-        self.push(opcode::AsyncCancel2::new(every).build().user_data(IGNORED));
-    }
-
     /// Whether the kernel has something for us that only a call brings: deferred task work, or completions that found the queue full.
     fn kernel_has_news(&mut self) -> bool {
         let queue = self.ring.submission();
@@ -291,6 +285,11 @@ impl Ring for Uring {
         if rustix::net::shutdown(socket, rustix::net::Shutdown::Both).is_err() {
             self.cancel(socket);
         }
+    }
+
+    fn cancel(&mut self, socket: &Socket) {
+        let every = CancelBuilder::fd(Fd(socket.as_raw_fd())).all();
+        self.push(opcode::AsyncCancel2::new(every).build().user_data(IGNORED));
     }
 
     fn submit(&mut self, wait: Wait) -> io::Result<()> {

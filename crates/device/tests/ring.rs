@@ -192,6 +192,25 @@ fn a_shutdown_ends_what_waits(kind: RingKind) {
     }
 }
 
+fn a_cancelled_accept_leaves_the_listener_to_others(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let listener: Socket = Arc::new(OwnedFd::from(listener));
+    for _ in 0..2 {
+        bench.ring.net(6, NetRequest::Accept { listener: Arc::clone(&listener) });
+        bench.ring.submit(Wait::None).unwrap();
+        bench.ring.cancel(&listener);
+        let done = bench.complete(1);
+        assert!(matches!(done[0], Completion::Net { tag: 6, outcome: NetOutcome::Accept(Err(_)) }), "{done:?}");
+        assert_eq!(bench.ring.in_flight(), 0);
+    }
+    let _client = TcpStream::connect(address).unwrap();
+    bench.ring.net(7, NetRequest::Accept { listener });
+    let done = bench.complete(1);
+    assert!(matches!(done[0], Completion::Net { tag: 7, outcome: NetOutcome::Accept(Ok(_)) }), "{done:?}");
+}
+
 fn a_dropped_ring_leaves_nothing_behind(kind: RingKind) {
     let mut bench = Bench::new(kind);
     let (client, socket) = pair(&mut bench);
@@ -369,6 +388,7 @@ on_every_ring!(
     a_waker_ends_a_wait,
     bytes_go_both_ways,
     a_shutdown_ends_what_waits,
+    a_cancelled_accept_leaves_the_listener_to_others,
     a_dropped_ring_leaves_nothing_behind,
     looks_without_waiting_make_progress,
     a_waker_ends_a_wait_for_several,

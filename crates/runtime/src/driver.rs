@@ -114,6 +114,11 @@ impl<S: Shard> Driver<S> {
         self.ring.shutdown(socket);
     }
 
+    /// Ends the requests in flight on a socket, and leaves the socket as it is.
+    pub fn cancel(&mut self, socket: &Socket) {
+        self.ring.cancel(socket);
+    }
+
     /// Ends this driver's wait from another thread.
     pub fn waker(&self) -> Waker {
         self.ring.waker()
