@@ -32,11 +32,14 @@ mod output;
 mod server;
 mod statistics;
 mod timing;
+mod tls;
 mod turned;
+mod unix;
 mod worker;
 
 pub use admin::Admin;
 pub use listener::check_free;
-pub use server::{Error, Server, ServerOptions};
+pub use server::{Error, Inherited, Server, ServerOptions};
+pub use tls::TlsOptions;
 #[doc(hidden)]
 pub use turned::TurnedServer;

@@ -22,7 +22,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<(Socket, SocketAddr), Error> {
 
 /// A bound listener and the address it got.
 pub(crate) fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
-    let refused = |error| Error::Listen { address, hint: hint(&error), error };
+    let refused = |error| Error::Listen { address: address.to_string(), hint: hint(&error), error };
     let started = Instant::now();
     let listener = loop {
         match TcpListener::bind(address) {

@@ -20,6 +20,8 @@ use crate::lending::Lending;
 use crate::listener;
 use crate::measures::Measures;
 use crate::timing::SlowFrom;
+use crate::tls::{Acceptor, Tls, TlsOptions};
+use crate::unix::{self, SocketFile};
 use crate::worker::Worker;
 
 /// Most bytes of the store's buffers that answers on their way to clients may hold, over all connections.
@@ -30,6 +32,16 @@ const LENT_BYTES_MAX: u64 = 8 << 20;
 pub struct ServerOptions {
     /// Addresses for memcache clients; port 0 takes any free port. Default: 127.0.0.1:11211.
     pub memcache: Vec<SocketAddr>,
+    /// Addresses for memcache clients that speak TLS; they need `tls`. Default: none.
+    pub tls_memcache: Vec<SocketAddr>,
+    /// Certificate and key of TLS. Default: `None`.
+    pub tls: Option<TlsOptions>,
+    /// Paths of UNIX sockets for memcache clients. Default: none.
+    pub unix: Vec<PathBuf>,
+    /// Who may connect to them: the mode of their files. Default: 0o700, as memcached.
+    pub unix_mode: u32,
+    /// Sockets that listen already, for memcache clients. Default: none.
+    pub inherited: Vec<Inherited>,
     /// Threads, at least 1. Default: one for each core.
     pub threads: usize,
     /// Most connections at once, fewer where the limit of open files is lower; more are told so and closed. Default: 10,000.
@@ -47,10 +59,24 @@ pub struct ServerOptions {
     pub idle_limit: Option<Duration>,
 }
 
+/// A socket that somebody else made and listens on, a service manager say.
+#[derive(Clone, Debug)]
+pub struct Inherited {
+    /// The socket.
+    pub socket: Arc<OwnedFd>,
+    /// Whether its clients speak TLS.
+    pub tls: bool,
+}
+
 impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {
             memcache: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            tls_memcache: Vec::new(),
+            tls: None,
+            unix: Vec::new(),
+            unix_mode: 0o700,
+            inherited: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             connections_max: 10_000,
             item_bytes_max: 1 << 20,
@@ -69,8 +95,18 @@ impl ServerOptions {
     /// [`Error::Option`]: an option makes no sense.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Option(why));
-        if self.memcache.is_empty() {
+        if self.memcache.is_empty() && self.tls_memcache.is_empty() && self.unix.is_empty() && self.inherited.is_empty()
+        {
             return refuse("a server needs at least one address to listen on".into());
+        }
+        let wants_tls = !self.tls_memcache.is_empty() || self.inherited.iter().any(|inherited| inherited.tls);
+        match &self.tls {
+            None if wants_tls => return refuse("TLS needs a certificate and a key (--tls-cert, --tls-key)".into()),
+            None => {}
+            Some(tls) => _ = tls.load()?,
+        }
+        if self.unix_mode > 0o777 {
+            return refuse(format!("mode {:o} of UNIX sockets: it can be 0 to 777", self.unix_mode));
         }
         if !(1..=1024).contains(&self.threads) {
             return refuse(format!("{} threads: a server has 1 to 1024", self.threads));
@@ -93,7 +129,7 @@ pub enum Error {
     #[error("cannot listen on {address}: {error}; {hint}")]
     Listen {
         /// The address.
-        address: SocketAddr,
+        address: String,
         /// What to do next.
         hint: &'static str,
         /// Why.
@@ -133,6 +169,8 @@ pub(crate) struct Shared {
     pub(crate) seats: Vec<Seat>,
     pub(crate) lending: Arc<Lending>,
     pub(crate) backups: Arc<Backups>,
+    pub(crate) acceptor: Acceptor,
+    pub(crate) serves_tls: bool,
     pub(crate) stopping: AtomicBool,
     /// Wall-clock second of the `flush_all` to come; 0 for none.
     pub(crate) flush_at: AtomicU32,
@@ -162,10 +200,16 @@ impl IdleLimit {
     }
 }
 
+/// An accepted connection.
+pub(crate) struct Arrival {
+    pub(crate) socket: Socket,
+    pub(crate) tls: Option<Box<Tls>>,
+}
+
 /// How one thread is reached by the others.
 pub(crate) struct Seat {
     /// Accepted connections on their way to the thread; `None` once it has ended.
-    pub(crate) handover: Mutex<Option<Vec<Socket>>>,
+    pub(crate) handover: Mutex<Option<Vec<Arrival>>>,
     /// Connections of the thread, those on their way included.
     pub(crate) connections: AtomicUsize,
     /// A byte written here is received by the thread's ring.
@@ -198,6 +242,45 @@ impl Shared {
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<Result<(), Error>>>>,
+    tls: Mutex<Option<TlsOptions>>,
+    /// Turns of each thread when they were last looked at.
+    turns_seen: Mutex<Vec<u64>>,
+    /// Removed at the end.
+    _files: Vec<SocketFile>,
+}
+
+/// A socket to accept from.
+pub(crate) struct Listening {
+    pub(crate) socket: Socket,
+    pub(crate) tls: bool,
+    pub(crate) inherited: bool,
+}
+
+/// What a server listens on.
+struct Bound {
+    listeners: Vec<Listening>,
+    addresses: Vec<SocketAddr>,
+    files: Vec<SocketFile>,
+}
+
+impl Bound {
+    fn all(options: &ServerOptions) -> Result<Bound, Error> {
+        let mut bound = Bound { listeners: Vec::new(), addresses: Vec::new(), files: Vec::new() };
+        let plain = options.memcache.iter().map(|address| (address, false));
+        for (address, tls) in plain.chain(options.tls_memcache.iter().map(|address| (address, true))) {
+            let (socket, address) = listener::bind(*address)?;
+            bound.listeners.push(Listening { socket, tls, inherited: false });
+            bound.addresses.push(address);
+        }
+        for path in &options.unix {
+            let (socket, file) = unix::listen_at(path, options.unix_mode)?;
+            bound.listeners.push(Listening { socket, tls: false, inherited: false });
+            bound.files.push(file);
+        }
+        let inherited = options.inherited.iter().cloned();
+        bound.listeners.extend(inherited.map(|Inherited { socket, tls }| Listening { socket, tls, inherited: true }));
+        Ok(bound)
+    }
 }
 
 impl Server {
@@ -207,9 +290,7 @@ impl Server {
     /// An address cannot be had (the message says why and what to do), an option makes no sense, or the system refuses threads or rings.
     pub fn start(store: Store, mut options: ServerOptions) -> Result<Server, Error> {
         options.check()?;
-        let listeners =
-            options.memcache.iter().map(|address| listener::bind(*address)).collect::<Result<Vec<_>, _>>()?;
-        let (listeners, addresses): (Vec<Socket>, Vec<SocketAddr>) = listeners.into_iter().unzip();
+        let Bound { listeners, addresses, files } = Bound::all(&options)?;
         let (seats, bells) = seats(options.threads)?;
         // Rings are made by the threads: a descriptor or two for each.
         let connections_max = listener::allow_connections(options.connections_max + 4 * options.threads);
@@ -224,14 +305,18 @@ impl Server {
             options.connections_max = connections_max;
         }
         let shared = share(store, &options, addresses, seats);
-        let server = Server { shared, threads: Mutex::default() };
+        let tls = Mutex::new(options.tls.clone());
+        if let Some(tls) = &options.tls {
+            shared.acceptor.set(tls.load()?);
+        }
+        let server = Server { shared, threads: Mutex::default(), tls, turns_seen: Mutex::default(), _files: files };
         server.start_threads(listeners, bells)?;
         tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
         Ok(server)
     }
 
     /// Each thread makes its own ring and reports. The first one accepts for all.
-    fn start_threads(&self, listeners: Vec<Socket>, bells: Vec<Socket>) -> Result<(), Error> {
+    fn start_threads(&self, listeners: Vec<Listening>, bells: Vec<Socket>) -> Result<(), Error> {
         let (report, reports) = mpsc::channel();
         let count = bells.len();
         let mut listeners = Some(listeners);
@@ -249,7 +334,7 @@ impl Server {
         Ok(())
     }
 
-    /// The addresses it listens on, in the order of the options.
+    /// The addresses it listens on, in the order of the options, those for TLS last; those of sockets that it was given are not among them.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
     }
@@ -264,6 +349,31 @@ impl Server {
         self.shared.idle_limit.set(limit);
         // Threads that sleep look at their clocks anew.
         self.shared.seats.iter().for_each(Seat::ring);
+    }
+
+    /// Reads the files of TLS again, `options` in the place of those it had if they are given; connections that are open keep what they began with.
+    ///
+    /// # Errors
+    /// The files are no good; nothing has changed then.
+    pub fn reload_tls(&self, options: Option<TlsOptions>) -> Result<(), Error> {
+        let mut tls = lock(&self.tls);
+        let Some(options) = options.or_else(|| tls.clone()) else { return Ok(()) };
+        self.shared.acceptor.set(options.load()?);
+        *tls = Some(options);
+        Ok(())
+    }
+
+    /// Whether every thread has had a turn since this was asked before; has them take one, so that it can be asked again later. Once the server stops, always.
+    pub fn is_alive(&self) -> bool {
+        let mut seen = lock(&self.turns_seen);
+        let now: Vec<u64> = self.shared.measures.iter().map(|measures| measures.turns.get()).collect();
+        let stuck = seen.iter().zip(&now).any(|(before, now)| before == now);
+        let alive = !stuck || self.shared.stopping.load(Ordering::Acquire);
+        if alive {
+            *seen = now;
+            self.shared.seats.iter().for_each(Seat::ring);
+        }
+        alive
     }
 
     /// Begins to stop: no new connections, commands received are answered (for up to 10 seconds), then all is closed.
@@ -325,6 +435,8 @@ pub(crate) fn share(
         seats,
         lending: Lending::new(LENT_BYTES_MAX),
         backups: Backups::new(options.backup_directory.clone()),
+        acceptor: Acceptor::default(),
+        serves_tls: options.tls.is_some(),
         stopping: false.into(),
         flush_at: 0.into(),
     })
@@ -346,7 +458,7 @@ fn serve(
     shared: Arc<Shared>,
     index: usize,
     bell: Socket,
-    listeners: Vec<Socket>,
+    listeners: Vec<Listening>,
     report: &mpsc::Sender<Result<(), Error>>,
 ) -> Result<(), Error> {
     struct StopOthers(Arc<Shared>);

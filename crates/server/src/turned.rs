@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stratakv::{Driver, Store};
 use stratakv_device::Socket;
 
-use crate::server::{Error, ServerOptions, Shared, seats, share};
+use crate::server::{Error, Listening, ServerOptions, Shared, seats, share};
 use crate::worker::Worker;
 
 /// See the module.
@@ -30,7 +30,8 @@ impl TurnedServer {
         let (seats, bells) = seats(drivers.len())?;
         let options = ServerOptions { threads: drivers.len(), ..options.clone() };
         let shared = share(store, &options, Vec::new(), seats);
-        let mut listeners = Some(listeners);
+        let listening = |socket| Listening { socket, tls: false, inherited: false };
+        let mut listeners = Some(listeners.into_iter().map(listening).collect());
         let workers = drivers.into_iter().zip(bells).enumerate().map(|(index, (driver, bell))| {
             let listeners = listeners.take().unwrap_or_default();
             let mut worker = Worker::new(Arc::clone(&shared), index, driver, bell, listeners);

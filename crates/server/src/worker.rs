@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use stratakv::{Driver, Event};
 use stratakv_base::{Mono, Wall};
+use stratakv_device::ring::Chunk;
 use stratakv_device::{NetOutcome, NetRequest, Socket, Wait};
 use stratakv_engine::{Operation, Reply};
 use stratakv_protocol::memcache::{Statistics, reply};
@@ -17,9 +18,10 @@ use stratakv_protocol::memcache::{Statistics, reply};
 use crate::connection::{Connection, Context, Submission, Surroundings, Target, delete_everything};
 use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
-use crate::server::{Shared, lock};
+use crate::server::{Arrival, Listening, Shared, lock};
 use crate::statistics;
 use crate::timing::{Begun, SlowLog};
+use crate::tls::Tls;
 
 /// How long commands in progress are waited for when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -32,6 +34,9 @@ const BATCH_WAIT: Duration = Duration::from_micros(50);
 /// How long to leave a listener alone after accepting failed (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a client may take for the beginning of TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
 /// Tags of socket requests: connections count from 0, these from the top.
 const TAG_BELL: u64 = u64::MAX;
 const TAG_LISTENER: u64 = 1 << 63;
@@ -41,6 +46,8 @@ const TAG_BACKGROUND: u64 = u64::MAX;
 /// A connection and what is in flight for it.
 struct Entry {
     socket: Socket,
+    /// Between the two, if its listener is one of TLS.
+    tls: Option<Box<Tls>>,
     connection: Connection,
     operations: usize,
     begun: Begun,
@@ -83,6 +90,9 @@ pub(crate) struct Worker {
 
 struct Listener {
     socket: Socket,
+    tls: bool,
+    /// Others go on listening on the socket.
+    inherited: bool,
     accepting: bool,
     pause_until: Option<Mono>,
 }
@@ -106,7 +116,10 @@ impl Surroundings for Here<'_> {
 
     fn backup(&self, name: &str) -> Vec<u8> {
         let peer = rustix::net::getpeername(self.socket).ok().flatten();
-        let peer = peer.and_then(|address| SocketAddr::try_from(address).ok());
+        let is_unix = peer.as_ref().is_some_and(|peer| peer.address_family() == rustix::net::AddressFamily::UNIX);
+        // A client at a UNIX socket is on this machine.
+        let local = is_unix.then_some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let peer = local.or_else(|| SocketAddr::try_from(peer?).ok());
         let store = self.shared.store.clone();
         self.shared
             .backups
@@ -124,9 +137,15 @@ impl Worker {
         index: usize,
         driver: Driver,
         bell: Socket,
-        listeners: Vec<Socket>,
+        listeners: Vec<Listening>,
     ) -> Worker {
-        let listener = |socket| Listener { socket, accepting: false, pause_until: None };
+        let listener = |Listening { socket, tls, inherited }| Listener {
+            socket,
+            tls,
+            inherited,
+            accepting: false,
+            pause_until: None,
+        };
         Worker {
             shared,
             index,
@@ -244,7 +263,15 @@ impl Worker {
         let Some(entry) = self.touch(number) else { return };
         entry.receiving = false;
         entry.active_at = now;
-        entry.connection.received(buffer, bytes);
+        match &mut entry.tls {
+            None => entry.connection.received(buffer, bytes),
+            Some(tls) => {
+                if let Err(error) = tls.received(&buffer) {
+                    tracing::debug!(%error, "a client spoke no TLS that could be understood");
+                    entry.connection.abort();
+                }
+            }
+        }
         if let Err(error) = result {
             tracing::debug!(%error, "receiving failed");
             entry.connection.abort();
@@ -256,7 +283,10 @@ impl Worker {
         let Some(entry) = self.touch(number) else { return };
         entry.sending = false;
         entry.active_at = now;
-        entry.connection.sent(result.is_ok());
+        // Of TLS there may be more to be sealed.
+        if entry.tls.is_none() || result.is_err() {
+            entry.connection.sent(result.is_ok());
+        }
     }
 
     /// Lets a connection do what it can, and carries out what it wants.
@@ -286,7 +316,22 @@ impl Worker {
             entry.operations += replies;
             entry.begun.begin(sequence, kind, key, replies, self.driver.now().mono);
         }
-        if entry.connection.hang_up() && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
+        let hangs_up = entry.connection.hang_up();
+        match entry.tls {
+            None => self.exchange(number, hangs_up),
+            Some(_) if entry.connection.is_finished() => {}
+            Some(_) => self.exchange_tls(number, hangs_up),
+        }
+        let is_finished = |entry: &Entry| entry.connection.is_finished();
+        if self.entries.get(number as usize).and_then(Option::as_ref).is_some_and(is_finished) {
+            self.close(number);
+        }
+    }
+
+    /// Receives and sends what a connection wants.
+    fn exchange(&mut self, number: u32, hangs_up: bool) {
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        if hangs_up && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
             entry.connection.abort();
         }
         if let Some(buffer) = entry.connection.next_recv() {
@@ -300,8 +345,48 @@ impl Worker {
             self.shared.counters[self.index].bytes_written.add(bytes);
             self.driver.net(u64::from(number), NetRequest::Send { socket: entry.socket.clone(), chunks });
         }
-        if entry.connection.is_finished() {
-            self.close(number);
+    }
+
+    /// The same with TLS in between.
+    fn exchange_tls(&mut self, number: u32, hangs_up: bool) {
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        let Some(tls) = &mut entry.tls else { return };
+        if hangs_up {
+            tls.end();
+        }
+        let mut again = false;
+        if tls.wanted.is_none() {
+            tls.wanted = entry.connection.next_recv();
+        }
+        if let Some((buffer, bytes)) = tls.take_plain() {
+            entry.connection.received(buffer, bytes);
+            again = true;
+        } else if !entry.receiving && tls.wants_bytes() {
+            entry.receiving = true;
+            self.net_in_flight += 1;
+            let request = NetRequest::Recv { socket: entry.socket.clone(), buffer: tls.buffer() };
+            self.driver.net(u64::from(number), request);
+        }
+        if let Some((chunks, _)) = entry.connection.next_send() {
+            tls.send(chunks);
+        }
+        if !entry.sending {
+            let sealed = tls.seal();
+            if !sealed.is_empty() {
+                entry.sending = true;
+                self.net_in_flight += 1;
+                self.shared.counters[self.index].bytes_written.add(sealed.len() as u64);
+                let chunks = vec![Chunk::Bytes(sealed)];
+                self.driver.net(u64::from(number), NetRequest::Send { socket: entry.socket.clone(), chunks });
+            } else if tls.is_sealed() && std::mem::take(&mut tls.sending) {
+                entry.connection.sent(true);
+                again = true;
+            } else if tls.is_over() && rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Write).is_err() {
+                entry.connection.abort();
+            }
+        }
+        if again {
+            self.touch(number);
         }
     }
 
@@ -309,6 +394,15 @@ impl Worker {
     fn close(&mut self, number: u32) {
         let Some(slot) = self.entries.get_mut(number as usize) else { return };
         let Some(entry) = slot else { return };
+        if let (Some(tls), false) = (&mut entry.tls, entry.sending || entry.shut) {
+            // One attempt to say why, or that it was all: the connection is closed in any case.
+            tls.end();
+            let _ = rustix::net::send(
+                &*entry.socket,
+                &tls.seal(),
+                rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL,
+            );
+        }
         if (entry.receiving || entry.sending) && !entry.shut {
             entry.shut = true;
             self.driver.shutdown(&entry.socket);
@@ -344,7 +438,8 @@ impl Worker {
         match accepted {
             Ok((socket, peer)) => {
                 tracing::debug!(?peer, "accepted");
-                self.seat(socket);
+                let tls = listener.tls;
+                self.seat(socket, tls);
             }
             Err(_) if stopping => {}
             Err(error) => {
@@ -355,14 +450,20 @@ impl Worker {
     }
 
     /// Gives a new connection to the thread with the fewest.
-    fn seat(&mut self, socket: Socket) {
+    fn seat(&mut self, socket: Socket, tls: bool) {
         if self.shared.connections() >= self.shared.connections_max {
             self.counters().rejected_connections.add(1);
             self.refusals.tell(self.shared.connections_max, self.driver.now().mono);
             // One attempt: a client that does not even take this is closed all the same.
-            let _ = rustix::net::send(&*socket, reply::TOO_MANY_CONNECTIONS, rustix::net::SendFlags::DONTWAIT);
+            if !tls {
+                let _ = rustix::net::send(&*socket, reply::TOO_MANY_CONNECTIONS, rustix::net::SendFlags::DONTWAIT);
+            }
             return;
         }
+        let tls = if tls { self.shared.acceptor.begin().map(Box::new).map(Some) } else { Some(None) };
+        let Some(tls) = tls else {
+            return tracing::error!("a TLS connection cannot be begun");
+        };
         self.counters().total_connections.add(1);
         let seats = self.shared.seats.iter().enumerate();
         let Some((index, seat)) = seats.min_by_key(|(_, seat)| seat.connections.load(Ordering::Relaxed)) else {
@@ -370,10 +471,10 @@ impl Worker {
         };
         seat.connections.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
-            self.adopt(socket);
+            self.adopt(Arrival { socket, tls });
         } else {
             match &mut *lock(&seat.handover) {
-                Some(arriving) => arriving.push(socket),
+                Some(arriving) => arriving.push(Arrival { socket, tls }),
                 // The thread has ended, so the server is stopping: nobody would serve this connection, nor close it.
                 None => _ = seat.connections.fetch_sub(1, Ordering::Relaxed),
             }
@@ -381,10 +482,11 @@ impl Worker {
         }
     }
 
-    fn adopt(&mut self, socket: Socket) {
+    fn adopt(&mut self, Arrival { socket, tls }: Arrival) {
         let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending));
         let entry = Entry {
             socket,
+            tls,
             connection,
             operations: 0,
             begun: Begun::default(),
@@ -413,7 +515,7 @@ impl Worker {
     /// Another thread left something: connections, or the order to stop.
     fn rung(&mut self, outcome: NetOutcome) {
         let arrived = lock(&self.shared.seats[self.index].handover).as_mut().map(std::mem::take);
-        arrived.into_iter().flatten().for_each(|socket| self.adopt(socket));
+        arrived.into_iter().flatten().for_each(|arrival| self.adopt(arrival));
         if self.shared.stopping.load(Ordering::Acquire) && self.drain_until.is_none() {
             self.drain();
         }
@@ -432,7 +534,11 @@ impl Worker {
     fn drain(&mut self) {
         self.drain_until = Some(after(self.driver.now().mono, DRAIN));
         for listener in self.listeners.iter().filter(|listener| listener.accepting) {
-            self.driver.shutdown(&listener.socket);
+            // A shutdown would end an inherited one for everybody who has it, and does not end an accept at a UNIX socket.
+            self.driver.cancel(&listener.socket);
+            if !listener.inherited {
+                self.driver.shutdown(&listener.socket);
+            }
         }
         (0..self.entries.len() as u32).for_each(|number| self.end(number));
     }
@@ -463,7 +569,7 @@ impl Worker {
         let now = self.driver.now();
         let pauses = self.listeners.iter().filter_map(|listener| listener.pause_until);
         let has_entries = self.entries.len() > self.free.len();
-        let sweep = self.shared.idle_limit.get().filter(|_| has_entries).map(|_| self.sweep_at);
+        let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.sweep_at);
         let instants = pauses.chain(self.drain_until).chain(sweep);
         let nearest = instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min();
         let flush = self.flush_at.get().map(|at| Duration::from_secs(at.0.saturating_sub(now.wall.0).into()));
@@ -475,9 +581,16 @@ impl Worker {
         }
     }
 
+    /// The shortest time that a connection of some kind may be idle.
+    fn sweeps_for(&self) -> Option<Duration> {
+        let handshake = self.shared.serves_tls.then_some(HANDSHAKE);
+        self.shared.idle_limit.get().into_iter().chain(handshake).min()
+    }
+
     /// Closes connections of which nothing was heard for too long: those that wait for their client, not those that are waited for.
     fn sweep(&mut self) {
-        let (now, Some(limit)) = (self.driver.now().mono, self.shared.idle_limit.get()) else { return };
+        let (now, idle_limit) = (self.driver.now().mono, self.shared.idle_limit.get());
+        let Some(limit) = self.sweeps_for() else { return };
         if now < self.sweep_at {
             return;
         }
@@ -485,7 +598,10 @@ impl Worker {
         let mut closed = 0;
         for number in 0..self.entries.len() as u32 {
             let Some(entry) = self.entries.get(number as usize).and_then(Option::as_ref) else { continue };
-            if entry.operations == 0 && !entry.sending && after(entry.active_at, limit) <= now {
+            let shakes_hands = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
+            let limit = if shakes_hands { Some(limit.min(HANDSHAKE)) } else { idle_limit };
+            let waits = entry.operations == 0 && !entry.sending;
+            if waits && limit.is_some_and(|limit| after(entry.active_at, limit) <= now) {
                 closed += 1;
                 if let Some(entry) = self.touch(number) {
                     entry.connection.abort();

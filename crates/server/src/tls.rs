@@ -1,0 +1,228 @@
+//! TLS between the bytes of a socket and a connection: bytes in, bytes out, no sockets. [rustls](https://docs.rs/rustls) does the work.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use stratakv_device::ring::Chunk;
+
+use crate::server::Error;
+
+/// Room for one receive: grows while receives fill it.
+const RECV_BYTES_MIN: usize = 4 << 10;
+const RECV_BYTES_MAX: usize = 64 << 10;
+/// Bytes sealed for one send.
+const SEAL_BYTES_MAX: usize = 256 << 10;
+
+/// With what TLS connections are served. Files in PEM; they are read when the server starts, and again by [`Server::reload_tls`](crate::Server::reload_tls).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The server's certificate, followed by those of the authorities between it and one that clients trust.
+    pub certificate: PathBuf,
+    /// The certificate's private key.
+    pub key: PathBuf,
+    /// Certificates of authorities: clients must show a certificate that one of them has signed. `None`: clients need none.
+    pub client_authority: Option<PathBuf>,
+}
+
+impl TlsOptions {
+    /// Reads the files, and checks that they belong together.
+    pub(crate) fn load(&self) -> Result<Arc<ServerConfig>, Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder =
+            builder.with_safe_default_protocol_versions().map_err(|error| Error::Option(format!("TLS: {error}")))?;
+        let builder = match &self.client_authority {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| refused(path, &error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| refused(path, &error))?)
+            }
+        };
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| refused(&self.key, &error))?;
+        let config = builder.with_single_cert(certificates(&self.certificate)?, key);
+        Ok(Arc::new(
+            config.map_err(|error| refused(&self.certificate, &format!("with {}: {error}", self.key.display())))?,
+        ))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = read.map_err(|error| refused(path, &error))?;
+    if read.is_empty() {
+        return Err(refused(path, &"it has no certificate"));
+    }
+    Ok(read)
+}
+
+fn refused(path: &Path, why: &dyn std::fmt::Display) -> Error {
+    Error::Option(format!(
+        "TLS cannot be served with {}: {why}; name files of PEM, a certificate and the key that belongs to it",
+        path.display()
+    ))
+}
+
+/// What new TLS connections begin with; may be exchanged while serving.
+#[derive(Debug, Default)]
+pub(crate) struct Acceptor(RwLock<Option<Arc<ServerConfig>>>);
+
+impl Acceptor {
+    pub(crate) fn set(&self, config: Arc<ServerConfig>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+    }
+
+    /// The beginning of a connection.
+    pub(crate) fn begin(&self) -> Option<Tls> {
+        let config = self.0.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let mut session = ServerConnection::new(config).ok()?;
+        // What is sealed at once is bounded here.
+        session.set_buffer_limit(None);
+        Some(Tls {
+            session,
+            plain: Vec::new(),
+            plain_at: 0,
+            wanted: None,
+            ended: false,
+            receive_bytes: RECV_BYTES_MIN,
+            unsealed: VecDeque::new(),
+            unsealed_at: 0,
+            sending: false,
+            said_end: false,
+            was_over: false,
+        })
+    }
+}
+
+/// One connection's TLS.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    session: ServerConnection,
+    /// What was received and opened, and from where on it was not handed over yet. At most what one receive brought.
+    plain: Vec<u8>,
+    plain_at: usize,
+    /// The buffer that the connection wants to have filled.
+    pub(crate) wanted: Option<Vec<u8>>,
+    /// Nothing more comes.
+    ended: bool,
+    receive_bytes: usize,
+    /// What the connection sends and was not sealed yet.
+    unsealed: VecDeque<Chunk>,
+    unsealed_at: usize,
+    /// The connection waits for its send to end.
+    pub(crate) sending: bool,
+    said_end: bool,
+    was_over: bool,
+}
+
+impl Tls {
+    /// A buffer to receive into.
+    pub(crate) fn buffer(&self) -> Vec<u8> {
+        Vec::with_capacity(self.receive_bytes)
+    }
+
+    /// Whether something should be received: the handshake is under way, or the connection wants bytes and none are left.
+    pub(crate) fn wants_bytes(&self) -> bool {
+        !self.ended && self.plain_at == self.plain.len() && (self.wanted.is_some() || self.session.is_handshaking())
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.session.is_handshaking()
+    }
+
+    /// Bytes came from the socket; none is the end. After an error the connection is over; what [`Tls::seal`] gives then tells the peer why.
+    pub(crate) fn received(&mut self, sealed: &[u8]) -> Result<(), rustls::Error> {
+        self.ended |= sealed.is_empty();
+        let filled = sealed.len() >= self.receive_bytes;
+        self.receive_bytes = if filled { self.receive_bytes * 2 } else { sealed.len().max(self.receive_bytes / 2) };
+        self.receive_bytes = self.receive_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
+        self.plain.clear();
+        self.plain_at = 0;
+        let mut left = sealed;
+        while !left.is_empty() && !self.ended {
+            // It takes nothing more once the peer has said that it is done.
+            let taken = self.session.read_tls(&mut left).unwrap_or(0);
+            let state = self.session.process_new_packets()?;
+            let opened =
+                (&mut self.session.reader()).take(state.plaintext_bytes_to_read() as u64).read_to_end(&mut self.plain);
+            self.ended |= taken == 0 || state.peer_has_closed() || opened.is_err();
+        }
+        if self.plain.capacity() > 2 * RECV_BYTES_MAX || (self.plain.is_empty() && self.receive_bytes == RECV_BYTES_MIN)
+        {
+            self.plain.shrink_to_fit();
+        }
+        Ok(())
+    }
+
+    /// The wanted buffer with what there is for it, and how many bytes that was; 0 at the end. `None` if there is nothing yet.
+    pub(crate) fn take_plain(&mut self) -> Option<(Vec<u8>, usize)> {
+        let left = self.plain.get(self.plain_at..).unwrap_or_default();
+        if left.is_empty() && !self.ended {
+            return None;
+        }
+        let mut buffer = self.wanted.take()?;
+        let bytes = left.len().min(buffer.capacity() - buffer.len());
+        buffer.extend_from_slice(left.get(..bytes).unwrap_or_default());
+        self.plain_at += bytes;
+        Some((buffer, bytes))
+    }
+
+    /// The connection's bytes, to be sealed.
+    pub(crate) fn send(&mut self, chunks: Vec<Chunk>) {
+        self.sending = true;
+        self.unsealed.extend(chunks);
+    }
+
+    /// Tells the peer that nothing more will be sent.
+    pub(crate) fn end(&mut self) {
+        if !std::mem::replace(&mut self.said_end, true) {
+            self.session.send_close_notify();
+        }
+    }
+
+    /// Whether the peer was told, and everything before it was sealed; true once.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let over = self.said_end && !self.was_over;
+        self.was_over |= over;
+        over
+    }
+
+    /// The next bytes for the socket, at most about 256 KiB; empty if there are none.
+    pub(crate) fn seal(&mut self) -> Vec<u8> {
+        let mut room = SEAL_BYTES_MAX;
+        while room > 0 && !self.session.is_handshaking() {
+            let Some(chunk) = self.unsealed.front() else { break };
+            let left = chunk.bytes().get(self.unsealed_at..).unwrap_or_default();
+            let bytes = left.len().min(room);
+            // Into memory, without a limit: it does not fail.
+            let sealed = self.session.writer().write(left.get(..bytes).unwrap_or_default()).unwrap_or(bytes);
+            room -= sealed.min(room);
+            self.unsealed_at += sealed;
+            if self.unsealed_at >= chunk.bytes().len() {
+                self.unsealed.pop_front();
+                self.unsealed_at = 0;
+            }
+        }
+        let mut out = Vec::new();
+        while self.session.wants_write() && self.session.write_tls(&mut out).is_ok_and(|bytes| bytes > 0) {}
+        out
+    }
+
+    /// Whether all that was given to be sent has been sealed.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.unsealed.is_empty()
+    }
+}
+
+#[cfg(test)]
+#[path = "tls_tests.rs"]
+mod tests;

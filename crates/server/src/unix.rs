@@ -1,0 +1,83 @@
+//! Listening on UNIX sockets: the file, its mode, and what an earlier process left.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, chmodat};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use stratakv_device::Socket;
+
+use crate::server::Error;
+
+/// Connections that wait to be accepted, as for other listeners.
+const BACKLOG: i32 = 4096;
+
+/// The file of a socket that we listen on; removed when dropped, unless another one has taken its place.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let ours = |found: &fs::Metadata| (found.dev(), found.ino()) == (self.device, self.inode);
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| ours(&found)) {
+            // Who starts a server there next removes it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Listens on a socket at `path` that those may connect to whom `mode` lets write. A socket file that nobody listens on is replaced.
+pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(Socket, SocketFile), Error> {
+    let refused = |hint, error| Error::Listen { address: format!("unix:{}", path.display()), hint, error };
+    make_room(path).map_err(|(hint, error)| refused(hint, error))?;
+    let made = || -> io::Result<(Socket, SocketFile)> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let found = fs::symlink_metadata(path)?;
+        let file = SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() };
+        // Before anybody can connect: until it listens, connecting is refused.
+        chmodat(CWD, path, Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())?;
+        listen(&socket, BACKLOG)?;
+        Ok((Arc::new(OwnedFd::from(socket)), file))
+    };
+    made().map_err(|error| {
+        refused("its directory must exist and be writable, and the path have at most 107 bytes", error)
+    })
+}
+
+/// Removes a socket file that nobody listens on; refuses anything else that is there.
+fn make_room(path: &Path) -> Result<(), (&'static str, io::Error)> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(("choose another path", error)),
+    };
+    if !found.file_type().is_socket() {
+        return Err((
+            "something that is no socket is there: move it away, or choose another path",
+            io::ErrorKind::AlreadyExists.into(),
+        ));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => {
+            Err(("another process listens there: stop it, or choose another path", io::ErrorKind::AddrInUse.into()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(path = %path.display(), "a socket file that nobody listens on is replaced");
+            fs::remove_file(path).map_err(|error| ("remove it", error))
+        }
+        Err(error) => Err((
+            "a socket is there, and cannot be asked whether somebody listens: remove it, or choose another path",
+            error,
+        )),
+    }
+}
