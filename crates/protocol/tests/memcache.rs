@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use stratakv_protocol::memcache::{
-    Body, Command, GET_LINE_BYTES_MAX, KEY_BYTES_MAX, LINE_BYTES_MAX, Parsed, Parser, reply,
+    Body, Command, GET_LINE_BYTES_MAX, KEY_BYTES_MAX, LINE_BYTES_MAX, Meta, MetaVerb, Parsed, Parser, StoreMode, reply,
 };
 
 const ITEM_BYTES_MAX: usize = 5000;
@@ -56,9 +56,7 @@ impl Session {
             Parsed::Incomplete => return false,
             Parsed::Skip { consumed } => consumed,
             Parsed::Command { command, consumed } => {
-                if let Command::Store(store) = command {
-                    self.body = Some(Body::new(store.data_bytes));
-                }
+                self.body = command.data_bytes().map(Body::new);
                 self.out.push(Out::Command(format!("{command:?}")));
                 consumed
             }
@@ -149,6 +147,46 @@ fn lines_that_are_no_commands_are_refused_as_memcached_does() {
         ("verbosity noreply", b""),
         ("verbosity 0 1 2", reply::ERROR),
         ("stats foo", reply::ERROR),
+        ("mg", reply::ERROR),
+        ("mg a\0", reply::BAD_LINE),
+        ("mg a !", reply::META_INVALID_FLAG),
+        ("mg a S1", reply::META_INVALID_FLAG),
+        ("mg a v v", reply::META_DUPLICATE_FLAG),
+        ("mg a \u{e9}", reply::META_DUPLICATE_FLAG),
+        ("mg a T", reply::META_BAD_TOKEN),
+        ("mg a T1x", reply::META_BAD_TOKEN),
+        ("mg a T99999999999999999999", reply::META_BAD_TOKEN),
+        ("mg a N-", reply::META_BAD_TOKEN),
+        ("mg a Rx", reply::META_BAD_TOKEN),
+        ("mg a C-1", reply::META_BAD_TOKEN),
+        ("mg a C18446744073709551616", reply::META_BAD_TOKEN),
+        ("mg a Ex", reply::META_BAD_TOKEN),
+        ("mg a Fx", reply::BAD_LINE),
+        ("mg a F4294967296", reply::BAD_LINE),
+        ("mg a D", reply::META_BAD_DELTA),
+        ("mg a J-1", reply::META_BAD_INITIAL),
+        ("mg a M", reply::META_MODE_LENGTH),
+        ("mg a Mset", reply::META_MODE_LENGTH),
+        ("mg a O12345678901234567890123456789012", reply::META_OPAQUE_TOO_LONG),
+        ("mg a b", reply::META_BAD_BASE64),
+        ("mg YQ b", reply::META_BAD_BASE64),
+        ("mg a 1 2 3 4 5 6 7 8 9 a b c d e f g h i", reply::MG_TOO_MANY_FLAGS),
+        ("md a 1 2 3 4 5 6 7 8 9 a b c d e f g h i", reply::META_TOO_MANY_FLAGS),
+        ("ms", reply::ERROR),
+        ("ms a", reply::BAD_LINE),
+        ("ms a x", reply::BAD_LINE),
+        ("ms a -1", reply::BAD_LINE),
+        ("ms a 2147483646", reply::BAD_LINE),
+        ("md", reply::ERROR),
+        ("md a k k", reply::META_BAD_FLAGS),
+        ("md a* b", reply::META_BAD_FLAGS),
+        ("ma", reply::ERROR),
+        ("ma a Jx", reply::META_BAD_FLAGS),
+        ("ma a MX", reply::META_BAD_ARITHMETIC_MODE),
+        ("ma a Mincr", reply::META_BAD_FLAGS),
+        ("me", reply::BAD_LINE),
+        ("me a b", reply::BAD_LINE),
+        ("me a b c", reply::BAD_LINE),
         ("GET / HTTP/1.1", b""),
         ("POST /x", b""),
         ("Host: localhost", b""),
@@ -156,7 +194,21 @@ fn lines_that_are_no_commands_are_refused_as_memcached_does() {
     for (line, expected) in table {
         assert_eq!(only(line.as_bytes()), Out::Reply(expected), "{line}");
     }
-    for command in ["get {}", "gets a {}", "gat 0 {}", "set {} 0 0 1", "delete {}", "incr {} 1", "touch {} 0"] {
+    let commands = [
+        "get {}",
+        "gets a {}",
+        "gat 0 {}",
+        "set {} 0 0 1",
+        "delete {}",
+        "incr {} 1",
+        "touch {} 0",
+        "mg {} v",
+        "ms {} 1",
+        "md {}",
+        "ma {}",
+        "me {}",
+    ];
+    for command in commands {
         assert_eq!(only(command.replace("{}", &long_key).as_bytes()), Out::Reply(reply::BAD_LINE), "{command}");
     }
 }
@@ -199,6 +251,55 @@ fn commands_are_read_with_their_options() {
     for (line, expected) in table {
         assert_eq!(run(format!("{line}\n").as_bytes(), &[]), [Out::Command(expected.to_owned())], "{line}");
     }
+}
+
+/// All flags at once, but for the mode, whose letters differ.
+const META_LINE: &[u8] = b"mg YQ== b q v x I T-5 N7 R9 C1 E2 F3 D4 J5 Oopaque k s t\n";
+
+#[test]
+fn flags_of_meta_commands_are_read_and_told_in_their_order() {
+    let Parsed::Command { command: Command::Meta(meta), .. } = Parser::new(9).parse(META_LINE) else { panic!("an mg") };
+    assert_eq!((meta.verb, &*meta.key()), (MetaVerb::Get, &b"a"[..]));
+    let flags = meta.flags;
+    assert!(flags.base64 && flags.quiet && flags.value && flags.clear && flags.invalidate);
+    assert_eq!((flags.exptime, flags.vivify, flags.recache), (Some(-5), Some(7), Some(9)));
+    assert_eq!((flags.compare, flags.version, flags.client_flags), (Some(1), Some(2), 3));
+    assert_eq!((flags.delta, flags.initial), (4, 5));
+    let letters: Vec<u8> = flags.words().map(|(letter, _)| letter).collect();
+    assert_eq!(letters, b"bqvxITNRCEFDJOkst");
+    assert!(flags.words().any(|word| word == (b'O', &b"opaque"[..])));
+    let set = |line: &[u8]| match Parser::new(9).parse(line) {
+        Parsed::Command { command: Command::Meta(Meta { verb: MetaVerb::Set { mode, data_bytes }, .. }), .. } => {
+            (mode, data_bytes)
+        }
+        other => panic!("{other:?}"),
+    };
+    let modes = [
+        ("ms a 3\n", StoreMode::Set),
+        ("ms a 3 MS\n", StoreMode::Set),
+        ("ms a 3 ME\n", StoreMode::Add),
+        ("ms a 3 MR\n", StoreMode::Replace),
+        ("ms a 3 MA\n", StoreMode::Append),
+        ("ms a 3 MP\n", StoreMode::Prepend),
+    ];
+    for (line, mode) in modes {
+        assert_eq!(set(line.as_bytes()), (mode, 3), "{line}");
+    }
+}
+
+#[test]
+fn what_is_wrong_behind_the_length_of_ms_takes_its_block_along() {
+    for (line, refused) in [
+        ("ms a 2 !", reply::META_INVALID_FLAG),
+        ("ms a 2 Ms", reply::META_BAD_STORE_MODE),
+        ("ms a 2 b", reply::META_BAD_BASE64),
+        ("ms a 2 q q", reply::META_DUPLICATE_FLAG),
+    ] {
+        let out = run(format!("{line}\r\nhi\r\nmn\r\n").as_bytes(), &[]);
+        assert_eq!(out, [Out::Reply(refused), Out::Command("MetaNoop".into())], "{line}");
+    }
+    let long = format!("ms a {} q\r\n{}\r\nmn\r\n", ITEM_BYTES_MAX + 1, "x".repeat(ITEM_BYTES_MAX + 1));
+    assert_eq!(run(long.as_bytes(), &[]), [Out::Reply(reply::TOO_LARGE), Out::Command("MetaNoop".into())]);
 }
 
 #[test]
@@ -267,6 +368,8 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
         (-3i64..12).prop_map(|number| number.to_string()),
         Just(format!("{}", ITEM_BYTES_MAX + 1)),
         Just("99999999999".to_owned()),
+        Just("YQ==".to_owned()),
+        "[bqvxITNRCEFDJMOkstcfhl][0-9A-S]{0,2}",
         "[ -~]{0,6}",
     ];
     let name = prop::sample::select(vec![
@@ -286,6 +389,12 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
         "version",
         "verbosity",
         "quit",
+        "mg",
+        "ms",
+        "md",
+        "ma",
+        "me",
+        "mn",
         "GET",
     ]);
     let line = (name, prop::collection::vec(word, 0..7), prop::bool::ANY).prop_map(|(name, words, crlf)| {

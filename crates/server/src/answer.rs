@@ -1,11 +1,16 @@
 //! From the engine's reply to the client's: wording, and what is counted.
 
-use stratakv_base::Key;
+use stratakv_base::{Key, Wall};
 use stratakv_engine::{Error, Record, Reply, Unmet};
 use stratakv_protocol::memcache::{Verb, reply};
 
+use crate::connection::hash;
 use crate::counters::Counters;
+use crate::marks::Marks;
+use crate::meta;
 use crate::output::Output;
+use crate::recency::Recency;
+use crate::request::{Outcome, Plan};
 
 /// What a client waits for.
 #[derive(Clone, Debug)]
@@ -15,19 +20,56 @@ pub(crate) enum Answer {
     /// The end of a get.
     ValuesEnd,
     /// A storage command.
-    Stored(Verb),
+    Stored { verb: Verb, key: Key },
     /// delete.
     Deleted,
     /// incr, decr.
-    Number { decrement: bool },
+    Number { decrement: bool, key: Key },
     /// touch.
-    Touched,
+    Touched(Key),
+    /// A request of a dialect that asks for more than the classic one.
+    Planned(Box<Planned>),
     /// flush_all.
     Flushed,
     /// Text known beforehand.
     Text(&'static [u8]),
     /// Text made beforehand.
     Written(Vec<u8>),
+}
+
+/// A request on its way, and how its outcome is worded.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) dialect: Dialect,
+    /// Once it has ended.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// How an outcome is worded.
+#[derive(Clone, Debug)]
+pub(crate) enum Dialect {
+    Meta(meta::Words),
+}
+
+/// What answers are made of besides replies, and what they change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here<'a> {
+    pub(crate) counters: &'a Counters,
+    pub(crate) marks: &'a Marks,
+    pub(crate) recency: &'a Recency,
+    pub(crate) wall: Wall,
+}
+
+impl Answer {
+    /// The key whose value is being read for the client.
+    pub(crate) fn reads(&self) -> Option<&Key> {
+        match self {
+            Answer::Value { key, .. } => Some(key),
+            Answer::Planned(planned) if planned.plan.wants_value() => Some(&planned.plan.request.key),
+            _ => None,
+        }
+    }
 }
 
 /// Puts replies into words. One for each connection: the values of a get are one answer.
@@ -45,8 +87,9 @@ impl Wording {
         reply: Option<Reply>,
         noreply: bool,
         out: &mut Output,
-        counters: &Counters,
+        here: &Here<'_>,
     ) {
+        let counters = here.counters;
         let mut unheard = Output::default();
         let out = if noreply { &mut unheard } else { out };
         match (answer, reply) {
@@ -62,25 +105,37 @@ impl Wording {
                 self.get_failed = true;
                 failed(&error, false, out, counters);
             }
-            (answer, Some(Reply::Failed(error))) => failed(&error, matches!(answer, Answer::Stored(_)), out, counters),
-            (Answer::Value { key, cas, touch }, reply) => value(&key, cas, touch, reply, out, counters),
-            (Answer::Stored(verb), reply) => out.push(stored(verb, reply.as_ref(), counters)),
+            (answer, Some(Reply::Failed(error))) => {
+                failed(&error, matches!(answer, Answer::Stored { .. }), out, counters)
+            }
+            (Answer::Planned(planned), _) => {
+                let Planned { plan, dialect: Dialect::Meta(words), outcome } = *planned;
+                words.write(&plan.request, outcome.unwrap_or(Outcome::Missing), here, out);
+            }
+            (Answer::Value { key, cas, touch }, reply) => value(&key, cas, touch, reply, out, here),
+            (Answer::Stored { verb, key }, reply) => out.push(stored(verb, &key, reply.as_ref(), here)),
             (Answer::Deleted, reply) => out.push(deleted(reply.as_ref(), counters)),
-            (Answer::Number { decrement }, reply) => number(decrement, reply.as_ref(), out, counters),
-            (Answer::Touched, reply) => out.push(touched(reply.as_ref(), counters)),
+            (Answer::Number { decrement, key }, reply) => number(decrement, &key, reply.as_ref(), out, here),
+            (Answer::Touched(key), reply) => out.push(touched(&key, reply.as_ref(), here)),
             (Answer::Flushed, _) => out.push(reply::OK),
         }
     }
 }
 
-fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Output, counters: &Counters) {
-    let Some(Reply::Record(Some(Record { value, value_bytes, flags, version, .. }))) = reply else {
+fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Output, here: &Here<'_>) {
+    let counters = here.counters;
+    let Some(Reply::Record(Some(Record { value, value_bytes, flags, version, expiry }))) = reply else {
         counters.get_misses.add(1);
         counters.touch_misses.add(u64::from(touch));
         return;
     };
     counters.get_hits.add(1);
     counters.touch_hits.add(u64::from(touch));
+    if touch {
+        here.marks.keep(key, version, None, Some(expiry));
+    }
+    here.recency.fetched(hash(key), here.wall);
+    let version = if cas { here.marks.shown(key, version) } else { version };
     // The length sent must be that of the bytes which follow, whatever the record says.
     debug_assert_eq!(value.len(), value_bytes);
     out.text(|text| reply::value_header(text, key.user(), flags, value.len(), cas.then_some(version)));
@@ -88,7 +143,8 @@ fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Outp
     out.push(reply::CRLF);
 }
 
-fn stored(verb: Verb, reply: Option<&Reply>, counters: &Counters) -> &'static [u8] {
+fn stored(verb: Verb, key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'static [u8] {
+    let counters = here.counters;
     let is_cas = matches!(verb, Verb::Cas(_));
     match reply {
         Some(Reply::Unmet(Unmet::Absent)) if is_cas => {
@@ -100,8 +156,12 @@ fn stored(verb: Verb, reply: Option<&Reply>, counters: &Counters) -> &'static [u
             reply::EXISTS
         }
         Some(Reply::Unmet(_)) => reply::NOT_STORED,
-        _ => {
+        reply => {
             counters.cas_hits.add(u64::from(is_cas));
+            if let Some(Reply::Done { version, .. }) = reply {
+                here.marks.forget(key, *version);
+            }
+            here.recency.stored(hash(key), here.wall);
             reply::STORED
         }
     }
@@ -120,14 +180,16 @@ fn deleted(reply: Option<&Reply>, counters: &Counters) -> &'static [u8] {
     }
 }
 
-fn number(decrement: bool, reply: Option<&Reply>, out: &mut Output, counters: &Counters) {
+fn number(decrement: bool, key: &Key, reply: Option<&Reply>, out: &mut Output, here: &Here<'_>) {
+    let counters = here.counters;
     let (hits, misses) = match decrement {
         true => (&counters.decr_hits, &counters.decr_misses),
         false => (&counters.incr_hits, &counters.incr_misses),
     };
     match reply {
-        Some(Reply::Number { number, .. }) => {
+        Some(Reply::Number { number, version }) => {
             hits.add(1);
+            here.marks.keep(key, *version, None, None);
             out.text(|text| reply::number(text, *number));
         }
         Some(Reply::Unmet(Unmet::NotANumber)) => out.push(reply::NOT_A_NUMBER),
@@ -138,10 +200,12 @@ fn number(decrement: bool, reply: Option<&Reply>, out: &mut Output, counters: &C
     }
 }
 
-fn touched(reply: Option<&Reply>, counters: &Counters) -> &'static [u8] {
+fn touched(key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'static [u8] {
+    let counters = here.counters;
     match reply {
-        Some(Reply::Record(Some(_)) | Reply::Done { .. }) => {
+        Some(Reply::Record(Some(record))) => {
             counters.touch_hits.add(1);
+            here.marks.keep(key, record.version, None, Some(record.expiry));
             reply::TOUCHED
         }
         _ => {
@@ -151,7 +215,7 @@ fn touched(reply: Option<&Reply>, counters: &Counters) -> &'static [u8] {
     }
 }
 
-fn failed(error: &Error, storing: bool, out: &mut Output, counters: &Counters) {
+pub(crate) fn failed(error: &Error, storing: bool, out: &mut Output, counters: &Counters) {
     counters.server_errors.add(1);
     match error {
         Error::ValueTooLarge { .. } => {
@@ -180,8 +244,10 @@ mod tests {
 
     fn written(replies: Vec<(Answer, Option<Reply>)>) -> String {
         let (mut wording, mut out, counters) = (Wording::default(), Output::default(), Counters::default());
+        let (marks, recency) = (Marks::default(), Recency::default());
+        let here = Here { counters: &counters, marks: &marks, recency: &recency, wall: Wall(1) };
         for (answer, reply) in replies {
-            wording.write(answer, reply, false, &mut out, &counters);
+            wording.write(answer, reply, false, &mut out, &here);
         }
         let mut text = Vec::new();
         for chunk in out.take().0 {
@@ -191,8 +257,16 @@ mod tests {
         String::from_utf8(text).unwrap()
     }
 
+    fn key() -> Key {
+        Key::new(CollectionId(0), b"k").unwrap()
+    }
+
     fn get() -> Answer {
-        Answer::Value { key: Key::new(CollectionId(0), b"k").unwrap(), cas: true, touch: false }
+        Answer::Value { key: key(), cas: true, touch: false }
+    }
+
+    fn stored(verb: Verb) -> Answer {
+        Answer::Stored { verb, key: key() }
     }
 
     fn record() -> Option<Reply> {
@@ -222,15 +296,15 @@ mod tests {
     #[test]
     fn conditions_that_do_not_hold_have_words_of_their_own() {
         let cases = [
-            (Answer::Stored(Verb::Add), Unmet::Present { version: 1 }, "NOT_STORED\r\n"),
-            (Answer::Stored(Verb::Append), Unmet::Absent, "NOT_STORED\r\n"),
-            (Answer::Stored(Verb::Cas(1)), Unmet::Absent, "NOT_FOUND\r\n"),
-            (Answer::Stored(Verb::Cas(1)), Unmet::Version { found: 2 }, "EXISTS\r\n"),
+            (stored(Verb::Add), Unmet::Present { version: 1 }, "NOT_STORED\r\n"),
+            (stored(Verb::Append), Unmet::Absent, "NOT_STORED\r\n"),
+            (stored(Verb::Cas(1)), Unmet::Absent, "NOT_FOUND\r\n"),
+            (stored(Verb::Cas(1)), Unmet::Version { found: 2 }, "EXISTS\r\n"),
             (Answer::Deleted, Unmet::Absent, "NOT_FOUND\r\n"),
-            (Answer::Touched, Unmet::Absent, "NOT_FOUND\r\n"),
-            (Answer::Number { decrement: true }, Unmet::Absent, "NOT_FOUND\r\n"),
+            (Answer::Touched(key()), Unmet::Absent, "NOT_FOUND\r\n"),
+            (Answer::Number { decrement: true, key: key() }, Unmet::Absent, "NOT_FOUND\r\n"),
             (
-                Answer::Number { decrement: false },
+                Answer::Number { decrement: false, key: key() },
                 Unmet::NotANumber,
                 "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
             ),
@@ -238,7 +312,7 @@ mod tests {
         for (answer, unmet, expected) in cases {
             assert_eq!(written(vec![(answer.clone(), Some(Reply::Unmet(unmet)))]), expected, "{answer:?}");
         }
-        let full = written(vec![(Answer::Stored(Verb::Set), Some(Reply::Failed(Error::Full("no page"))))]);
+        let full = written(vec![(stored(Verb::Set), Some(Reply::Failed(Error::Full("no page"))))]);
         assert!(full.starts_with("SERVER_ERROR out of memory storing object: the store is full (no page)"), "{full}");
     }
 }

@@ -8,7 +8,9 @@ use stratakv_protocol::memcache::{Statistics, reply};
 use crate::connection::{Connection, Context, Surroundings};
 use crate::counters::Counters;
 use crate::lending::Lending;
+use crate::marks::Marks;
 use crate::model::Model;
+use crate::recency::Recency;
 
 pub(crate) const WALL: Wall = Wall(1_800_000_000);
 
@@ -40,6 +42,8 @@ pub(crate) struct Bench {
     pub(crate) connection: Connection,
     pub(crate) model: Model,
     pub(crate) counters: Counters,
+    pub(crate) marks: Marks,
+    pub(crate) recency: Recency,
     pub(crate) unsent: Vec<u8>,
     pub(crate) answer: Vec<u8>,
     pub(crate) submitted: usize,
@@ -52,6 +56,8 @@ impl Bench {
             connection: Connection::new(1 << 20, Lending::new(1 << 20)),
             model: Model::new(WALL),
             counters: Counters::default(),
+            marks: Marks::default(),
+            recency: Recency::default(),
             unsent: sent.to_vec(),
             answer: Vec::new(),
             submitted: 0,
@@ -66,6 +72,8 @@ impl Bench {
             level: Level::PowerLoss,
             shards: self.model.shards,
             counters: &self.counters,
+            marks: &self.marks,
+            recency: &self.recency,
             server: &NoServer,
             submissions: &mut submissions,
         });

@@ -8,15 +8,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stratakv_base::{CollectionId, Key, Level, Wall};
 use stratakv_device::ring::Chunk;
-use stratakv_engine::{Change, ChangeKind, Expect, Operation, RecordPart, Reply, Update};
-use stratakv_protocol::memcache::{Body, Command, Keys, Parsed, Parser, Statistics, Store, Verb, expiry, reply};
+use stratakv_engine::{ChangeKind, Expect, Operation, RecordPart, Reply, Update};
+use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Parsed, Parser, Statistics, Store, Verb, expiry, reply};
 
-use crate::answer::{Answer, Wording};
+use crate::answer::{Answer, Dialect, Here, Planned, Wording};
 use crate::counters::Counters;
 use crate::lending::{Lease, Lending};
+use crate::marks::Marks;
+use crate::meta;
 use crate::output::Output;
+use crate::pending::{Access, Held, Pending};
+use crate::recency::Recency;
+use crate::request::{self, Action, Next, Plan, Request};
 
 /// Commands in progress on one connection.
 const PENDING_MAX: usize = 64;
@@ -61,9 +67,18 @@ pub(crate) struct Context<'a> {
     pub(crate) level: Level,
     pub(crate) shards: usize,
     pub(crate) counters: &'a Counters,
+    pub(crate) marks: &'a Marks,
+    pub(crate) recency: &'a Recency,
     pub(crate) server: &'a dyn Surroundings,
     /// Operations that came out.
     pub(crate) submissions: &'a mut Vec<Submission>,
+}
+
+impl<'a> Context<'a> {
+    /// What answers are made of.
+    fn here(&self) -> Here<'a> {
+        Here { counters: self.counters, marks: self.marks, recency: self.recency, wall: self.wall }
+    }
 }
 
 /// The server's side of commands that are not about keys.
@@ -85,67 +100,6 @@ enum Receiving {
     Body,
 }
 
-/// A place in the order of answers.
-#[derive(Debug)]
-struct Pending {
-    answer: Answer,
-    noreply: bool,
-    /// Replies still missing.
-    missing: usize,
-    reply: Option<Reply>,
-    access: Access,
-    /// Bytes of the value being written.
-    writing_bytes: u64,
-    /// Bytes of the value that is read or being read.
-    reading_bytes: u64,
-    /// All of the value is asked for, however long it is.
-    whole: bool,
-    /// The value is longer than was asked for, this long: to be asked for again.
-    again_bytes: Option<u64>,
-    lease: Option<Lease>,
-}
-
-/// What an operation does to which key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    None,
-    Read(u64),
-    Write(u64),
-    Everything,
-}
-
-impl Access {
-    fn conflicts(self, other: Access) -> bool {
-        match (self, other) {
-            (Access::Everything, _) | (_, Access::Everything) => true,
-            (Access::Read(a), Access::Write(b)) | (Access::Write(a), Access::Read(b)) => a == b,
-            // Writes of one key are carried out in the order in which they are submitted.
-            _ => false,
-        }
-    }
-}
-
-/// A command that is parsed and not yet begun.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one for each connection, and nearly always an operation")]
-enum Held {
-    Operation {
-        operation: Operation,
-        answer: Answer,
-        noreply: bool,
-        access: Access,
-        writing_bytes: u64,
-        reading_bytes: u64,
-        whole: bool,
-    },
-    Flush {
-        delay: i64,
-        noreply: bool,
-    },
-    Statistics(Statistics),
-    Backup(String),
-}
-
 /// The keys of a get still to be asked for.
 #[derive(Debug)]
 struct Rest {
@@ -158,12 +112,21 @@ struct Rest {
 /// A storage command whose data block is coming.
 #[derive(Debug)]
 struct Storing {
-    verb: Verb,
-    key: Key,
-    flags: u32,
-    exptime: i64,
-    noreply: bool,
+    header: Header,
     body: Body,
+}
+
+#[derive(Debug)]
+enum Header {
+    Classic {
+        verb: Verb,
+        key: Key,
+        flags: u32,
+        exptime: i64,
+        noreply: bool,
+    },
+    /// The value is missing.
+    Planned(Box<(Request, Dialect)>),
 }
 
 /// See the module.
@@ -179,6 +142,8 @@ pub(crate) struct Connection {
     storing: Option<Storing>,
     rest: Option<Rest>,
     held: Option<Held>,
+    /// Requests of several operations whose reply has come, by number.
+    replied: Vec<u32>,
     pending: VecDeque<Pending>,
     /// Number of the first of `pending`.
     first: u32,
@@ -223,6 +188,7 @@ impl Connection {
             storing: None,
             rest: None,
             held: None,
+            replied: Vec::new(),
             pending: VecDeque::new(),
             first: 0,
             waiting: 0,
@@ -283,7 +249,7 @@ impl Connection {
         }
         let mut reply = reply;
         let mut read_bytes = 0;
-        if let (Answer::Value { .. }, Reply::Record(Some(record))) = (&pending.answer, &mut reply) {
+        if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
             self.value_bytes = record.value_bytes.max(self.value_bytes - self.value_bytes / 8);
             if !pending.whole && record.value_bytes > pending.reading_bytes {
                 // It is let go until all before it are on their way.
@@ -296,6 +262,11 @@ impl Connection {
         }
         self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
+        if let Answer::Planned(_) = pending.answer {
+            pending.reply = Some(reply);
+            self.replied.push(sequence);
+            return;
+        }
         pending.missing -= 1;
         // Of several replies the first failure counts.
         if !matches!(pending.reply, Some(Reply::Failed(_))) {
@@ -335,7 +306,8 @@ impl Connection {
     /// Parses, begins and words as much as limits and order allow.
     pub(crate) fn advance(&mut self, context: &mut Context<'_>) {
         loop {
-            self.word(context.counters);
+            self.proceed(context);
+            self.word(&context.here());
             self.ask_again(context);
             if !self.step(context) {
                 break;
@@ -395,7 +367,7 @@ impl Connection {
     }
 
     /// Answers that are complete and next in order.
-    fn word(&mut self, counters: &Counters) {
+    fn word(&mut self, here: &Here<'_>) {
         while self.output.bytes() < OUTPUT_BYTES_MAX && self.pending.front().is_some_and(|first| first.missing == 0) {
             let Some(Pending { answer, noreply, reply, reading_bytes, lease, .. }) = self.pending.pop_front() else {
                 return;
@@ -403,7 +375,7 @@ impl Connection {
             self.first = self.first.wrapping_add(1);
             self.reading_bytes -= reading_bytes;
             if !self.broken {
-                self.wording.write(answer, reply, noreply, &mut self.output, counters);
+                self.wording.write(answer, reply, noreply, &mut self.output, here);
                 self.output.hold(lease);
             }
         }
@@ -427,11 +399,8 @@ impl Connection {
 
     /// Asks for a value that was longer than expected once it is next in order: then nothing of this connection is in its way but what is being sent.
     fn ask_again(&mut self, context: &mut Context<'_>) {
-        let Some(Pending { answer: Answer::Value { key, .. }, again_bytes: Some(bytes), .. }) = self.pending.front()
-        else {
-            return;
-        };
-        let bytes = *bytes;
+        let Some(Pending { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
+        let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
         if self.broken || !self.may_hold(bytes) {
             return;
         }
@@ -440,6 +409,27 @@ impl Connection {
         self.reading_bytes += bytes;
         if let Some(first) = self.pending.front_mut() {
             (first.reading_bytes, first.whole, first.again_bytes) = (bytes, true, None);
+        }
+    }
+
+    /// What follows from replies to requests of several operations.
+    fn proceed(&mut self, context: &mut Context<'_>) {
+        for sequence in std::mem::take(&mut self.replied) {
+            let index = sequence.wrapping_sub(self.first) as usize;
+            let Some(pending) = self.pending.get_mut(index) else { continue };
+            let (Answer::Planned(planned), Some(reply)) = (&mut pending.answer, pending.reply.take()) else { continue };
+            match planned.plan.next(reply, context.level, context.marks, context.wall) {
+                Next::Ask(operation) => {
+                    context.submissions.push(Submission { sequence, target: Target::Key, operation });
+                }
+                Next::End(outcome) => {
+                    planned.outcome = Some(outcome);
+                    pending.missing = 0;
+                    self.waiting = self.waiting.saturating_sub(1);
+                    let written = std::mem::take(&mut pending.writing_bytes);
+                    self.writing_bytes = self.writing_bytes.saturating_sub(written);
+                }
+            }
         }
     }
 
@@ -495,7 +485,7 @@ impl Connection {
             }
             Command::Arithmetic { key, delta, decrement, noreply } => {
                 let update = if decrement { Update::Decrement(delta) } else { Update::Increment(delta) };
-                update_key(key, update, Answer::Number { decrement }, noreply, context)
+                update_key(key, update, |key| Answer::Number { decrement, key }, noreply, context)
             }
             Command::Touch { key, exptime, noreply } => {
                 context.counters.cmd_touch.add(1);
@@ -510,6 +500,8 @@ impl Connection {
                 return self.answer(Answer::Written(text), false);
             }
             Command::Verbosity { noreply } => return self.answer(Answer::Text(reply::OK), noreply),
+            Command::Meta(meta) => return self.meta(&meta, context),
+            Command::MetaNoop => return self.answer(Answer::Text(reply::META_NOOP), false),
             Command::Quit => {
                 self.closing = true;
                 return;
@@ -580,10 +572,48 @@ impl Connection {
         let Store { verb, key, flags, exptime, data_bytes, noreply } = *store;
         match Key::new(CollectionId::default(), key) {
             Ok(key) => {
-                self.storing = Some(Storing { verb, key, flags, exptime, noreply, body: Body::new(data_bytes) });
+                let header = Header::Classic { verb, key, flags, exptime, noreply };
+                self.storing = Some(Storing { header, body: Body::new(data_bytes) });
             }
             Err(_) => self.answer(Answer::Text(reply::BAD_LINE), noreply),
         }
+    }
+
+    fn meta(&mut self, meta: &Meta<'_>, context: &mut Context<'_>) {
+        let Some((request, words)) = meta::request(meta, Bytes::new(), context.wall, context.counters) else {
+            return self.answer(Answer::Text(reply::BAD_LINE), false);
+        };
+        let dialect = Dialect::Meta(words);
+        match Command::Meta(*meta).data_bytes() {
+            None => _ = self.plan(request, dialect, context),
+            Some(data_bytes) => {
+                let header = Header::Planned(Box::new((request, dialect)));
+                self.storing = Some(Storing { header, body: Body::new(data_bytes) });
+            }
+        }
+    }
+
+    /// Begins a request, or holds it.
+    fn plan(&mut self, request: Request, dialect: Dialect, context: &mut Context<'_>) -> bool {
+        let hash = hash(&request.key);
+        let access = match () {
+            () if request.reads_first() => Access::Everything,
+            () if request.is_long() => Access::Alone(hash),
+            () if request.only_reads() => Access::Read(hash),
+            () => Access::Write(hash),
+        };
+        let first_bytes = self.first_bytes();
+        let (reading_bytes, whole) = match &request.action {
+            // After it there will be nothing to be asked for again.
+            Action::Get { value: true, touch: Some(expiry), .. } if expiry.is_past(context.wall) => {
+                (first_bytes.max(self.item_bytes_max), true)
+            }
+            Action::Get { value: true, .. } => (first_bytes, false),
+            _ if request.reads_first() => (self.item_bytes_max, true),
+            _ => (0, false),
+        };
+        let planned = Box::new(Planned { plan: Plan::new(request, first_bytes), dialect, outcome: None });
+        self.begin(Held::Planned { planned, access, reading_bytes, whole }, context)
     }
 
     /// Moves received bytes into the data block; begins the command when it is whole.
@@ -595,27 +625,49 @@ impl Connection {
             self.storing = Some(storing);
             return false;
         }
-        let Storing { verb, key, flags, exptime, noreply, body } = storing;
+        let Storing { header, body } = storing;
         let Ok(value) = body.finish() else {
             context.counters.protocol_errors.add(1);
-            self.answer(Answer::Text(reply::BAD_DATA_CHUNK), noreply);
+            self.answer(Answer::Text(reply::BAD_DATA_CHUNK), matches!(header, Header::Classic { noreply: true, .. }));
             return true;
         };
+        match header {
+            Header::Classic { verb, key, flags, exptime, noreply } => {
+                self.write_value(verb, key, value, (flags, exptime, noreply), context)
+            }
+            Header::Planned(planned) => {
+                let (mut request, dialect) = *planned;
+                request.set_value(value);
+                self.plan(request, dialect, context)
+            }
+        }
+    }
+
+    /// A classic storage command that is whole.
+    fn write_value(
+        &mut self,
+        verb: Verb,
+        key: Key,
+        value: Bytes,
+        (flags, exptime, noreply): (u32, i64, bool),
+        context: &mut Context<'_>,
+    ) -> bool {
         context.counters.cmd_set.add(1);
         let writing_bytes = value.len() as u64;
         let expect = match verb {
             Verb::Set | Verb::Append | Verb::Prepend => Expect::Any,
             Verb::Add => Expect::Absent,
             Verb::Replace => Expect::Present,
-            Verb::Cas(version) => Expect::Version(version),
+            Verb::Cas(version) => Expect::Version(context.marks.meant(&key, version)),
         };
-        let (access, level, answer) = (Access::Write(hash(&key)), context.level, Answer::Stored(verb));
+        let answer = Answer::Stored { verb, key: key.clone() };
+        let (access, level) = (Access::Write(hash(&key)), context.level);
         let operation = match verb {
             Verb::Append => Operation::Update { key, update: Update::Append(value), level },
             Verb::Prepend => Operation::Update { key, update: Update::Prepend(value), level },
             _ => {
                 let kind = ChangeKind::Put { value, flags, expiry: expiry(exptime, context.wall) };
-                Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None }
+                request::write(key, expect, kind, level)
             }
         };
         self.begin(
@@ -626,11 +678,8 @@ impl Connection {
 
     /// Begins a command, or holds it until what it must wait for is done.
     fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
-        let access = match &held {
-            Held::Operation { access, .. } => *access,
-            Held::Flush { .. } | Held::Statistics(_) | Held::Backup(_) => Access::Everything,
-        };
-        let must_wait = self.waiting > 0 && self.pending.iter().any(|p| p.missing > 0 && access.conflicts(p.access));
+        let access = held.access();
+        let must_wait = self.waiting > 0 && self.pending.iter().any(|p| p.is_open() && access.conflicts(p.access));
         if must_wait {
             self.held = Some(held);
             return false;
@@ -640,6 +689,15 @@ impl Connection {
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
                 let pending = Pending { writing_bytes, reading_bytes, whole, ..Pending::new(answer, noreply, access) };
+                self.submit(Target::Key, 1, operation, pending, context);
+            }
+            Held::Planned { mut planned, access, reading_bytes, whole } => {
+                let writing_bytes = planned.plan.request.writing_bytes();
+                self.writing_bytes += writing_bytes;
+                self.reading_bytes += reading_bytes;
+                let operation = planned.plan.begin(context.level, context.marks);
+                let pending = Pending::new(Answer::Planned(planned), false, access);
+                let pending = Pending { writing_bytes, reading_bytes, whole, ..pending };
                 self.submit(Target::Key, 1, operation, pending, context);
             }
             Held::Statistics(which) => {
@@ -686,23 +744,6 @@ impl Connection {
     }
 }
 
-impl Pending {
-    fn new(answer: Answer, noreply: bool, access: Access) -> Pending {
-        Pending {
-            answer,
-            noreply,
-            missing: 0,
-            reply: None,
-            access,
-            writing_bytes: 0,
-            reading_bytes: 0,
-            whole: false,
-            again_bytes: None,
-            lease: None,
-        }
-    }
-}
-
 /// Deletes every key of the collection that memcache clients see.
 pub(crate) fn delete_everything(level: Level) -> Operation {
     use std::ops::Bound;
@@ -712,7 +753,7 @@ pub(crate) fn delete_everything(level: Level) -> Operation {
 }
 
 /// The hash that routes keys, before it is cut down to the number of shards. Equal hashes only make commands wait.
-fn hash(key: &Key) -> u64 {
+pub(crate) fn hash(key: &Key) -> u64 {
     stratakv_base::checksum::shard_of(key.encoded(), usize::MAX) as u64
 }
 
@@ -726,13 +767,20 @@ fn write(
 ) -> Option<Held> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
-    let operation = Operation::Write { changes: vec![Change { key, expect, kind }], level: context.level, txn: None };
+    let operation = request::write(key, expect, kind, context.level);
     Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
 }
 
-fn update_key(key: &[u8], update: Update, answer: Answer, noreply: bool, context: &Context<'_>) -> Option<Held> {
+fn update_key(
+    key: &[u8],
+    update: Update,
+    answer: impl FnOnce(Key) -> Answer,
+    noreply: bool,
+    context: &Context<'_>,
+) -> Option<Held> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
+    let answer = answer(key.clone());
     let operation = Operation::Update { key, update, level: context.level };
     Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
 }

@@ -9,11 +9,11 @@ use crate::bench::{Bench, NoServer, WALL};
 
 #[path = "../tests/conversations/mod.rs"]
 mod conversations;
-use conversations::{CONVERSATIONS, matches};
+use conversations::{conversations, matches};
 
 #[test]
 fn every_conversation_goes_as_written_whatever_the_order_of_events() {
-    for conversation in CONVERSATIONS {
+    for conversation in conversations() {
         for seed in 0..60 {
             let mut random = Random::new(seed);
             let bytes_max = [1, 7, 100_000][seed as usize % 3];
@@ -276,6 +276,8 @@ fn operations_ask_for_the_servers_level() {
         level: Level::ProcessCrash,
         shards: 1,
         counters: &Counters::default(),
+        marks: &Marks::default(),
+        recency: &Recency::default(),
         server: &NoServer,
         submissions: &mut submissions,
     });

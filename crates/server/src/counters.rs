@@ -31,6 +31,7 @@ counters! {
     cmd_get: "Keys asked for by get and gets.",
     cmd_set: "Storage commands.",
     cmd_flush: "flush_all commands.",
+    cmd_meta: "Meta commands.",
     cmd_touch: "Keys of touch, gat and gats.",
     get_hits: "Keys found by get, gets, gat and gats.",
     get_misses: "Keys not found by them.",

@@ -26,9 +26,14 @@ pub mod fuzzing;
 mod lending;
 mod listener;
 mod measures;
+mod marks;
+mod meta;
 #[cfg(any(test, fuzzing))]
 mod model;
 mod output;
+mod pending;
+mod recency;
+mod request;
 mod server;
 mod statistics;
 mod timing;

@@ -9,6 +9,9 @@ use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, Reco
 
 use crate::connection::Submission;
 
+/// There are versions before those that are given.
+const FIRST_VERSION: u64 = 100;
+
 #[derive(Clone)]
 struct Held {
     value: Vec<u8>,
@@ -20,7 +23,8 @@ struct Held {
 /// See the module.
 pub(crate) struct Model {
     records: BTreeMap<Key, Held>,
-    version: u64,
+    /// Of each key by itself, so that it does not depend on what happens to others in between.
+    versions: BTreeMap<Key, u64>,
     wall: Wall,
     /// Reads have their answer from the moment they came; writes are carried out when they are answered.
     waiting: Vec<(u32, Result<Reply, Operation>)>,
@@ -31,7 +35,14 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(wall: Wall) -> Model {
-        Model { records: BTreeMap::new(), version: 0, wall, waiting: Vec::new(), shards: 3, failures_percent: 0 }
+        Model {
+            records: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            wall,
+            waiting: Vec::new(),
+            shards: 3,
+            failures_percent: 0,
+        }
     }
 
     pub(crate) fn take(&mut self, Submission { sequence, operation, target }: Submission) {
@@ -70,7 +81,6 @@ impl Model {
     }
 
     fn carry_out(&mut self, operation: Operation) -> Reply {
-        self.version += 1;
         match operation {
             Operation::Write { mut changes, .. } => self.change(changes.remove(0)),
             Operation::Update { key, update, .. } => self.update(key, update),
@@ -78,7 +88,7 @@ impl Model {
                 let before = self.records.len();
                 use std::ops::RangeBounds;
                 self.records.retain(|key, _| !(from.clone(), to.clone()).contains(key));
-                Reply::Number { number: (before - self.records.len()) as u64, version: self.version }
+                Reply::Number { number: (before - self.records.len()) as u64, version: 0 }
             }
             other => panic!("connections do not ask for {other:?}"),
         }
@@ -97,30 +107,32 @@ impl Model {
         if let Some(unmet) = unmet {
             return Reply::Unmet(unmet);
         }
+        let version = self.next_version(&key);
         match kind {
             ChangeKind::Put { value, flags, expiry } => {
-                self.records.insert(key, Held { value: value.to_vec(), flags, version: self.version, expiry });
+                self.records.insert(key, Held { value: value.to_vec(), flags, version, expiry });
             }
             ChangeKind::Delete => _ = self.records.remove(&key),
             ChangeKind::Check => {}
         }
-        Reply::Done { version: self.version, existed: found.is_some() }
+        Reply::Done { version, existed: found.is_some() }
     }
 
     fn update(&mut self, key: Key, update: Update) -> Reply {
         let Some(mut held) = self.live(&key) else { return Reply::Unmet(Unmet::Absent) };
+        let version = self.versions.get(&key).copied().unwrap_or(FIRST_VERSION) + 1;
         let number = || std::str::from_utf8(&held.value).ok()?.trim_end().parse::<u64>().ok();
         let reply = match update {
             Update::Append(bytes) => {
                 held.value.extend_from_slice(&bytes);
-                Reply::Done { version: self.version, existed: true }
+                Reply::Done { version, existed: true }
             }
             Update::Prepend(bytes) => {
                 held.value = [&bytes[..], &held.value].concat();
-                Reply::Done { version: self.version, existed: true }
+                Reply::Done { version, existed: true }
             }
             Update::Touch(expiry) => {
-                held.expiry = expiry;
+                (held.expiry, held.version) = (expiry, version);
                 Reply::Record(Some(record(&held)))
             }
             Update::Increment(_) | Update::Decrement(_) => {
@@ -131,12 +143,18 @@ impl Model {
                     _ => number,
                 };
                 held.value = format!("{number:<width$}", width = held.value.len()).into_bytes();
-                Reply::Number { number, version: self.version }
+                Reply::Number { number, version }
             }
         };
-        held.version = self.version;
+        held.version = self.next_version(&key);
         self.records.insert(key, held);
         reply
+    }
+
+    fn next_version(&mut self, key: &Key) -> u64 {
+        let version = self.versions.entry(key.clone()).or_insert(FIRST_VERSION);
+        *version += 1;
+        *version
     }
 }
 
@@ -144,6 +162,7 @@ fn record_part(held: &Held, part: RecordPart) -> Record {
     let len = match part {
         RecordPart::Range { start: 0, len } => len.min(held.value.len() as u64) as usize,
         RecordPart::Whole => held.value.len(),
+        RecordPart::Meta => 0,
         other => panic!("connections do not ask for {other:?}"),
     };
     Record { value: Value::Inline(Bytes::copy_from_slice(&held.value[..len])), ..record(held) }

@@ -22,6 +22,8 @@ use crate::measures::Measures;
 use crate::timing::SlowFrom;
 use crate::tls::{Acceptor, Tls, TlsOptions};
 use crate::unix::{self, SocketFile};
+use crate::marks::Marks;
+use crate::recency::Recency;
 use crate::worker::Worker;
 
 /// Most bytes of the store's buffers that answers on their way to clients may hold, over all connections.
@@ -166,6 +168,8 @@ pub(crate) struct Shared {
     pub(crate) measures: Vec<Measures>,
     pub(crate) slow_from: SlowFrom,
     pub(crate) idle_limit: IdleLimit,
+    pub(crate) marks: Marks,
+    pub(crate) recency: Recency,
     pub(crate) seats: Vec<Seat>,
     pub(crate) lending: Arc<Lending>,
     pub(crate) backups: Arc<Backups>,
@@ -432,6 +436,8 @@ pub(crate) fn share(
         measures: (0..options.threads).map(|_| Measures::default()).collect(),
         slow_from: SlowFrom::new(options.slow_from),
         idle_limit: IdleLimit::new(options.idle_limit),
+        marks: Marks::default(),
+        recency: Recency::default(),
         seats,
         lending: Lending::new(LENT_BYTES_MAX),
         backups: Backups::new(options.backup_directory.clone()),

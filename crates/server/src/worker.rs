@@ -176,6 +176,7 @@ impl Worker {
 
     /// Listens to the other threads.
     pub(crate) fn begin(&mut self) {
+        self.shared.recency.begin(self.driver.now().wall);
         self.listen_to_bell(Vec::with_capacity(64));
     }
 
@@ -299,6 +300,8 @@ impl Worker {
             level: self.shared.level,
             shards: self.shared.store.shards(),
             counters: &self.shared.counters[self.index],
+            marks: &self.shared.marks,
+            recency: &self.shared.recency,
             server: &here,
             submissions: &mut self.submissions,
         };

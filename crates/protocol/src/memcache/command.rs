@@ -1,6 +1,7 @@
 //! What a client can ask. Borrowed from the receive buffer.
 
 use super::line::Tokens;
+use super::meta::{Meta, MetaVerb};
 
 /// A parsed command, complete but for the data block of [`Command::Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +65,23 @@ pub enum Command<'a> {
         /// Of a directory to be made, checked by [`is_backup_name`](super::is_backup_name).
         name: &'a str,
     },
+    /// `mg`, `ms`, `md`, `ma`, `me`. After `ms` a data block follows.
+    Meta(Meta<'a>),
+    /// `mn`: its answer says that everything before it is answered.
+    MetaNoop,
     /// `quit`.
     Quit,
+}
+
+impl Command<'_> {
+    /// Length of the data block that follows, without its line end, in bytes.
+    pub fn data_bytes(&self) -> Option<usize> {
+        match self {
+            Command::Store(Store { data_bytes, .. })
+            | Command::Meta(Meta { verb: MetaVerb::Set { data_bytes, .. }, .. }) => Some(*data_bytes),
+            _ => None,
+        }
+    }
 }
 
 /// The header of a storage command.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use stratakv_base::random::Random;
 
-use super::{Body, Command, KEY_BYTES_MAX, Parsed, Parser, Statistics, Store, Verb, reply};
+use super::{Body, Command, KEY_BYTES_MAX, Meta, MetaVerb, Parsed, Parser, Statistics, Store, Verb, reply};
 
 /// Small, so that refused blocks are met too.
 const ITEM_BYTES_MAX: usize = 300;
@@ -97,9 +97,9 @@ impl Session {
             Parsed::Skip { consumed } => consumed,
             Parsed::Command { command, consumed } => {
                 assert_eq!(self.received.get(consumed - 1), Some(&b'\n'));
-                if let Command::Store(store) = command {
-                    assert!(store.data_bytes <= ITEM_BYTES_MAX);
-                    self.body = Some(Body::new(store.data_bytes));
+                if let Some(data_bytes) = command.data_bytes() {
+                    assert!(data_bytes <= ITEM_BYTES_MAX);
+                    self.body = Some(Body::new(data_bytes));
                 }
                 self.out.push(Out::Command(plain(&command)));
                 consumed
@@ -147,6 +147,8 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
             ("backup", None, format!(" {name}"))
         }
         Command::Stats(which) => ("stats", None, worded_statistics(which).to_owned()),
+        Command::Meta(meta) => return worded_meta(&meta),
+        Command::MetaNoop => ("mn", None, String::new()),
         Command::Quit => ("quit", None, String::new()),
     };
     let mut line = name.as_bytes().to_vec();
@@ -181,6 +183,30 @@ fn worded_get<'a>(keys: impl Iterator<Item = &'a [u8]>, cas: bool, touch: Option
         line.extend_from_slice(format!(" {exptime}").as_bytes());
     }
     keys.for_each(|key| push_key(&mut line, key));
+    line.extend_from_slice(b"\r\n");
+    line
+}
+
+/// The key is given back as it was sent: decoding and encoding it again may change bits that do not count.
+fn worded_meta(meta: &Meta<'_>) -> Vec<u8> {
+    assert!((1..=KEY_BYTES_MAX).contains(&meta.key().len()));
+    let (name, length) = match meta.verb {
+        MetaVerb::Get => ("mg", None),
+        MetaVerb::Set { data_bytes, .. } => ("ms", Some(data_bytes)),
+        MetaVerb::Delete => ("md", None),
+        MetaVerb::Arithmetic { .. } => ("ma", None),
+        MetaVerb::Debug => ("me", None),
+    };
+    let mut line = name.as_bytes().to_vec();
+    push_key(&mut line, meta.word);
+    line.extend(length.map(|length| format!(" {length}")).unwrap_or_default().bytes());
+    if meta.verb == MetaVerb::Debug && meta.flags.base64 {
+        line.extend_from_slice(b" b");
+    }
+    for (letter, rest) in meta.flags.words() {
+        line.extend_from_slice(&[b' ', letter]);
+        line.extend_from_slice(rest);
+    }
     line.extend_from_slice(b"\r\n");
     line
 }

@@ -17,6 +17,7 @@ mod expiry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod line;
+mod meta;
 mod parser;
 pub mod reply;
 
@@ -24,6 +25,7 @@ pub use body::{BadDataChunk, Body};
 pub use command::{Command, Keys, Statistics, Store, Verb};
 pub use expiry::{RELATIVE_SECONDS_MAX, expiry};
 pub use line::is_backup_name;
+pub use meta::{META_OPAQUE_BYTES_MAX, Meta, MetaFlags, MetaVerb, StoreMode, encode_key};
 pub use parser::{Parsed, Parser};
 
 /// Longest key, in bytes.

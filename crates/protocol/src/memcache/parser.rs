@@ -2,10 +2,11 @@
 
 use super::command::{Command, Keys, Statistics, Store, Verb};
 use super::line::{Tokens, is_backup_name, is_key, signed, unsigned, words};
+use super::meta;
 use super::{GET_LINE_BYTES_MAX, LINE_BYTES_MAX, reply};
 
 /// Lengths above this are no lengths: memcached's INT_MAX - 2.
-const LENGTH_MAX: u64 = i32::MAX as u64 - 2;
+pub(super) const LENGTH_MAX: u64 = i32::MAX as u64 - 2;
 
 /// What the bytes at the front of the input are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +47,11 @@ pub struct Parser {
 }
 
 /// Why a line is no command.
-struct Refusal {
-    reply: &'static [u8],
-    swallow: u64,
-    close: bool,
+pub(super) struct Refusal {
+    pub(super) reply: &'static [u8],
+    /// Bytes behind the line that belong to it.
+    pub(super) swallow: u64,
+    pub(super) close: bool,
 }
 
 impl From<&'static [u8]> for Refusal {
@@ -117,6 +119,12 @@ impl Parser {
             b"verbosity" => verbosity(tokens),
             b"stats" => stats(tokens),
             b"backup" => backup(tokens),
+            b"mg" => meta::get(tokens),
+            b"ms" => meta::set(tokens, self.item_bytes_max),
+            b"md" => meta::delete(tokens),
+            b"ma" => meta::arithmetic(tokens),
+            b"me" => meta::debug(tokens),
+            b"mn" => Ok(Command::MetaNoop),
             b"quit" => Ok(Command::Quit),
             _ => Err(unknown(name, tokens)),
         }

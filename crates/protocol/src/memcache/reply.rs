@@ -34,6 +34,34 @@ pub const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 pub const NOT_A_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 /// The expiry time is no number.
 pub const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
+/// A flag of a meta command says no number.
+pub const META_BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
+/// A flag of a meta command occurs twice.
+pub const META_DUPLICATE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
+/// No meta command has such a flag.
+pub const META_INVALID_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
+/// What is wrong with the flags of md and ma is not told further.
+pub const META_BAD_FLAGS: &[u8] = b"CLIENT_ERROR invalid or duplicate flag\r\n";
+/// mg has too many flags.
+pub const MG_TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags are too long\r\n";
+/// Another meta command has too many flags.
+pub const META_TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags too long\r\n";
+/// The opaque of a meta command is too long.
+pub const META_OPAQUE_TOO_LONG: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
+/// The key of a meta command is no base64.
+pub const META_BAD_BASE64: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
+/// A mode has one letter.
+pub const META_MODE_LENGTH: &[u8] = b"CLIENT_ERROR incorrect length for M token\r\n";
+/// ms knows no such mode.
+pub const META_BAD_STORE_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ms M token\r\n";
+/// ma knows no such mode.
+pub const META_BAD_ARITHMETIC_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ma M token\r\n";
+/// The delta of a meta command is no number of 64 bits.
+pub const META_BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta value\r\n";
+/// The initial value of a meta command is no number of 64 bits.
+pub const META_BAD_INITIAL: &[u8] = b"CLIENT_ERROR invalid numeric initial value\r\n";
+/// The answer of mn.
+pub const META_NOOP: &[u8] = b"MN\r\n";
 /// The name of a backup is none.
 pub const BAD_BACKUP_NAME: &[u8] =
     b"CLIENT_ERROR a backup's name has 1 to 100 letters, digits, `-`, `_` and `.`, the first one a letter or a digit\r\n";
@@ -95,7 +123,8 @@ fn error(out: &mut Vec<u8>, kind: &[u8], message: &str) {
     out.extend_from_slice(CRLF);
 }
 
-fn decimal(out: &mut Vec<u8>, mut number: u64) {
+/// Appends a number's digits.
+pub fn decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     for digit in digits.iter_mut().rev() {

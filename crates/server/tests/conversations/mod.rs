@@ -1,5 +1,7 @@
 //! What clients send and what they must get back, byte for byte. Run on the connection alone, on a server, and on memcached.
 
+mod meta;
+
 /// One connection's bytes to an empty store, and the answer. In `expected`, `#` stands for a number (a version of a record), `*` for a word.
 pub struct Conversation {
     pub name: &'static str,
@@ -7,6 +9,11 @@ pub struct Conversation {
     pub expected: &'static str,
     /// memcached differs, on purpose: see the protocol's documentation.
     pub ours_alone: bool,
+}
+
+/// All of them.
+pub fn conversations() -> impl Iterator<Item = &'static Conversation> {
+    CONVERSATIONS.iter().chain(meta::CONVERSATIONS)
 }
 
 const fn same(name: &'static str, sent: &'static str, expected: &'static str) -> Conversation {
@@ -17,7 +24,7 @@ const fn ours(name: &'static str, sent: &'static str, expected: &'static str) ->
     Conversation { name, sent, expected, ours_alone: true }
 }
 
-pub const CONVERSATIONS: &[Conversation] = &[
+const CONVERSATIONS: &[Conversation] = &[
     same("a get of nothing", "get a\r\n", "END\r\n"),
     same("set, get", "set a 5 0 3\r\nabc\r\nget a\r\n", "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\n"),
     same("an empty value", "set a 0 0 0\r\n\r\nget a\r\n", "STORED\r\nVALUE a 0 0\r\n\r\nEND\r\n"),

@@ -1,0 +1,304 @@
+//! The meta commands: `mg`, `ms`, `md`, `ma`, `me`.
+//!
+//! Every command takes the flags of all, as memcached does; it heeds its own. `E` (explicit version) and `x` (clear the value) are of memcached
+//! later than 1.6.18, and so are `N` and the answer to `s` of `ms`.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+
+use super::command::Command;
+use super::line::{Tokens, is_key, signed, unsigned, words};
+use super::parser::{LENGTH_MAX, Refusal};
+use super::{KEY_BYTES_MAX, reply};
+
+/// Longest opaque, in bytes.
+pub const META_OPAQUE_BYTES_MAX: usize = 31;
+
+/// Most flags of a command.
+const FLAGS_MAX: usize = 17;
+
+/// Bits behind the last whole byte may be anything, as memcached takes them.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
+/// A meta command, complete but for the data block of [`MetaVerb::Set`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta<'a> {
+    /// Which command.
+    pub verb: MetaVerb,
+    /// The key as it was sent: base64 if [`MetaFlags::base64`].
+    pub word: &'a [u8],
+    /// Its flags.
+    pub flags: MetaFlags<'a>,
+}
+
+/// Which meta command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaVerb {
+    /// `mg`.
+    Get,
+    /// `ms`.
+    Set {
+        /// Which kind of storing.
+        mode: StoreMode,
+        /// Length of the data block without its line end, in bytes; at most the parser's limit.
+        data_bytes: usize,
+    },
+    /// `md`.
+    Delete,
+    /// `ma`.
+    Arithmetic {
+        /// Subtract.
+        decrement: bool,
+    },
+    /// `me`.
+    Debug,
+}
+
+/// What `ms` does with a key that is there, or is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Whatever is there.
+    #[default]
+    Set,
+    /// If the key is absent.
+    Add,
+    /// If the key is present.
+    Replace,
+    /// Behind the present value.
+    Append,
+    /// Before the present value.
+    Prepend,
+}
+
+/// The flags of a meta command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaFlags<'a> {
+    line: &'a [u8],
+    /// `b`: the key is base64.
+    pub base64: bool,
+    /// `q`: the usual answer is not wanted.
+    pub quiet: bool,
+    /// `v`: the value is wanted.
+    pub value: bool,
+    /// `x`: the value goes, the item stays.
+    pub clear: bool,
+    /// `I`: mark as stale; or store as stale what comes late.
+    pub invalidate: bool,
+    /// `T`: new expiry time.
+    pub exptime: Option<i64>,
+    /// `N`: make an item where there is none, with this expiry time.
+    pub vivify: Option<i64>,
+    /// `R`: who asks when less than this is left is to make the value anew.
+    pub recache: Option<i64>,
+    /// `C`: only if this is the version.
+    pub compare: Option<u64>,
+    /// `E`: the version that the item gets.
+    pub version: Option<u64>,
+    /// `F`: the client's flags.
+    pub client_flags: u32,
+    /// `D`: by how much.
+    pub delta: u64,
+    /// `J`: of an item that is made.
+    pub initial: u64,
+    mode: Option<u8>,
+}
+
+impl<'a> Meta<'a> {
+    /// The key's bytes. O(length).
+    pub fn key(&self) -> Cow<'a, [u8]> {
+        match self.flags.base64 {
+            // Decoded once already, by the parser.
+            true => Cow::Owned(BASE64.decode(self.word).unwrap_or_default()),
+            false => Cow::Borrowed(self.word),
+        }
+    }
+}
+
+impl<'a> MetaFlags<'a> {
+    /// The bytes the flags lie in; [`MetaFlags::split`] reads them again.
+    pub fn line(self) -> &'a [u8] {
+        self.line
+    }
+
+    /// The flags as they were sent: a letter, and what stands behind it.
+    pub fn words(self) -> impl Iterator<Item = (u8, &'a [u8])> {
+        MetaFlags::split(self.line)
+    }
+
+    /// The flags of a line.
+    pub fn split(line: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+        Tokens::new(line).filter_map(|word| word.split_first().map(|(letter, rest)| (*letter, rest)))
+    }
+
+    fn parse(line: &'a [u8]) -> Result<MetaFlags<'a>, &'static [u8]> {
+        let mut flags = MetaFlags { line, ..MetaFlags::default() };
+        let mut seen = 0u128;
+        for (letter, rest) in flags.words() {
+            let bit = 1u128.checked_shl(u32::from(letter)).unwrap_or_default();
+            if bit == 0 || letter == 127 || seen & bit != 0 {
+                return Err(reply::META_DUPLICATE_FLAG);
+            }
+            seen |= bit;
+            flags.take(letter, rest)?;
+        }
+        Ok(flags)
+    }
+
+    fn take(&mut self, letter: u8, rest: &[u8]) -> Result<(), &'static [u8]> {
+        let time = || signed(rest).map(Some).ok_or(reply::META_BAD_TOKEN);
+        let version = || unsigned(rest).map(Some).ok_or(reply::META_BAD_TOKEN);
+        match letter {
+            b'b' => self.base64 = true,
+            b'q' => self.quiet = true,
+            b'v' => self.value = true,
+            b'x' => self.clear = true,
+            b'I' => self.invalidate = true,
+            b'T' => self.exptime = time()?,
+            b'N' => self.vivify = time()?,
+            b'R' => self.recache = time()?,
+            b'C' => self.compare = version()?,
+            b'E' => self.version = version()?,
+            b'F' => self.client_flags = unsigned(rest).ok_or(reply::BAD_LINE)?,
+            b'D' => self.delta = unsigned(rest).ok_or(reply::META_BAD_DELTA)?,
+            b'J' => self.initial = unsigned(rest).ok_or(reply::META_BAD_INITIAL)?,
+            b'M' => match rest {
+                [mode] => self.mode = Some(*mode),
+                _ => return Err(reply::META_MODE_LENGTH),
+            },
+            b'O' if rest.len() > META_OPAQUE_BYTES_MAX => return Err(reply::META_OPAQUE_TOO_LONG),
+            b'O' | b'k' | b's' | b't' | b'c' | b'f' | b'h' | b'l' => {}
+            _ => return Err(reply::META_INVALID_FLAG),
+        }
+        Ok(())
+    }
+}
+
+impl Default for MetaFlags<'_> {
+    fn default() -> Self {
+        MetaFlags {
+            line: b"",
+            base64: false,
+            quiet: false,
+            value: false,
+            clear: false,
+            invalidate: false,
+            exptime: None,
+            vivify: None,
+            recache: None,
+            compare: None,
+            version: None,
+            client_flags: 0,
+            delta: 1,
+            initial: 0,
+            mode: None,
+        }
+    }
+}
+
+/// Appends a key as flag `k` of an answer shows it: base64 if it was asked by that.
+pub fn encode_key(out: &mut Vec<u8>, key: &[u8], base64: bool) {
+    match base64 {
+        true => out.extend_from_slice(BASE64.encode(key).as_bytes()),
+        false => out.extend_from_slice(key),
+    }
+}
+
+/// `mg <key> <flags>*`.
+pub(super) fn get(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+    let (word, line) = key_and_rest(tokens, reply::MG_TOO_MANY_FLAGS)?;
+    meta(MetaVerb::Get, word, MetaFlags::parse(line)?)
+}
+
+/// `ms <key> <bytes> <flags>*`. What is wrong behind the length leaves the data block to be thrown away.
+pub(super) fn set(tokens: Tokens<'_>, item_bytes_max: usize) -> Result<Command<'_>, Refusal> {
+    let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
+    let mut rest = Tokens::new(line);
+    let Some(length @ ..=LENGTH_MAX) = rest.next().and_then(unsigned::<u64>) else {
+        return Err(reply::BAD_LINE.into());
+    };
+    let command = || {
+        let flags = MetaFlags::parse(rest.rest())?;
+        let mode = match flags.mode {
+            None | Some(b'S') => StoreMode::Set,
+            Some(b'E') => StoreMode::Add,
+            Some(b'R') => StoreMode::Replace,
+            Some(b'A') => StoreMode::Append,
+            Some(b'P') => StoreMode::Prepend,
+            Some(_) => return Err(reply::META_BAD_STORE_MODE.into()),
+        };
+        match usize::try_from(length) {
+            Ok(data_bytes) if data_bytes <= item_bytes_max => meta(MetaVerb::Set { mode, data_bytes }, word, flags),
+            _ => Err(reply::TOO_LARGE.into()),
+        }
+    };
+    command().map_err(|refusal| Refusal { swallow: length + 2, ..refusal })
+}
+
+/// `md <key> <flags>*`.
+pub(super) fn delete(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+    let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
+    meta(MetaVerb::Delete, word, untold(MetaFlags::parse(line))?).map_err(untold_key)
+}
+
+/// `ma <key> <flags>*`.
+pub(super) fn arithmetic(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+    let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
+    let flags = untold(MetaFlags::parse(line))?;
+    let decrement = match flags.mode {
+        None | Some(b'I' | b'+') => false,
+        Some(b'D' | b'-') => true,
+        Some(_) => return Err(reply::META_BAD_ARITHMETIC_MODE.into()),
+    };
+    meta(MetaVerb::Arithmetic { decrement }, word, flags).map_err(untold_key)
+}
+
+/// `me <key> [b]`.
+pub(super) fn debug(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+    let (word, base64) = match words::<3>(tokens) {
+        Some(([word, ..], 1)) => (word, false),
+        Some(([word, b"b", ..], 2)) => (word, true),
+        _ => (&b""[..], false),
+    };
+    if !is_key(word) {
+        return Err(reply::BAD_LINE.into());
+    }
+    let flags = MetaFlags { base64, ..MetaFlags::default() };
+    meta(MetaVerb::Debug, word, flags).map_err(|_| reply::BAD_LINE.into())
+}
+
+/// The key's word, not yet decoded, and what follows it.
+fn key_and_rest<'a>(mut tokens: Tokens<'a>, too_many: &'static [u8]) -> Result<(&'a [u8], &'a [u8]), Refusal> {
+    let Some(word) = tokens.next() else { return Err(reply::ERROR.into()) };
+    if !is_key(word) {
+        return Err(reply::BAD_LINE.into());
+    }
+    let rest = tokens.rest();
+    match tokens.count() > FLAGS_MAX {
+        true => Err(too_many.into()),
+        false => Ok((word, rest)),
+    }
+}
+
+fn meta<'a>(verb: MetaVerb, word: &'a [u8], flags: MetaFlags<'a>) -> Result<Command<'a>, Refusal> {
+    let meta = Meta { verb, word, flags };
+    if flags.base64 && !BASE64.decode(word).is_ok_and(|key| (1..=KEY_BYTES_MAX).contains(&key.len())) {
+        return Err(reply::META_BAD_BASE64.into());
+    }
+    Ok(Command::Meta(meta))
+}
+
+/// md and ma tell of a flag only that it is wrong.
+fn untold<T>(parsed: Result<T, &'static [u8]>) -> Result<T, &'static [u8]> {
+    parsed.map_err(|reply| match reply {
+        reply::META_OPAQUE_TOO_LONG => reply,
+        _ => reply::META_BAD_FLAGS,
+    })
+}
+
+fn untold_key(_: Refusal) -> Refusal {
+    reply::META_BAD_FLAGS.into()
+}

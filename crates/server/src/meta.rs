@@ -1,0 +1,320 @@
+//! The meta commands: from their flags to a [`Request`], from its outcome to their answer.
+
+use bytes::Bytes;
+use stratakv_base::{CollectionId, Expiry, Key, Wall};
+use stratakv_engine::Record;
+use stratakv_protocol::memcache::{Meta, MetaFlags, MetaVerb, encode_key, expiry, reply};
+
+use crate::answer::{Here, failed};
+use crate::connection::hash;
+use crate::counters::Counters;
+use crate::output::Output;
+use crate::request::{Action, Outcome, Request};
+
+/// What of a command its answer needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Words {
+    verb: MetaVerb,
+    /// The flags as they were sent.
+    line: Box<[u8]>,
+    base64: bool,
+    quiet: bool,
+    value: bool,
+}
+
+/// The request of a command whose data block is `value`; `None` if its key is none.
+pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Counters) -> Option<(Request, Words)> {
+    let flags = &meta.flags;
+    let key = Key::new(CollectionId::default(), &meta.key()).ok()?;
+    let at = |time: i64| expiry(time, wall);
+    let touch = flags.exptime.map(at);
+    counters.cmd_meta.add(1);
+    let action = match meta.verb {
+        MetaVerb::Get | MetaVerb::Debug => {
+            let counter = if touch.is_some() { &counters.cmd_touch } else { &counters.cmd_get };
+            counter.add(1);
+            let vivify = flags.vivify.map(at);
+            let told = (meta.verb == MetaVerb::Get).then(|| flags.recache.map(at).unwrap_or_default());
+            Action::Get { value: flags.value, touch, vivify, before: touch.is_some() && tells_time_first(flags), told }
+        }
+        MetaVerb::Set { mode, .. } => {
+            counters.cmd_set.add(1);
+            let (expiry, late) = (touch.unwrap_or_default(), flags.invalidate);
+            Action::Store { mode, value, flags: flags.client_flags, expiry, late, vivify: flags.vivify.map(at) }
+        }
+        MetaVerb::Delete if flags.invalidate || flags.clear => {
+            let expiry = touch.filter(|_| flags.invalidate);
+            Action::Invalidate { stale: flags.invalidate, clear: flags.clear, expiry }
+        }
+        MetaVerb::Delete => Action::Delete,
+        MetaVerb::Arithmetic { decrement } => {
+            let initial = flags.vivify.map(|time| (flags.initial, at(time)));
+            let expiry = flags.words().any(|(letter, _)| letter == b't');
+            Action::Arithmetic { decrement, delta: flags.delta, initial, touch, expiry }
+        }
+    };
+    let compare = flags.compare.filter(|_| meta.verb != MetaVerb::Get);
+    let words = Words {
+        verb: meta.verb,
+        line: flags.line().into(),
+        base64: flags.base64,
+        quiet: flags.quiet,
+        value: flags.value,
+    };
+    Some((Request { key, action, compare, version: flags.version }, words))
+}
+
+/// Whether the time left is to be told as it was before it is changed: `t` before `T`.
+fn tells_time_first(flags: &MetaFlags<'_>) -> bool {
+    flags.words().find(|(letter, _)| b"tT".contains(letter)).is_some_and(|(letter, _)| letter == b't')
+}
+
+/// What is known of a record besides its value.
+struct About {
+    flags: u32,
+    value_bytes: u64,
+    version: u64,
+    expiry: Expiry,
+}
+
+impl Words {
+    /// Appends the answer.
+    pub(crate) fn write(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+        match (self.verb, outcome) {
+            (_, Outcome::Failed(error)) => {
+                let storing = matches!(self.verb, MetaVerb::Set { .. });
+                failed(&error, storing, out, here.counters);
+            }
+            (MetaVerb::Debug, outcome) => self.debug(request, outcome, here, out),
+            (MetaVerb::Get, outcome) => self.get(request, outcome, here, out),
+            (MetaVerb::Set { .. }, outcome) => self.set(request, &outcome, here, out),
+            (MetaVerb::Delete, outcome) => self.delete(request, &outcome, here, out),
+            (MetaVerb::Arithmetic { decrement }, outcome) => self.number(request, &outcome, decrement, here, out),
+        }
+    }
+
+    fn get(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+        let counters = here.counters;
+        let Action::Get { touch, .. } = request.action else { return };
+        let (hits, misses) = match touch {
+            Some(_) => (&counters.touch_hits, &counters.touch_misses),
+            None => (&counters.get_hits, &counters.get_misses),
+        };
+        let hash = hash(&request.key);
+        match outcome {
+            Outcome::Found { record, before } => {
+                hits.add(1);
+                counters.get_hits.add(u64::from(touch.is_some()));
+                self.found(request, &record, before, here, out);
+                here.recency.fetched(hash, here.wall);
+            }
+            Outcome::Vivified { version, expiry } => {
+                misses.add(1);
+                let about = About { flags: 0, value_bytes: 0, version, expiry };
+                here.recency.stored(hash, here.wall);
+                self.head(request, &about, if self.value { Some(0) } else { None }, here, out);
+                out.push(if self.value { b" W\r\n\r\n" } else { b" W\r\n" });
+                here.recency.fetched(hash, here.wall);
+            }
+            _ => {
+                misses.add(1);
+                counters.get_misses.add(u64::from(touch.is_some()));
+                self.status(b"EN", request, true, out);
+            }
+        }
+    }
+
+    fn found(&self, request: &Request, record: &Record, before: Option<Expiry>, here: &Here<'_>, out: &mut Output) {
+        let wants = match request.action {
+            Action::Get { told: Some(at), .. } => record.expiry != Expiry::NEVER && record.expiry < at,
+            _ => false,
+        };
+        let told = here.marks.tell(&request.key, record.version, record.expiry, wants, here.wall);
+        let Record { value, value_bytes, flags, version, expiry } = record;
+        let (expiry, shown) = (before.unwrap_or(*expiry), here.marks.shown(&request.key, *version));
+        let about = About { flags: *flags, value_bytes: *value_bytes, version: shown, expiry };
+        self.head(request, &about, self.value.then(|| value.len()), here, out);
+        for (said, what) in [(told.sent, b" Z"), (told.stale, b" X"), (told.won, b" W")] {
+            if said {
+                out.push(what);
+            }
+        }
+        out.push(reply::CRLF);
+        if self.value {
+            out.push_value(value);
+            out.push(reply::CRLF);
+        }
+    }
+
+    /// `VA <length>` or `HD`, and what the flags ask for.
+    fn head(&self, request: &Request, about: &About, value: Option<u64>, here: &Here<'_>, out: &mut Output) {
+        match value {
+            Some(length) => {
+                out.push(b"VA ");
+                out.text(|text| reply::decimal(text, length));
+            }
+            None => out.push(b"HD"),
+        }
+        self.flags(request, Some((about, here)), out);
+    }
+
+    /// The flags that an answer has, in the order in which they were asked for.
+    fn flags(&self, request: &Request, about: Option<(&About, &Here<'_>)>, out: &mut Output) {
+        for (letter, rest) in MetaFlags::split(&self.line) {
+            match (letter, about) {
+                (b'O' | b'k', _) => self.identity(letter, rest, request, out),
+                (b's' | b'f' | b'c' | b't' | b'h' | b'l', Some((about, here))) => {
+                    let Some(number) = self.figure(letter, request, about, here) else { continue };
+                    out.push(&[b' ', letter]);
+                    match number {
+                        -1 => out.push(b"-1"),
+                        number => out.text(|text| reply::decimal(text, number as u64)),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn identity(&self, letter: u8, rest: &[u8], request: &Request, out: &mut Output) {
+        out.push(&[b' ', letter]);
+        match letter {
+            b'O' => out.push(rest),
+            _ => {
+                out.text(|text| encode_key(text, request.key.user(), self.base64));
+                out.push(if self.base64 { b" b" } else { b"" });
+            }
+        }
+    }
+
+    /// The number behind a letter; `None` where the command does not tell it.
+    fn figure(&self, letter: u8, request: &Request, about: &About, here: &Here<'_>) -> Option<i128> {
+        let used = || here.recency.of(hash(&request.key), here.wall);
+        let told: &[u8] = match self.verb {
+            MetaVerb::Get => b"sfcthl",
+            MetaVerb::Set { .. } => b"cs",
+            MetaVerb::Arithmetic { .. } => b"ct",
+            _ => b"",
+        };
+        told.contains(&letter).then(|| match letter {
+            b's' => about.value_bytes.into(),
+            b'f' => about.flags.into(),
+            b'c' => about.version.into(),
+            b'h' => used().0.into(),
+            b'l' => used().1.into(),
+            _ => seconds_left(about.expiry, here.wall),
+        })
+    }
+
+    fn set(&self, request: &Request, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
+        let Action::Store { value, .. } = &request.action else { return };
+        let counters = here.counters;
+        let has_cas = u64::from(request.compare.is_some());
+        match outcome {
+            Outcome::Done { version } => {
+                counters.cas_hits.add(has_cas);
+                here.recency.stored(hash(&request.key), here.wall);
+                if !self.quiet {
+                    let value_bytes = value.len() as u64;
+                    let about = About { flags: 0, value_bytes, version: *version, expiry: Expiry::NEVER };
+                    self.head(request, &about, None, here, out);
+                    out.push(reply::CRLF);
+                }
+            }
+            Outcome::Exists => {
+                counters.cas_badval.add(has_cas);
+                self.status(b"EX", request, false, out);
+            }
+            Outcome::Missing => {
+                counters.cas_misses.add(has_cas);
+                self.status(b"NF", request, false, out);
+            }
+            _ => self.status(b"NS", request, false, out),
+        }
+    }
+
+    fn delete(&self, request: &Request, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
+        let counters = here.counters;
+        match outcome {
+            Outcome::Done { .. } => {
+                counters.delete_hits.add(1);
+                self.status(b"HD", request, true, out);
+            }
+            Outcome::Exists => self.status(b"EX", request, false, out),
+            _ => {
+                counters.delete_misses.add(1);
+                self.status(b"NF", request, false, out);
+            }
+        }
+    }
+
+    fn number(&self, request: &Request, outcome: &Outcome, decrement: bool, here: &Here<'_>, out: &mut Output) {
+        let counters = here.counters;
+        let (hits, misses) = match decrement {
+            true => (&counters.decr_hits, &counters.decr_misses),
+            false => (&counters.incr_hits, &counters.incr_misses),
+        };
+        match outcome {
+            Outcome::Number { number, version, expiry } => {
+                hits.add(1);
+                if self.quiet {
+                    return;
+                }
+                let mut digits = Vec::new();
+                reply::decimal(&mut digits, *number);
+                let value_bytes = digits.len() as u64;
+                let about = About { flags: 0, value_bytes, version: *version, expiry: *expiry };
+                self.head(request, &about, self.value.then_some(value_bytes), here, out);
+                out.push(reply::CRLF);
+                if self.value {
+                    out.push(&digits);
+                    out.push(reply::CRLF);
+                }
+            }
+            Outcome::NotANumber => out.push(reply::NOT_A_NUMBER),
+            Outcome::Exists => self.status(b"EX", request, false, out),
+            Outcome::NotStored => self.status(b"NS", request, false, out),
+            _ => {
+                misses.add(1);
+                self.status(b"NF", request, false, out);
+            }
+        }
+    }
+
+    /// An answer without figures; `q` leaves it out if it is what was to be expected.
+    fn status(&self, status: &[u8], request: &Request, expected: bool, out: &mut Output) {
+        if !(self.quiet && expected) {
+            out.push(status);
+            self.flags(request, None, out);
+            out.push(reply::CRLF);
+        }
+    }
+
+    /// `me`. There are no slab classes: the class is 1, the size that of key and value.
+    fn debug(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+        let Outcome::Found { record, .. } = outcome else {
+            here.counters.get_misses.add(1);
+            return out.push(b"EN\r\n");
+        };
+        here.counters.get_hits.add(1);
+        let key = &request.key;
+        let (fetched, idle) = here.recency.of(hash(key), here.wall);
+        out.push(b"ME ");
+        // As it was sent, but readable.
+        out.text(|text| encode_key(text, key.user(), false));
+        let left = seconds_left(record.expiry, here.wall);
+        let fetched = if fetched { "yes" } else { "no" };
+        let size = key.user().len() as u64 + record.value_bytes;
+        let cas = here.marks.shown(key, record.version);
+        let figures = format!(" exp={left} la={idle} cas={cas} fetch={fetched} cls=1 size={size}\r\n");
+        out.push(figures.as_bytes());
+    }
+}
+
+/// -1 for never.
+pub(crate) fn seconds_left(expiry: Expiry, wall: Wall) -> i128 {
+    match expiry {
+        Expiry::NEVER => -1,
+        expiry => expiry.0.saturating_sub(wall.0).into(),
+    }
+}

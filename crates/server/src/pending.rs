@@ -1,0 +1,110 @@
+//! The commands of a connection that are in progress: what each does to which key, what it waits for, what it holds.
+
+use stratakv_engine::{Operation, Reply};
+use stratakv_protocol::memcache::Statistics;
+
+use crate::answer::{Answer, Planned};
+use crate::lending::Lease;
+
+/// A place in the order of answers.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) answer: Answer,
+    pub(crate) noreply: bool,
+    /// Replies still missing.
+    pub(crate) missing: usize,
+    pub(crate) reply: Option<Reply>,
+    pub(crate) access: Access,
+    /// Bytes of the value being written.
+    pub(crate) writing_bytes: u64,
+    /// Bytes of the value that is read or being read.
+    pub(crate) reading_bytes: u64,
+    /// All of the value is asked for, however long it is.
+    pub(crate) whole: bool,
+    /// The value is longer than was asked for, this long: to be asked for again.
+    pub(crate) again_bytes: Option<u64>,
+    pub(crate) lease: Option<Lease>,
+}
+
+impl Pending {
+    pub(crate) fn new(answer: Answer, noreply: bool, access: Access) -> Pending {
+        Pending {
+            answer,
+            noreply,
+            missing: 0,
+            reply: None,
+            access,
+            writing_bytes: 0,
+            reading_bytes: 0,
+            whole: false,
+            again_bytes: None,
+            lease: None,
+        }
+    }
+
+    /// Whether what it does is not over: replies are missing, or it tells, when it is worded, what a later write would change.
+    pub(crate) fn is_open(&self) -> bool {
+        self.missing > 0 || matches!(&self.answer, Answer::Planned(planned) if planned.plan.request.is_told())
+    }
+}
+
+/// What a command does to which key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    None,
+    Read(u64),
+    Write(u64),
+    /// Several operations, in between which no other of the connection may come.
+    Alone(u64),
+    Everything,
+}
+
+impl Access {
+    pub(crate) fn conflicts(self, other: Access) -> bool {
+        use Access::{Alone, Everything, None, Read, Write};
+        match (self, other) {
+            (None, _) | (_, None) => self == Everything || other == Everything,
+            (Everything, _) | (_, Everything) => true,
+            (Alone(a), Read(b) | Write(b) | Alone(b)) | (Read(a) | Write(a), Alone(b)) => a == b,
+            (Read(a), Write(b)) | (Write(a), Read(b)) => a == b,
+            // Writes of one key are carried out in the order in which they are submitted.
+            (Read(_), Read(_)) | (Write(_), Write(_)) => false,
+        }
+    }
+}
+
+/// A command that is parsed and not yet begun.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each connection, and nearly always an operation")]
+pub(crate) enum Held {
+    Operation {
+        operation: Operation,
+        answer: Answer,
+        noreply: bool,
+        access: Access,
+        writing_bytes: u64,
+        reading_bytes: u64,
+        whole: bool,
+    },
+    Planned {
+        planned: Box<Planned>,
+        access: Access,
+        reading_bytes: u64,
+        whole: bool,
+    },
+    Flush {
+        delay: i64,
+        noreply: bool,
+    },
+    Statistics(Statistics),
+    Backup(String),
+}
+
+impl Held {
+    pub(crate) fn access(&self) -> Access {
+        match self {
+            Held::Operation { access, .. } | Held::Planned { access, .. } => *access,
+            Held::Flush { .. } | Held::Statistics(_) | Held::Backup(_) => Access::Everything,
+        }
+    }
+}
