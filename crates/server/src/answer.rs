@@ -4,6 +4,7 @@ use stratakv_base::{Key, Wall};
 use stratakv_engine::{Error, Record, Reply, Unmet};
 use stratakv_protocol::memcache::{Verb, reply};
 
+use crate::binary;
 use crate::connection::hash;
 use crate::counters::Counters;
 use crate::marks::Marks;
@@ -30,7 +31,7 @@ pub(crate) enum Answer {
     /// A request of a dialect that asks for more than the classic one.
     Planned(Box<Planned>),
     /// flush_all.
-    Flushed,
+    Flushed(Option<binary::Words>),
     /// Text known beforehand.
     Text(&'static [u8]),
     /// Text made beforehand.
@@ -50,6 +51,7 @@ pub(crate) struct Planned {
 #[derive(Clone, Debug)]
 pub(crate) enum Dialect {
     Meta(meta::Words),
+    Binary(binary::Words),
 }
 
 /// What answers are made of besides replies, and what they change.
@@ -105,19 +107,25 @@ impl Wording {
                 self.get_failed = true;
                 failed(&error, false, out, counters);
             }
+            (Answer::Flushed(Some(words)), Some(Reply::Failed(error))) => words.failed(&error, out, counters),
             (answer, Some(Reply::Failed(error))) => {
                 failed(&error, matches!(answer, Answer::Stored { .. }), out, counters)
             }
             (Answer::Planned(planned), _) => {
-                let Planned { plan, dialect: Dialect::Meta(words), outcome } = *planned;
-                words.write(&plan.request, outcome.unwrap_or(Outcome::Missing), here, out);
+                let Planned { plan, dialect, outcome } = *planned;
+                let outcome = outcome.unwrap_or(Outcome::Missing);
+                match dialect {
+                    Dialect::Meta(words) => words.write(&plan.request, outcome, here, out),
+                    Dialect::Binary(words) => words.write(&plan.request, outcome, here, out),
+                }
             }
             (Answer::Value { key, cas, touch }, reply) => value(&key, cas, touch, reply, out, here),
             (Answer::Stored { verb, key }, reply) => out.push(stored(verb, &key, reply.as_ref(), here)),
             (Answer::Deleted, reply) => out.push(deleted(reply.as_ref(), counters)),
             (Answer::Number { decrement, key }, reply) => number(decrement, &key, reply.as_ref(), out, here),
             (Answer::Touched(key), reply) => out.push(touched(&key, reply.as_ref(), here)),
-            (Answer::Flushed, _) => out.push(reply::OK),
+            (Answer::Flushed(None), _) => out.push(reply::OK),
+            (Answer::Flushed(Some(words)), _) => words.flushed(out),
         }
     }
 }
@@ -216,22 +224,25 @@ fn touched(key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'static [u8] {
 }
 
 pub(crate) fn failed(error: &Error, storing: bool, out: &mut Output, counters: &Counters) {
-    counters.server_errors.add(1);
+    count_failure(error, storing, counters);
     match error {
-        Error::ValueTooLarge { .. } => {
-            counters.store_too_large.add(1);
-            out.push(reply::TOO_LARGE);
-        }
+        Error::ValueTooLarge { .. } => out.push(reply::TOO_LARGE),
         Error::Full(_) | Error::MemoryFull { .. } if storing => {
-            counters.store_no_memory.add(1);
             out.text(|text| reply::server_error(text, &format!("out of memory storing object: {error}")));
         }
-        // Damage is logged once, where it is met, not with every request for it.
-        Error::Io { .. } | Error::Poisoned(_) | Error::Unknown(_) => {
-            tracing::error!(%error, "an operation failed");
-            out.text(|text| reply::server_error(text, &error.to_string()));
-        }
         error => out.text(|text| reply::server_error(text, &error.to_string())),
+    }
+}
+
+/// Counts a failed operation, and logs it where nobody else does.
+pub(crate) fn count_failure(error: &Error, storing: bool, counters: &Counters) {
+    counters.server_errors.add(1);
+    match error {
+        Error::ValueTooLarge { .. } => counters.store_too_large.add(1),
+        Error::Full(_) | Error::MemoryFull { .. } if storing => counters.store_no_memory.add(1),
+        // Damage is logged once, where it is met, not with every request for it.
+        Error::Io { .. } | Error::Poisoned(_) | Error::Unknown(_) => tracing::error!(%error, "an operation failed"),
+        _ => {}
     }
 }
 

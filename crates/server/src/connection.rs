@@ -8,21 +8,25 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use stratakv_base::{CollectionId, Key, Level, Wall};
 use stratakv_device::ring::Chunk;
-use stratakv_engine::{ChangeKind, Expect, Operation, RecordPart, Reply, Update};
-use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Parsed, Parser, Statistics, Store, Verb, expiry, reply};
+use stratakv_engine::{Operation, RecordPart, Reply};
+use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
+use stratakv_protocol::memcache::{
+    BinaryParsed, BinaryParser, BinaryRequest, Body, Parsed, Parser, Statistics, Verb, expiry, reply,
+};
 
 use crate::answer::{Answer, Dialect, Here, Planned, Wording};
+use crate::binary::{self, Begun};
 use crate::counters::Counters;
 use crate::lending::{Lease, Lending};
 use crate::marks::Marks;
-use crate::meta;
 use crate::output::Output;
 use crate::pending::{Access, Held, Pending};
 use crate::recency::Recency;
-use crate::request::{self, Action, Next, Plan, Request};
+use crate::request::{Action, Next, Plan, Request};
+
+mod classic;
 
 /// Commands in progress on one connection.
 const PENDING_MAX: usize = 64;
@@ -129,10 +133,18 @@ enum Header {
     Planned(Box<(Request, Dialect)>),
 }
 
+/// Which protocol the client speaks: its first byte tells.
+#[derive(Debug)]
+enum Speech {
+    Undecided,
+    Text(Parser),
+    Binary(BinaryParser),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    parser: Parser,
+    speech: Speech,
     item_bytes_max: u64,
     received: Vec<u8>,
     /// Bytes of `received` already parsed.
@@ -179,7 +191,7 @@ impl Connection {
     /// A fresh connection; storage commands may carry up to `item_bytes_max`; answers may hold blocks from `lending`.
     pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>) -> Connection {
         Connection {
-            parser: Parser::new(item_bytes_max),
+            speech: Speech::Undecided,
             item_bytes_max: item_bytes_max as u64,
             received: Vec::new(),
             at: 0,
@@ -453,142 +465,83 @@ impl Connection {
     fn parse(&mut self, context: &mut Context<'_>) -> bool {
         // The buffer is lent out of `self` while commands borrow from it.
         let received = std::mem::take(&mut self.received);
-        let consumed = match self.parser.parse(received.get(self.at..).unwrap_or_default()) {
-            Parsed::Incomplete => {
-                self.hungry = true;
-                0
+        let fresh = received.get(self.at..).unwrap_or_default();
+        if let (Speech::Undecided, Some(first)) = (&self.speech, fresh.first()) {
+            let item_bytes_max = self.item_bytes_max as usize;
+            self.speech = match *first {
+                REQUEST_MAGIC => Speech::Binary(BinaryParser::new(item_bytes_max)),
+                _ => Speech::Text(Parser::new(item_bytes_max)),
+            };
+        }
+        let consumed = match &mut self.speech {
+            Speech::Undecided => None,
+            Speech::Text(parser) => {
+                let parsed = parser.parse(fresh);
+                self.text(parsed, context)
             }
-            Parsed::Skip { consumed } => consumed,
+            Speech::Binary(parser) => {
+                let parsed = parser.parse(fresh);
+                self.binary(parsed, context)
+            }
+        };
+        self.received = received;
+        self.hungry = consumed.is_none();
+        self.at += consumed.unwrap_or_default();
+        consumed.is_some()
+    }
+
+    /// Takes what was parsed; how many bytes it was, `None` if it is not whole.
+    fn text(&mut self, parsed: Parsed<'_>, context: &mut Context<'_>) -> Option<usize> {
+        match parsed {
+            Parsed::Incomplete => None,
+            Parsed::Skip { consumed } => Some(consumed),
             Parsed::Command { command, consumed } => {
                 self.command(command, context);
-                consumed
+                Some(consumed)
             }
             Parsed::Error { reply, consumed, close } => {
                 context.counters.protocol_errors.add(1);
                 context.counters.store_too_large.add(u64::from(reply == reply::TOO_LARGE));
                 self.answer(Answer::Text(reply), false);
                 self.closing |= close;
-                consumed
+                Some(consumed)
             }
-        };
-        self.received = received;
-        self.at += consumed;
-        consumed > 0
-    }
-
-    fn command(&mut self, command: Command<'_>, context: &mut Context<'_>) {
-        let held = match command {
-            Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, context),
-            Command::Store(store) => return self.store(&store),
-            Command::Delete { key, noreply } => {
-                write(key, Expect::Any, ChangeKind::Delete, Answer::Deleted, noreply, context)
-            }
-            Command::Arithmetic { key, delta, decrement, noreply } => {
-                let update = if decrement { Update::Decrement(delta) } else { Update::Increment(delta) };
-                update_key(key, update, |key| Answer::Number { decrement, key }, noreply, context)
-            }
-            Command::Touch { key, exptime, noreply } => {
-                context.counters.cmd_touch.add(1);
-                update_key(key, Update::Touch(expiry(exptime, context.wall)), Answer::Touched, noreply, context)
-            }
-            Command::FlushAll { delay, noreply } => Some(Held::Flush { delay, noreply }),
-            Command::Stats(which) => Some(Held::Statistics(which)),
-            Command::Backup { name } => Some(Held::Backup(name.to_owned())),
-            Command::Version => {
-                let mut text = Vec::new();
-                reply::version(&mut text, context.server.version());
-                return self.answer(Answer::Written(text), false);
-            }
-            Command::Verbosity { noreply } => return self.answer(Answer::Text(reply::OK), noreply),
-            Command::Meta(meta) => return self.meta(&meta, context),
-            Command::MetaNoop => return self.answer(Answer::Text(reply::META_NOOP), false),
-            Command::Quit => {
-                self.closing = true;
-                return;
-            }
-        };
-        match held {
-            Some(held) => _ = self.begin(held, context),
-            None => self.answer(Answer::Text(reply::BAD_LINE), false),
         }
     }
 
-    fn get(&mut self, keys: Keys<'_>, cas: bool, touch: Option<i64>, context: &mut Context<'_>) {
-        let mut rest = Rest { line: Vec::new(), at: 0, cas, touch };
-        // One key needs no copy of the line.
-        match Keys::split(keys.line()) {
-            Some((key, end)) if Keys::split(keys.line().get(end..).unwrap_or_default()).is_none() => {
-                self.ask(key, &rest, context);
+    /// As [`Connection::text`].
+    fn binary(&mut self, parsed: BinaryParsed<'_>, context: &mut Context<'_>) -> Option<usize> {
+        match parsed {
+            BinaryParsed::Incomplete => None,
+            BinaryParsed::Skip { consumed } => Some(consumed),
+            BinaryParsed::Request { request, consumed } => {
+                self.binary_request(&request, context);
+                Some(consumed)
             }
-            _ => rest.line = keys.line().to_vec(),
-        }
-        self.rest = Some(rest);
-    }
-
-    /// Asks for the next key of a get, or ends it.
-    fn next_key(&mut self, mut rest: Rest, context: &mut Context<'_>) -> bool {
-        let left = rest.line.get(rest.at..).unwrap_or_default();
-        let Some((key, end)) = Keys::split(left) else {
-            self.answer(Answer::ValuesEnd, false);
-            return true;
-        };
-        rest.at += end;
-        let begun = self.ask(key, &rest, context);
-        self.rest = Some(rest);
-        begun
-    }
-
-    fn ask(&mut self, key: &[u8], rest: &Rest, context: &mut Context<'_>) -> bool {
-        // The parser lets no key through that the store would refuse.
-        let Ok(key) = Key::new(CollectionId::default(), key) else { return true };
-        let answer = Answer::Value { key: key.clone(), cas: rest.cas, touch: rest.touch.is_some() };
-        let hash = hash(&key);
-        let mut reading_bytes = self.first_bytes();
-        let mut whole = false;
-        let (operation, access) = match rest.touch {
-            None => {
-                context.counters.cmd_get.add(1);
-                (Operation::Get { key, part: RecordPart::Range { start: 0, len: reading_bytes } }, Access::Read(hash))
-            }
-            Some(exptime) => {
-                context.counters.cmd_touch.add(1);
-                let expiry = expiry(exptime, context.wall);
-                // After it there will be nothing to be asked for again.
-                if expiry.is_past(context.wall) {
-                    (reading_bytes, whole) = (reading_bytes.max(self.item_bytes_max), true);
+            BinaryParsed::Error { tag, status, consumed, close } => {
+                context.counters.protocol_errors.add(1);
+                context.counters.store_too_large.add(u64::from(status == Status::TooLarge));
+                if let Some(tag) = tag {
+                    self.answer(Answer::Written(binary::refused(tag, status)), false);
                 }
-                let update = Update::Touch(expiry);
-                (Operation::Update { key, update, level: context.level }, Access::Write(hash))
+                self.closing |= close;
+                Some(consumed)
             }
-        };
-        let noreply = false;
-        self.begin(
-            Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes, whole },
-            context,
-        )
-    }
-
-    fn store(&mut self, store: &Store<'_>) {
-        let Store { verb, key, flags, exptime, data_bytes, noreply } = *store;
-        match Key::new(CollectionId::default(), key) {
-            Ok(key) => {
-                let header = Header::Classic { verb, key, flags, exptime, noreply };
-                self.storing = Some(Storing { header, body: Body::new(data_bytes) });
-            }
-            Err(_) => self.answer(Answer::Text(reply::BAD_LINE), noreply),
         }
     }
 
-    fn meta(&mut self, meta: &Meta<'_>, context: &mut Context<'_>) {
-        let Some((request, words)) = meta::request(meta, Bytes::new(), context.wall, context.counters) else {
-            return self.answer(Answer::Text(reply::BAD_LINE), false);
-        };
-        let dialect = Dialect::Meta(words);
-        match Command::Meta(*meta).data_bytes() {
-            None => _ = self.plan(request, dialect, context),
-            Some(data_bytes) => {
-                let header = Header::Planned(Box::new((request, dialect)));
-                self.storing = Some(Storing { header, body: Body::new(data_bytes) });
+    fn binary_request(&mut self, request: &BinaryRequest<'_>, context: &mut Context<'_>) {
+        match binary::begin(request, context) {
+            Begun::Request(request, words) => _ = self.plan(request, Dialect::Binary(words), context),
+            Begun::Store(request, words, data_bytes) => {
+                let header = Header::Planned(Box::new((request, Dialect::Binary(words))));
+                self.storing = Some(Storing { header, body: Body::bare(data_bytes) });
+            }
+            Begun::Held(held) => _ = self.begin(held, context),
+            Begun::Answer(text) => self.answer(Answer::Written(text), false),
+            Begun::Quit(text) => {
+                self.answer(Answer::Written(text), false);
+                self.closing = true;
             }
         }
     }
@@ -643,39 +596,6 @@ impl Connection {
         }
     }
 
-    /// A classic storage command that is whole.
-    fn write_value(
-        &mut self,
-        verb: Verb,
-        key: Key,
-        value: Bytes,
-        (flags, exptime, noreply): (u32, i64, bool),
-        context: &mut Context<'_>,
-    ) -> bool {
-        context.counters.cmd_set.add(1);
-        let writing_bytes = value.len() as u64;
-        let expect = match verb {
-            Verb::Set | Verb::Append | Verb::Prepend => Expect::Any,
-            Verb::Add => Expect::Absent,
-            Verb::Replace => Expect::Present,
-            Verb::Cas(version) => Expect::Version(context.marks.meant(&key, version)),
-        };
-        let answer = Answer::Stored { verb, key: key.clone() };
-        let (access, level) = (Access::Write(hash(&key)), context.level);
-        let operation = match verb {
-            Verb::Append => Operation::Update { key, update: Update::Append(value), level },
-            Verb::Prepend => Operation::Update { key, update: Update::Prepend(value), level },
-            _ => {
-                let kind = ChangeKind::Put { value, flags, expiry: expiry(exptime, context.wall) };
-                request::write(key, expect, kind, level)
-            }
-        };
-        self.begin(
-            Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes: 0, whole: false },
-            context,
-        )
-    }
-
     /// Begins a command, or holds it until what it must wait for is done.
     fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
         let access = held.access();
@@ -700,25 +620,26 @@ impl Connection {
                 let pending = Pending { writing_bytes, reading_bytes, whole, ..pending };
                 self.submit(Target::Key, 1, operation, pending, context);
             }
-            Held::Statistics(which) => {
+            Held::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);
+                let text = binary.map_or(text.clone(), |words| words.statistics(&text));
                 self.answer(Answer::Written(text), false);
             }
             Held::Backup(name) => self.answer(Answer::Written(context.server.backup(&name)), false),
-            Held::Flush { delay, noreply } => self.flush(delay, noreply, context),
+            Held::Flush { delay, noreply, binary } => self.flush(delay, noreply, binary, context),
         }
         true
     }
 
-    fn flush(&mut self, delay: i64, noreply: bool, context: &mut Context<'_>) {
+    fn flush(&mut self, delay: i64, noreply: bool, binary: Option<binary::Words>, context: &mut Context<'_>) {
         context.counters.cmd_flush.add(1);
         let at = expiry(delay, context.wall);
         let later = (delay > 0 && !at.is_past(context.wall)).then_some(Wall(at.0));
         context.server.flush_later(later);
         match later {
-            Some(_) => self.answer(Answer::Flushed, noreply),
+            Some(_) => self.answer(Answer::Flushed(binary), noreply),
             None => {
-                let pending = Pending::new(Answer::Flushed, noreply, Access::Everything);
+                let pending = Pending::new(Answer::Flushed(binary), noreply, Access::Everything);
                 self.submit(Target::Every, context.shards, delete_everything(context.level), pending, context);
             }
         }
@@ -755,34 +676,6 @@ pub(crate) fn delete_everything(level: Level) -> Operation {
 /// The hash that routes keys, before it is cut down to the number of shards. Equal hashes only make commands wait.
 pub(crate) fn hash(key: &Key) -> u64 {
     stratakv_base::checksum::shard_of(key.encoded(), usize::MAX) as u64
-}
-
-fn write(
-    key: &[u8],
-    expect: Expect,
-    kind: ChangeKind,
-    answer: Answer,
-    noreply: bool,
-    context: &Context<'_>,
-) -> Option<Held> {
-    let key = Key::new(CollectionId::default(), key).ok()?;
-    let access = Access::Write(hash(&key));
-    let operation = request::write(key, expect, kind, context.level);
-    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
-}
-
-fn update_key(
-    key: &[u8],
-    update: Update,
-    answer: impl FnOnce(Key) -> Answer,
-    noreply: bool,
-    context: &Context<'_>,
-) -> Option<Held> {
-    let key = Key::new(CollectionId::default(), key).ok()?;
-    let access = Access::Write(hash(&key));
-    let answer = answer(key.clone());
-    let operation = Operation::Update { key, update, level: context.level };
-    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::bench::{Bench, NoServer, WALL};
 
 #[path = "../tests/conversations/mod.rs"]
 mod conversations;
+use conversations::binary::BinaryConversation as Conversation;
 use conversations::{conversations, matches};
 
 #[test]
@@ -25,6 +26,21 @@ fn every_conversation_goes_as_written_whatever_the_order_of_events() {
                 conversation.ours_alone,
                 bench.answer.escape_ascii()
             );
+        }
+    }
+}
+
+#[test]
+fn every_binary_conversation_goes_as_written_whatever_the_order_of_events() {
+    for conversation in conversations::binary::conversations() {
+        for seed in 0..if conversation.sent.len() > 10_000 { 3 } else { 60 } {
+            let mut random = Random::new(seed);
+            let bytes_max = [1_000_000, 7, 1][seed as usize % 3];
+            let bytes_max = if conversation.sent.len() > 10_000 { 1_000_000 } else { bytes_max };
+            let bench = Bench::new(&conversation.sent).run(&mut random, bytes_max);
+            let told = conversations::binary::told(&bench.answer);
+            let Conversation { name, ours_alone, expected, .. } = &conversation;
+            assert_eq!(told, *expected, "{name} (ours alone: {ours_alone}), seed {seed}");
         }
     }
 }

@@ -19,6 +19,7 @@ mod answer;
 mod backups;
 #[cfg(any(test, fuzzing))]
 mod bench;
+mod binary;
 mod connection;
 mod counters;
 #[cfg(any(test, fuzzing))]

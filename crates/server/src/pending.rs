@@ -4,6 +4,7 @@ use stratakv_engine::{Operation, Reply};
 use stratakv_protocol::memcache::Statistics;
 
 use crate::answer::{Answer, Planned};
+use crate::binary;
 use crate::lending::Lease;
 
 /// A place in the order of answers.
@@ -95,8 +96,9 @@ pub(crate) enum Held {
     Flush {
         delay: i64,
         noreply: bool,
+        binary: Option<binary::Words>,
     },
-    Statistics(Statistics),
+    Statistics(Statistics, Option<binary::Words>),
     Backup(String),
 }
 
@@ -104,7 +106,7 @@ impl Held {
     pub(crate) fn access(&self) -> Access {
         match self {
             Held::Operation { access, .. } | Held::Planned { access, .. } => *access,
-            Held::Flush { .. } | Held::Statistics(_) | Held::Backup(_) => Access::Everything,
+            Held::Flush { .. } | Held::Statistics(..) | Held::Backup(_) => Access::Everything,
         }
     }
 }

@@ -86,6 +86,13 @@ fn run_conversations(address: SocketAddr, ours_too: bool) {
             wrong.push(format!("{}:\n{}\n", conversation.name, answer.escape_ascii()));
         }
     }
+    for conversation in conversations::binary::conversations() {
+        assert_eq!(converse(address, b"flush_all\r\n"), b"OK\r\n");
+        let told = conversations::binary::told(&converse(address, &conversation.sent));
+        if (ours_too || !conversation.ours_alone) && told != conversation.expected {
+            wrong.push(format!("{}:\n{told}", conversation.name));
+        }
+    }
     assert!(wrong.is_empty(), "{}", wrong.concat());
 }
 
@@ -344,7 +351,10 @@ fn memccapable_passes_whole() {
     }
     let bench = Bench::new();
     let port = bench.address().port().to_string();
-    let output = Command::new(MEMCCAPABLE).args(["-h", "127.0.0.1", "-p", &port, "-a"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("All tests passed"), "{text}");
+    for protocol in ["-a", "-b"] {
+        let output = Command::new(MEMCCAPABLE).args(["-h", "127.0.0.1", "-p", &port, protocol]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let passed = text.matches("[pass]").count();
+        assert!(output.status.success() && text.contains("All tests passed") && passed == 27, "{passed}: {text}");
+    }
 }

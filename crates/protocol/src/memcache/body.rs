@@ -10,19 +10,25 @@ const FIRST_BYTES: usize = 16 << 10;
 #[error("the data block does not end where its length says")]
 pub struct BadDataChunk;
 
-/// Collects a data block and its line end: exactly `data_bytes + 2` bytes, whatever they are.
+/// Collects a data block and its line end, if it has one: exactly so many bytes, whatever they are.
 ///
 /// Memory grows with the bytes that came, at most to twice their number, never with the length declared.
 #[derive(Debug)]
 pub struct Body {
     data: Vec<u8>,
     total: usize,
+    line_end: &'static [u8],
 }
 
 impl Body {
-    /// For a block of `data_bytes`, at most the parser's limit.
+    /// For a block of `data_bytes`, at most the parser's limit, and a line end.
     pub fn new(data_bytes: usize) -> Body {
-        Body { data: Vec::new(), total: data_bytes.saturating_add(2) }
+        Body { data: Vec::new(), total: data_bytes.saturating_add(2), line_end: b"\r\n" }
+    }
+
+    /// For a block of `data_bytes` that nothing ends.
+    pub fn bare(data_bytes: usize) -> Body {
+        Body { data: Vec::new(), total: data_bytes, line_end: b"" }
     }
 
     /// Bytes still to come.
@@ -56,10 +62,10 @@ impl Body {
     /// # Errors
     /// The block is incomplete or does not end in a line end.
     pub fn finish(mut self) -> Result<Bytes, BadDataChunk> {
-        if self.missing() > 0 || !self.data.ends_with(b"\r\n") {
+        if self.missing() > 0 || !self.data.ends_with(self.line_end) {
             return Err(BadDataChunk);
         }
-        self.data.truncate(self.total.saturating_sub(2));
+        self.data.truncate(self.total.saturating_sub(self.line_end.len()));
         Ok(Bytes::from(self.data))
     }
 
@@ -83,6 +89,14 @@ mod tests {
         assert_eq!(body.missing(), 3);
         assert_eq!(body.push(b"c\r\nget a"), 3);
         assert_eq!(body.finish().unwrap(), &b"abc"[..]);
+    }
+
+    #[test]
+    fn a_bare_block_ends_where_its_length_says() {
+        let mut body = Body::bare(3);
+        assert_eq!(body.push(b"a\r\nb"), 3);
+        assert_eq!(body.finish().unwrap(), &b"a\r\n"[..]);
+        assert_eq!(Body::bare(0).finish().unwrap(), &b""[..]);
     }
 
     #[test]

@@ -137,6 +137,22 @@ pub enum Statistics {
     Reset,
 }
 
+impl Statistics {
+    /// The group with this name, empty for the general one.
+    pub fn named(name: &[u8]) -> Option<Statistics> {
+        Some(match name {
+            b"" => Statistics::General,
+            b"settings" => Statistics::Settings,
+            b"items" => Statistics::Items,
+            b"slabs" => Statistics::Slabs,
+            b"sizes" => Statistics::Sizes,
+            b"backup" => Statistics::Backup,
+            b"reset" => Statistics::Reset,
+            _ => return None,
+        })
+    }
+}
+
 /// The keys of a get: at least one byte each, at most [`KEY_BYTES_MAX`](super::KEY_BYTES_MAX).
 ///
 /// Read off the line one by one, so that a long line costs no more memory than itself.

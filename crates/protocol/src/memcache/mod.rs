@@ -1,4 +1,4 @@
-//! The memcache text protocol (memcached's `doc/protocol.txt`, replies checked against memcached 1.6.18).
+//! The memcache protocols: text (memcached's `doc/protocol.txt`, replies checked against memcached 1.6.18) and [`binary`].
 //!
 //! [`Parser`] turns received bytes into [`Command`]s, one line at a time; the data block of a storage command is collected
 //! by [`Body`], outside the parser, so that it is copied at most once and its header is parsed once. What comes out does not
@@ -11,6 +11,7 @@
 //! * `backup` and `stats backup` are ours;
 //! * a refused `set` leaves the old value in place: a store is not a cache.
 
+pub mod binary;
 mod body;
 mod command;
 mod expiry;
@@ -21,6 +22,7 @@ mod meta;
 mod parser;
 pub mod reply;
 
+pub use binary::{BinaryCommand, BinaryParsed, BinaryParser, BinaryRequest};
 pub use body::{BadDataChunk, Body};
 pub use command::{Command, Keys, Statistics, Store, Verb};
 pub use expiry::{RELATIVE_SECONDS_MAX, expiry};

@@ -263,16 +263,10 @@ fn verbosity(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 
 /// `stats [<group>]`.
 fn stats(mut tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
-    Ok(Command::Stats(match tokens.next() {
-        None => Statistics::General,
-        Some(b"settings") => Statistics::Settings,
-        Some(b"items") => Statistics::Items,
-        Some(b"slabs") => Statistics::Slabs,
-        Some(b"sizes") => Statistics::Sizes,
-        Some(b"backup") => Statistics::Backup,
-        Some(b"reset") => Statistics::Reset,
-        Some(_) => return Err(reply::ERROR.into()),
-    }))
+    match Statistics::named(tokens.next().unwrap_or_default()) {
+        Some(which) => Ok(Command::Stats(which)),
+        None => Err(reply::ERROR.into()),
+    }
 }
 
 /// `backup <name>`.

@@ -1,5 +1,6 @@
 //! What clients send and what they must get back, byte for byte. Run on the connection alone, on a server, and on memcached.
 
+pub mod binary;
 mod meta;
 
 /// One connection's bytes to an empty store, and the answer. In `expected`, `#` stands for a number (a version of a record), `*` for a word.

@@ -1,0 +1,253 @@
+//! The binary protocol: from a request to what is done, from its outcome to the response.
+
+use bytes::Bytes;
+use stratakv_base::{CollectionId, Expiry, Key};
+use stratakv_engine::{Error, Record};
+use stratakv_protocol::memcache::binary::{Status, Tag, refusal, response, status};
+use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, StoreMode, expiry};
+
+use crate::answer::{Here, count_failure};
+use crate::connection::{Context, hash};
+use crate::counters::Counters;
+use crate::output::Output;
+use crate::pending::Held;
+use crate::request::{Action, Outcome, Request};
+
+/// What of a request its response needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    tag: Tag,
+    quiet: bool,
+    with_key: bool,
+}
+
+/// What a request becomes.
+pub(crate) enum Begun {
+    Request(Request, Words),
+    /// Its value, so long, is to come.
+    Store(Request, Words, usize),
+    Held(Held),
+    Answer(Vec<u8>),
+    /// The last answer.
+    Quit(Vec<u8>),
+}
+
+/// The response to what is no request.
+pub(crate) fn refused(tag: Tag, why: Status) -> Vec<u8> {
+    written(|out| status(out, tag, why))
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+/// What to do for a request.
+pub(crate) fn begin(request: &BinaryRequest<'_>, context: &Context<'_>) -> Begun {
+    let (tag, quiet) = (request.tag, request.quiet);
+    let with_key = matches!(request.command, BinaryCommand::Get { with_key: true, .. });
+    let words = Words { tag, quiet, with_key };
+    let at = |seconds: u32| expiry(seconds.into(), context.wall);
+    let done = || {
+        written(|out| {
+            if !quiet {
+                status(out, tag, Status::Ok)
+            }
+        })
+    };
+    match request.command {
+        BinaryCommand::Noop | BinaryCommand::Verbosity => Begun::Answer(done()),
+        BinaryCommand::Version => Begun::Answer(written(|out| {
+            refusal(out, tag, Status::Ok, context.server.version());
+        })),
+        BinaryCommand::Quit => Begun::Quit(done()),
+        BinaryCommand::Flush { delay } => {
+            Begun::Held(Held::Flush { delay: delay.into(), noreply: quiet, binary: Some(words) })
+        }
+        BinaryCommand::Stat(None) => Begun::Answer(refused(tag, Status::NotFound)),
+        BinaryCommand::Stat(Some(which)) => Begun::Held(Held::Statistics(which, Some(words))),
+        BinaryCommand::SaslList | BinaryCommand::SaslAuth { .. } => Begun::Answer(refused(tag, Status::UnknownCommand)),
+        BinaryCommand::Get { key, .. }
+        | BinaryCommand::Store { key, .. }
+        | BinaryCommand::Delete { key }
+        | BinaryCommand::Arithmetic { key, .. } => {
+            let Ok(key) = Key::new(CollectionId::default(), key) else {
+                return Begun::Answer(refused(tag, Status::Invalid));
+            };
+            let (action, data_bytes) = action(request, at, context.counters);
+            let asked = Request { key, action, compare: request.compare, version: None };
+            match data_bytes {
+                Some(bytes) => Begun::Store(asked, words, bytes),
+                None => Begun::Request(asked, words),
+            }
+        }
+    }
+}
+
+/// What is done to the key, and how long the value is that is to come.
+fn action(request: &BinaryRequest<'_>, at: impl Fn(u32) -> Expiry, counters: &Counters) -> (Action, Option<usize>) {
+    match request.command {
+        BinaryCommand::Get { with_value, touch, .. } => {
+            let counter = if touch.is_some() { &counters.cmd_touch } else { &counters.cmd_get };
+            counter.add(1);
+            let touch = touch.map(at);
+            (Action::Get { value: with_value, touch, vivify: None, before: false, told: None }, None)
+        }
+        BinaryCommand::Store { mode, flags, exptime, data_bytes, .. } => {
+            counters.cmd_set.add(1);
+            // A version makes an add what it makes of a set.
+            let mode = if request.compare.is_some() && mode == StoreMode::Add { StoreMode::Set } else { mode };
+            let (value, expiry) = (Bytes::new(), at(exptime));
+            (Action::Store { mode, value, flags, expiry, late: false, vivify: None }, Some(data_bytes))
+        }
+        BinaryCommand::Arithmetic { decrement, delta, initial, .. } => {
+            let initial = initial.map(|(number, exptime)| (number, at(exptime)));
+            (Action::Arithmetic { decrement, delta, initial, touch: None, expiry: false }, None)
+        }
+        _ => (Action::Delete, None),
+    }
+}
+
+impl Words {
+    /// Appends the response, if one is wanted.
+    pub(crate) fn write(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+        match (&request.action, outcome) {
+            (_, Outcome::Failed(error)) => self.failed(&error, out, here.counters),
+            (Action::Get { touch, value, .. }, outcome) => {
+                self.get(request, outcome, touch.is_some(), *value, here, out);
+            }
+            (Action::Store { mode, .. }, outcome) => self.stored(request, *mode, &outcome, here, out),
+            (Action::Arithmetic { decrement, .. }, outcome) => self.number(*decrement, &outcome, here, out),
+            (_, Outcome::Done { .. }) => {
+                here.counters.delete_hits.add(1);
+                self.done(0, out);
+            }
+            (_, Outcome::Exists) => self.refuse(Status::Exists, out),
+            _ => {
+                here.counters.delete_misses.add(1);
+                self.refuse(Status::NotFound, out);
+            }
+        }
+    }
+
+    fn get(
+        &self,
+        request: &Request,
+        outcome: Outcome,
+        touch: bool,
+        with_value: bool,
+        here: &Here<'_>,
+        out: &mut Output,
+    ) {
+        let counters = here.counters;
+        let key = if self.with_key { request.key.user() } else { b"" };
+        let Outcome::Found { record, .. } = outcome else {
+            counters.get_misses.add(u64::from(with_value));
+            counters.touch_misses.add(u64::from(touch));
+            return match (self.quiet, self.with_key) {
+                (true, _) => {}
+                // The key says enough.
+                (_, true) => out.text(|out| response(out, self.tag, Status::NotFound, 0, b"", key, 0)),
+                _ => self.refuse(Status::NotFound, out),
+            };
+        };
+        counters.get_hits.add(u64::from(with_value));
+        counters.touch_hits.add(u64::from(touch));
+        here.recency.fetched(hash(&request.key), here.wall);
+        let Record { value, flags, version, .. } = record;
+        let cas = here.marks.shown(&request.key, version);
+        let value_bytes = if with_value { value.len() as usize } else { 0 };
+        out.text(|out| response(out, self.tag, Status::Ok, cas, &flags.to_be_bytes(), key, value_bytes));
+        if with_value {
+            out.push_value(&value);
+        }
+    }
+
+    fn stored(&self, request: &Request, mode: StoreMode, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
+        let counters = here.counters;
+        let has_cas = u64::from(request.compare.is_some());
+        match (outcome, mode) {
+            (Outcome::Done { version }, _) => {
+                counters.cas_hits.add(has_cas);
+                here.recency.stored(hash(&request.key), here.wall);
+                self.done(*version, out);
+            }
+            (Outcome::Exists, _) => {
+                counters.cas_badval.add(has_cas);
+                self.refuse(Status::Exists, out);
+            }
+            (Outcome::NotStored, StoreMode::Add) => self.refuse(Status::Exists, out),
+            (Outcome::NotStored, StoreMode::Append | StoreMode::Prepend) => self.refuse(Status::NotStored, out),
+            _ => {
+                counters.cas_misses.add(has_cas);
+                self.refuse(Status::NotFound, out);
+            }
+        }
+    }
+
+    fn number(&self, decrement: bool, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
+        let counters = here.counters;
+        let (hits, misses) = match decrement {
+            true => (&counters.decr_hits, &counters.decr_misses),
+            false => (&counters.incr_hits, &counters.incr_misses),
+        };
+        match outcome {
+            Outcome::Number { number, version, .. } => {
+                hits.add(1);
+                if !self.quiet {
+                    out.text(|out| response(out, self.tag, Status::Ok, *version, b"", b"", 8));
+                    out.push(&number.to_be_bytes());
+                }
+            }
+            Outcome::NotANumber => self.refuse(Status::NotANumber, out),
+            Outcome::Exists => self.refuse(Status::Exists, out),
+            _ => {
+                misses.add(1);
+                self.refuse(Status::NotFound, out);
+            }
+        }
+    }
+
+    fn done(&self, cas: u64, out: &mut Output) {
+        if !self.quiet {
+            out.text(|out| response(out, self.tag, Status::Ok, cas, b"", b"", 0));
+        }
+    }
+
+    fn refuse(&self, why: Status, out: &mut Output) {
+        out.text(|out| status(out, self.tag, why));
+    }
+
+    /// Of a flush; its caller leaves it out if it is not wanted.
+    pub(crate) fn flushed(&self, out: &mut Output) {
+        out.text(|out| status(out, self.tag, Status::Ok));
+    }
+
+    pub(crate) fn failed(&self, error: &Error, out: &mut Output, counters: &Counters) {
+        let storing = matches!(self.tag.opcode, 0x01..=0x03 | 0x0E | 0x0F | 0x11..=0x13 | 0x19 | 0x1A);
+        count_failure(error, storing, counters);
+        let why = match error {
+            Error::ValueTooLarge { .. } => return self.refuse(Status::TooLarge, out),
+            Error::Full(_) | Error::MemoryFull { .. } => Status::OutOfMemory,
+            Error::Busy => Status::Busy,
+            _ => Status::Internal,
+        };
+        out.text(|out| refusal(out, self.tag, why, &error.to_string()));
+    }
+
+    /// The text of statistics as responses: one for each line, and an empty one.
+    pub(crate) fn statistics(&self, text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for line in text.split(|byte| *byte == b'\n') {
+            let Some(line) = line.strip_prefix(b"STAT ") else { continue };
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let (name, value) = line.split_at(line.iter().position(|byte| *byte == b' ').unwrap_or(line.len()));
+            let value = value.strip_prefix(b" ").unwrap_or(value);
+            response(&mut out, self.tag, Status::Ok, 0, b"", name, value.len());
+            out.extend_from_slice(value);
+        }
+        status(&mut out, self.tag, Status::Ok);
+        out
+    }
+}

@@ -1,0 +1,192 @@
+//! The text commands: each becomes an operation, or several.
+
+use bytes::Bytes;
+use stratakv_base::{CollectionId, Key};
+use stratakv_engine::{ChangeKind, Expect, Operation, RecordPart, Update};
+use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Store, Verb, expiry, reply};
+
+use super::{Connection, Context, Header, Rest, Storing, hash};
+use crate::answer::{Answer, Dialect};
+use crate::meta;
+use crate::pending::{Access, Held};
+use crate::request;
+
+impl Connection {
+    pub(super) fn command(&mut self, command: Command<'_>, context: &mut Context<'_>) {
+        let held = match command {
+            Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, context),
+            Command::Store(store) => return self.store(&store),
+            Command::Delete { key, noreply } => {
+                write(key, Expect::Any, ChangeKind::Delete, Answer::Deleted, noreply, context)
+            }
+            Command::Arithmetic { key, delta, decrement, noreply } => {
+                let update = if decrement { Update::Decrement(delta) } else { Update::Increment(delta) };
+                update_key(key, update, |key| Answer::Number { decrement, key }, noreply, context)
+            }
+            Command::Touch { key, exptime, noreply } => {
+                context.counters.cmd_touch.add(1);
+                update_key(key, Update::Touch(expiry(exptime, context.wall)), Answer::Touched, noreply, context)
+            }
+            Command::FlushAll { delay, noreply } => Some(Held::Flush { delay, noreply, binary: None }),
+            Command::Stats(which) => Some(Held::Statistics(which, None)),
+            Command::Backup { name } => Some(Held::Backup(name.to_owned())),
+            Command::Version => {
+                let mut text = Vec::new();
+                reply::version(&mut text, context.server.version());
+                return self.answer(Answer::Written(text), false);
+            }
+            Command::Verbosity { noreply } => return self.answer(Answer::Text(reply::OK), noreply),
+            Command::Meta(meta) => return self.meta(&meta, context),
+            Command::MetaNoop => return self.answer(Answer::Text(reply::META_NOOP), false),
+            Command::Quit => {
+                self.closing = true;
+                return;
+            }
+        };
+        match held {
+            Some(held) => _ = self.begin(held, context),
+            None => self.answer(Answer::Text(reply::BAD_LINE), false),
+        }
+    }
+
+    fn get(&mut self, keys: Keys<'_>, cas: bool, touch: Option<i64>, context: &mut Context<'_>) {
+        let mut rest = Rest { line: Vec::new(), at: 0, cas, touch };
+        // One key needs no copy of the line.
+        match Keys::split(keys.line()) {
+            Some((key, end)) if Keys::split(keys.line().get(end..).unwrap_or_default()).is_none() => {
+                self.ask(key, &rest, context);
+            }
+            _ => rest.line = keys.line().to_vec(),
+        }
+        self.rest = Some(rest);
+    }
+
+    /// Asks for the next key of a get, or ends it.
+    pub(super) fn next_key(&mut self, mut rest: Rest, context: &mut Context<'_>) -> bool {
+        let left = rest.line.get(rest.at..).unwrap_or_default();
+        let Some((key, end)) = Keys::split(left) else {
+            self.answer(Answer::ValuesEnd, false);
+            return true;
+        };
+        rest.at += end;
+        let begun = self.ask(key, &rest, context);
+        self.rest = Some(rest);
+        begun
+    }
+
+    fn ask(&mut self, key: &[u8], rest: &Rest, context: &mut Context<'_>) -> bool {
+        // The parser lets no key through that the store would refuse.
+        let Ok(key) = Key::new(CollectionId::default(), key) else { return true };
+        let answer = Answer::Value { key: key.clone(), cas: rest.cas, touch: rest.touch.is_some() };
+        let hash = hash(&key);
+        let mut reading_bytes = self.first_bytes();
+        let mut whole = false;
+        let (operation, access) = match rest.touch {
+            None => {
+                context.counters.cmd_get.add(1);
+                (Operation::Get { key, part: RecordPart::Range { start: 0, len: reading_bytes } }, Access::Read(hash))
+            }
+            Some(exptime) => {
+                context.counters.cmd_touch.add(1);
+                let expiry = expiry(exptime, context.wall);
+                // After it there will be nothing to be asked for again.
+                if expiry.is_past(context.wall) {
+                    (reading_bytes, whole) = (reading_bytes.max(self.item_bytes_max), true);
+                }
+                let update = Update::Touch(expiry);
+                (Operation::Update { key, update, level: context.level }, Access::Write(hash))
+            }
+        };
+        let noreply = false;
+        self.begin(
+            Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes, whole },
+            context,
+        )
+    }
+
+    fn store(&mut self, store: &Store<'_>) {
+        let Store { verb, key, flags, exptime, data_bytes, noreply } = *store;
+        match Key::new(CollectionId::default(), key) {
+            Ok(key) => {
+                let header = Header::Classic { verb, key, flags, exptime, noreply };
+                self.storing = Some(Storing { header, body: Body::new(data_bytes) });
+            }
+            Err(_) => self.answer(Answer::Text(reply::BAD_LINE), noreply),
+        }
+    }
+
+    fn meta(&mut self, meta: &Meta<'_>, context: &mut Context<'_>) {
+        let Some((request, words)) = meta::request(meta, Bytes::new(), context.wall, context.counters) else {
+            return self.answer(Answer::Text(reply::BAD_LINE), false);
+        };
+        let dialect = Dialect::Meta(words);
+        match Command::Meta(*meta).data_bytes() {
+            None => _ = self.plan(request, dialect, context),
+            Some(data_bytes) => {
+                let header = Header::Planned(Box::new((request, dialect)));
+                self.storing = Some(Storing { header, body: Body::new(data_bytes) });
+            }
+        }
+    }
+
+    /// A classic storage command that is whole.
+    pub(super) fn write_value(
+        &mut self,
+        verb: Verb,
+        key: Key,
+        value: Bytes,
+        (flags, exptime, noreply): (u32, i64, bool),
+        context: &mut Context<'_>,
+    ) -> bool {
+        context.counters.cmd_set.add(1);
+        let writing_bytes = value.len() as u64;
+        let expect = match verb {
+            Verb::Set | Verb::Append | Verb::Prepend => Expect::Any,
+            Verb::Add => Expect::Absent,
+            Verb::Replace => Expect::Present,
+            Verb::Cas(version) => Expect::Version(context.marks.meant(&key, version)),
+        };
+        let answer = Answer::Stored { verb, key: key.clone() };
+        let (access, level) = (Access::Write(hash(&key)), context.level);
+        let operation = match verb {
+            Verb::Append => Operation::Update { key, update: Update::Append(value), level },
+            Verb::Prepend => Operation::Update { key, update: Update::Prepend(value), level },
+            _ => {
+                let kind = ChangeKind::Put { value, flags, expiry: expiry(exptime, context.wall) };
+                request::write(key, expect, kind, level)
+            }
+        };
+        self.begin(
+            Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes: 0, whole: false },
+            context,
+        )
+    }
+}
+
+fn write(
+    key: &[u8],
+    expect: Expect,
+    kind: ChangeKind,
+    answer: Answer,
+    noreply: bool,
+    context: &Context<'_>,
+) -> Option<Held> {
+    let key = Key::new(CollectionId::default(), key).ok()?;
+    let access = Access::Write(hash(&key));
+    let operation = request::write(key, expect, kind, context.level);
+    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
+}
+
+fn update_key(
+    key: &[u8],
+    update: Update,
+    answer: impl FnOnce(Key) -> Answer,
+    noreply: bool,
+    context: &Context<'_>,
+) -> Option<Held> {
+    let key = Key::new(CollectionId::default(), key).ok()?;
+    let access = Access::Write(hash(&key));
+    let answer = answer(key.clone());
+    let operation = Operation::Update { key, update, level: context.level };
+    Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
+}
