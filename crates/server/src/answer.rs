@@ -5,6 +5,7 @@ use stratakv_engine::{Error, Record, Reply, Unmet};
 use stratakv_protocol::memcache::{Verb, reply};
 
 use crate::binary;
+use crate::connection::dump::Dump;
 use crate::connection::hash;
 use crate::counters::Counters;
 use crate::marks::Marks;
@@ -30,6 +31,8 @@ pub(crate) enum Answer {
     Touched(Key),
     /// A request of a dialect that asks for more than the classic one.
     Planned(Box<Planned>),
+    /// A list of every record, which writes itself.
+    Dump(Dump),
     /// flush_all.
     Flushed(Option<binary::Words>),
     /// Text known beforehand.
@@ -108,6 +111,7 @@ impl Wording {
                 failed(&error, false, out, counters);
             }
             (Answer::Flushed(Some(words)), Some(Reply::Failed(error))) => words.failed(&error, out, counters),
+            (Answer::Dump(_), _) => {}
             (answer, Some(Reply::Failed(error))) => {
                 failed(&error, matches!(answer, Answer::Stored { .. }), out, counters)
             }
@@ -166,6 +170,7 @@ fn stored(verb: Verb, key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'st
         Some(Reply::Unmet(_)) => reply::NOT_STORED,
         reply => {
             counters.cas_hits.add(u64::from(is_cas));
+            counters.total_items.add(1);
             if let Some(Reply::Done { version, .. }) = reply {
                 here.marks.forget(key, *version);
             }

@@ -22,7 +22,7 @@ impl Surroundings for NoServer {
         assert_eq!(wall, WALL);
         match which {
             Statistics::Reset => reply::RESET.to_vec(),
-            Statistics::Sizes => b"STAT sizes_status disabled\r\nEND\r\n".to_vec(),
+            Statistics::SizesSwitch | Statistics::Sizes => b"STAT sizes_status disabled\r\nEND\r\n".to_vec(),
             _ => reply::END.to_vec(),
         }
     }
@@ -32,6 +32,10 @@ impl Surroundings for NoServer {
         reply::client_error(&mut answer, &format!("no backup {name}"));
         answer
     }
+    fn may_shut_down(&self) -> bool {
+        false
+    }
+    fn shut_down(&self) {}
     fn version(&self) -> &str {
         "1.0"
     }

@@ -170,6 +170,7 @@ impl Words {
         match (outcome, mode) {
             (Outcome::Done { version }, _) => {
                 counters.cas_hits.add(has_cas);
+                counters.total_items.add(1);
                 here.recency.stored(hash(&request.key), here.wall);
                 self.done(*version, out);
             }

@@ -27,6 +27,7 @@ use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
 
 mod classic;
+pub(crate) mod dump;
 
 /// Commands in progress on one connection.
 const PENDING_MAX: usize = 64;
@@ -53,6 +54,8 @@ const LEND_BYTES_MIN: usize = 4 << 10;
 pub(crate) enum Target {
     /// The shard of its key.
     Key,
+    /// One shard.
+    Shard(usize),
     /// Every shard, a copy each; as many replies.
     Every,
 }
@@ -93,6 +96,10 @@ pub(crate) trait Surroundings {
     fn flush_later(&self, at: Option<Wall>);
     /// Begins a backup of this name; the answer.
     fn backup(&self, name: &str) -> Vec<u8>;
+    /// Whether clients may stop the server.
+    fn may_shut_down(&self) -> bool;
+    /// Stops the server in order.
+    fn shut_down(&self);
     /// The server's version.
     fn version(&self) -> &str;
 }
@@ -274,6 +281,10 @@ impl Connection {
         }
         self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
+        if let Answer::Dump(_) = pending.answer {
+            pending.reply = Some(reply);
+            return;
+        }
         if let Answer::Planned(_) = pending.answer {
             pending.reply = Some(reply);
             self.replied.push(sequence);
@@ -319,6 +330,7 @@ impl Connection {
     pub(crate) fn advance(&mut self, context: &mut Context<'_>) {
         loop {
             self.proceed(context);
+            self.list(context);
             self.word(&context.here());
             self.ask_again(context);
             if !self.step(context) {
@@ -625,6 +637,7 @@ impl Connection {
                 let text = binary.map_or(text.clone(), |words| words.statistics(&text));
                 self.answer(Answer::Written(text), false);
             }
+            Held::Dump(kind) => self.begin_dump(kind),
             Held::Backup(name) => self.answer(Answer::Written(context.server.backup(&name)), false),
             Held::Flush { delay, noreply, binary } => self.flush(delay, noreply, binary, context),
         }

@@ -45,6 +45,28 @@ fn every_binary_conversation_goes_as_written_whatever_the_order_of_events() {
     }
 }
 
+/// Its client takes nothing: no more pages are asked for than its output holds.
+#[test]
+fn a_listing_does_not_run_ahead_of_its_client() {
+    let sets: String = (0..8000).map(|number| format!("set {number:0240} 0 0 1 noreply\r\n1\r\n")).collect();
+    let mut bench = Bench::new((sets + "lru_crawler metadump all\r\n").as_bytes());
+    let mut random = Random::new(11);
+    let mut sending = None;
+    for _ in 0..60_000 {
+        bench.advance();
+        if let Some(buffer) = bench.connection.next_recv() {
+            bench.receive(buffer, 100_000);
+        }
+        sending = sending.or_else(|| bench.connection.next_send());
+        if bench.model.waiting() > 0 {
+            let (sequence, reply) = bench.model.answer(&mut random);
+            bench.connection.replied(sequence, reply);
+        }
+    }
+    let held = held_bytes(&bench.connection);
+    assert!((OUTPUT_BYTES_MAX..OUTPUT_BYTES_MAX + 10_000).contains(&held), "{held} bytes");
+}
+
 /// So that what a client had written before it asked for a backup is in it.
 #[test]
 fn a_backup_waits_for_the_commands_before_it() {

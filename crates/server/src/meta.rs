@@ -213,6 +213,7 @@ impl Words {
         match outcome {
             Outcome::Done { version } => {
                 counters.cas_hits.add(has_cas);
+                counters.total_items.add(1);
                 here.recency.stored(hash(&request.key), here.wall);
                 if !self.quiet {
                     let value_bytes = value.len() as u64;

@@ -1,13 +1,16 @@
 //! A store in a map, for tests and the fuzzer of connections: answers late and in any order, shows writes only when they are answered.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Wall};
-use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Unmet, Update, Value};
+use stratakv_engine::{
+    Change, ChangeKind, Error, Expect, Item, Operation, PageRequest, Record, RecordPart, Reply, Unmet, Update, Value,
+};
 
-use crate::connection::Submission;
+use crate::connection::{Submission, Target};
 
 /// There are versions before those that are given.
 const FIRST_VERSION: u64 = 100;
@@ -46,9 +49,11 @@ impl Model {
     }
 
     pub(crate) fn take(&mut self, Submission { sequence, operation, target }: Submission) {
-        let copies = if target == crate::connection::Target::Every { self.shards } else { 1 };
+        let copies = if target == Target::Every { self.shards } else { 1 };
         for _ in 0..copies {
             let waiting = match &operation {
+                // All lie in the first shard, and a page has one.
+                Operation::Page(page) => Ok(self.page(page, target)),
                 Operation::Get { key, part } => Ok(Reply::Record(self.live(key).map(|held| record_part(&held, *part)))),
                 _ => Err(operation.clone()),
             };
@@ -92,6 +97,14 @@ impl Model {
             }
             other => panic!("connections do not ask for {other:?}"),
         }
+    }
+
+    fn page(&self, page: &PageRequest, target: Target) -> Reply {
+        let mut rest = self.records.range((page.from.clone(), page.to.clone()));
+        let found = rest.find(|(_, held)| !held.expiry.is_past(self.wall)).filter(|_| target == Target::Shard(0));
+        let items =
+            found.map(|(key, held)| Item { key: key.clone(), record: Some(record(held)) }).into_iter().collect();
+        Reply::Page { items, next: found.map(|(key, _)| Bound::Excluded(key.clone())) }
     }
 
     fn change(&mut self, Change { key, expect, kind }: Change) -> Reply {

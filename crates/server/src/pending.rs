@@ -1,7 +1,7 @@
 //! The commands of a connection that are in progress: what each does to which key, what it waits for, what it holds.
 
 use stratakv_engine::{Operation, Reply};
-use stratakv_protocol::memcache::Statistics;
+use stratakv_protocol::memcache::{DumpKind, Statistics};
 
 use crate::answer::{Answer, Planned};
 use crate::binary;
@@ -99,6 +99,7 @@ pub(crate) enum Held {
         binary: Option<binary::Words>,
     },
     Statistics(Statistics, Option<binary::Words>),
+    Dump(DumpKind),
     Backup(String),
 }
 
@@ -106,7 +107,7 @@ impl Held {
     pub(crate) fn access(&self) -> Access {
         match self {
             Held::Operation { access, .. } | Held::Planned { access, .. } => *access,
-            Held::Flush { .. } | Held::Statistics(..) | Held::Backup(_) => Access::Everything,
+            Held::Flush { .. } | Held::Statistics(..) | Held::Dump(_) | Held::Backup(_) => Access::Everything,
         }
     }
 }

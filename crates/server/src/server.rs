@@ -1,5 +1,6 @@
 //! [`Server`]: starting, addresses, stopping.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -59,6 +60,8 @@ pub struct ServerOptions {
     pub slow_from: Option<Duration>,
     /// A connection that waits for its client for so long is closed. Default: `None`, never.
     pub idle_limit: Option<Duration>,
+    /// Whether clients may stop the server (`shutdown`). Default: no.
+    pub shutdown_command: bool,
 }
 
 /// A socket that somebody else made and listens on, a service manager say.
@@ -86,6 +89,7 @@ impl Default for ServerOptions {
             backup_directory: None,
             slow_from: None,
             idle_limit: None,
+            shutdown_command: false,
         }
     }
 }
@@ -164,6 +168,7 @@ pub(crate) struct Shared {
     pub(crate) connections_max: usize,
     pub(crate) started: Instant,
     pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) shutdown_command: bool,
     pub(crate) counters: Vec<Counters>,
     pub(crate) measures: Vec<Measures>,
     pub(crate) slow_from: SlowFrom,
@@ -210,12 +215,22 @@ pub(crate) struct Arrival {
     pub(crate) tls: Option<Box<Tls>>,
 }
 
+/// A client, as `stats conns` tells of it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: Option<SocketAddr>,
+    /// When something last came from it, in seconds after the server's start.
+    pub(crate) last_seconds: AtomicU64,
+}
+
 /// How one thread is reached by the others.
 pub(crate) struct Seat {
     /// Accepted connections on their way to the thread; `None` once it has ended.
     pub(crate) handover: Mutex<Option<Vec<Arrival>>>,
     /// Connections of the thread, those on their way included.
     pub(crate) connections: AtomicUsize,
+    /// What `stats conns` tells of them, by their number.
+    pub(crate) open: Mutex<BTreeMap<u32, Arc<Peer>>>,
     /// A byte written here is received by the thread's ring.
     bell: UnixStream,
 }
@@ -432,6 +447,7 @@ pub(crate) fn share(
         connections_max: options.connections_max,
         started: Instant::now(),
         addresses,
+        shutdown_command: options.shutdown_command,
         counters: (0..options.threads).map(|_| Counters::default()).collect(),
         measures: (0..options.threads).map(|_| Measures::default()).collect(),
         slow_from: SlowFrom::new(options.slow_from),
@@ -452,7 +468,7 @@ pub(crate) fn seats(threads: usize) -> Result<(Vec<Seat>, Vec<Socket>), Error> {
     let pair = || {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
-        let seat = Seat { handover: Mutex::new(Some(Vec::new())), connections: 0.into(), bell };
+        let seat = Seat { handover: Mutex::new(Some(Vec::new())), connections: 0.into(), open: Mutex::default(), bell };
         Ok((seat, Arc::new(OwnedFd::from(heard))))
     };
     let pairs = (0..threads).map(|_| pair()).collect::<io::Result<Vec<_>>>();

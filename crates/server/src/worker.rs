@@ -18,7 +18,7 @@ use stratakv_protocol::memcache::{Statistics, reply};
 use crate::connection::{Connection, Context, Submission, Surroundings, Target, delete_everything};
 use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
-use crate::server::{Arrival, Listening, Shared, lock};
+use crate::server::{Arrival, Listening, Peer, Shared, lock};
 use crate::statistics;
 use crate::timing::{Begun, SlowLog};
 use crate::tls::Tls;
@@ -48,6 +48,7 @@ struct Entry {
     socket: Socket,
     /// Between the two, if its listener is one of TLS.
     tls: Option<Box<Tls>>,
+    peer: Arc<Peer>,
     connection: Connection,
     operations: usize,
     begun: Begun,
@@ -80,6 +81,8 @@ pub(crate) struct Worker {
     refusals: Refusals,
     /// A `flush_all` to come that was asked for on this thread.
     flush_at: Cell<Option<Wall>>,
+    /// When it began to serve.
+    began: Wall,
     /// Socket requests in flight.
     net_in_flight: usize,
     /// When draining ends by force.
@@ -126,6 +129,15 @@ impl Surroundings for Here<'_> {
             .begin(name, peer, move |to, added| store.backup_watched(to, added).map_err(|error| error.to_string()))
     }
 
+    fn may_shut_down(&self) -> bool {
+        self.shared.shutdown_command
+    }
+
+    fn shut_down(&self) {
+        tracing::info!("a client stops the server");
+        self.shared.stop();
+    }
+
     fn version(&self) -> &str {
         statistics::VERSION
     }
@@ -160,6 +172,7 @@ impl Worker {
             sweep_at: Mono::default(),
             refusals: Refusals::default(),
             flush_at: Cell::new(None),
+            began: Wall(0),
             net_in_flight: 0,
             drain_until: None,
             forced: false,
@@ -176,7 +189,8 @@ impl Worker {
 
     /// Listens to the other threads.
     pub(crate) fn begin(&mut self) {
-        self.shared.recency.begin(self.driver.now().wall);
+        self.began = self.driver.now().wall;
+        self.shared.recency.begin(self.began);
         self.listen_to_bell(Vec::with_capacity(64));
     }
 
@@ -261,9 +275,11 @@ impl Worker {
         let bytes = *result.as_ref().unwrap_or(&0);
         self.counters().bytes_read.add(bytes as u64);
         let now = self.driver.now().mono;
+        let last_seconds = u64::from(self.driver.now().wall.0.saturating_sub(self.began.0));
         let Some(entry) = self.touch(number) else { return };
         entry.receiving = false;
         entry.active_at = now;
+        entry.peer.last_seconds.store(last_seconds, Ordering::Relaxed);
         match &mut entry.tls {
             None => entry.connection.received(buffer, bytes),
             Some(tls) => {
@@ -413,6 +429,7 @@ impl Worker {
         if !entry.receiving && !entry.sending && entry.operations == 0 {
             *slot = None;
             self.free.push(number);
+            lock(&self.shared.seats[self.index].open).remove(&number);
             self.shared.seats[self.index].connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -487,9 +504,13 @@ impl Worker {
 
     fn adopt(&mut self, Arrival { socket, tls }: Arrival) {
         let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending));
+        let last_seconds = self.shared.started.elapsed().as_secs().into();
+        let peer = Arc::new(Peer { address: peer_address(&socket), last_seconds });
+        let listed = Arc::clone(&peer);
         let entry = Entry {
             socket,
             tls,
+            peer,
             connection,
             operations: 0,
             begun: Begun::default(),
@@ -509,6 +530,7 @@ impl Worker {
                 (self.entries.len() - 1) as u32
             }
         };
+        lock(&self.shared.seats[self.index].open).insert(number, listed);
         if self.drain_until.is_some() {
             self.end(number);
         }
@@ -689,6 +711,10 @@ fn submit(driver: &mut Driver, shared: &Shared, tag: u64, target: Target, operat
             driver.submit(shard, tag, operation);
             1
         }
+        (Target::Shard(shard), _) => {
+            driver.submit(shard, tag, operation);
+            1
+        }
         _ => {
             (0..shards).for_each(|shard| driver.submit(shard, tag, operation.clone()));
             shards
@@ -702,6 +728,11 @@ fn key_of(operation: &Operation) -> Option<&stratakv_base::Key> {
         Operation::Write { changes, .. } => changes.first().map(|change| &change.key),
         _ => None,
     }
+}
+
+fn peer_address(socket: &Socket) -> Option<SocketAddr> {
+    let address = rustix::net::getpeername(socket).ok().flatten()?;
+    SocketAddr::try_from(address).ok()
 }
 
 fn after(now: Mono, duration: Duration) -> Mono {

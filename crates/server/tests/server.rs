@@ -317,6 +317,69 @@ fn statistics_are_counted() {
     assert!(settings.contains("STAT item_size_max 1048576\r\n"), "{settings}");
 }
 
+/// The names that exporters and dashboards read.
+#[test]
+fn statistics_have_the_names_that_dashboards_read() {
+    let bench = Bench::new();
+    let text = String::from_utf8(converse(bench.address(), b"set a 0 0 1\r\n1\r\nmg a\r\nstats\r\n")).unwrap();
+    let names = "pid uptime time version libevent pointer_size rusage_user rusage_system max_connections \
+        curr_connections total_connections rejected_connections connection_structures cmd_get cmd_set cmd_flush cmd_touch \
+        cmd_meta get_hits get_misses get_expired get_flushed delete_misses delete_hits incr_misses incr_hits decr_misses \
+        decr_hits cas_misses cas_hits cas_badval touch_hits touch_misses store_too_large store_no_memory auth_cmds \
+        auth_errors bytes_read bytes_written limit_maxbytes accepting_conns listen_disabled_num threads conn_yields \
+        hash_is_expanding malloc_fails log_watchers bytes curr_items total_items expired_unfetched evicted_unfetched \
+        evictions reclaimed";
+    for name in names.split_whitespace() {
+        assert_eq!(text.matches(&format!("STAT {name} ")).count(), 1, "{name}:\n{text}");
+    }
+    assert!(text.contains("STAT cmd_meta 1\r\n") && text.contains("STAT total_items 1\r\n"), "{text}");
+    let rusage = text.lines().find_map(|line| line.strip_prefix("STAT rusage_user ")).unwrap();
+    assert!(rusage.parse::<f64>().is_ok_and(|seconds| seconds < 1e6), "{rusage}");
+    let settings = String::from_utf8(converse(bench.address(), b"stats settings\r\n")).unwrap();
+    for name in ["maxbytes", "maxconns", "tcpport", "evictions", "item_size_max", "shutdown_command"] {
+        assert!(settings.contains(&format!("STAT {name} ")), "{name}:\n{settings}");
+    }
+}
+
+#[test]
+fn connections_are_listed_with_their_addresses() {
+    let bench = Bench::new();
+    let mut stream = bench.connect();
+    ask(&mut stream, "get a\r\n", "END\r\n");
+    let text = String::from_utf8(converse(bench.address(), b"stats conns\r\n")).unwrap();
+    let peer = stream.local_addr().unwrap();
+    assert!(text.contains(&format!(":addr tcp:{}\r\n", bench.address())), "{text}");
+    assert!(text.contains(&format!(":addr tcp:{peer}\r\n")) && text.contains(":state conn_read\r\n"), "{text}");
+    drop(stream);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while converse(bench.address(), b"stats conns\r\n").windows(5).filter(|bytes| bytes == b"_read").count() > 1 {
+        assert!(Instant::now() < deadline, "a connection that is gone is listed");
+    }
+}
+
+#[test]
+fn clients_stop_the_server_only_where_they_may() {
+    let bench = Bench::with(IoBackend::Auto, |options| options.shutdown_command = true);
+    let mut stream = bench.connect();
+    ask(&mut stream, "shutdown now\r\n", "CLIENT_ERROR invalid shutdown mode\r\n");
+    ask(&mut stream, "set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    stream.write_all(b"shutdown graceful\r\n").unwrap();
+    bench.server.join().unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    assert_eq!(bench.store.get(b"a").unwrap().unwrap().to_bytes(), "1");
+}
+
+#[test]
+fn a_listing_of_many_records_is_whole() {
+    let bench = Bench::new();
+    let sets: String = (0..30_000).map(|number| format!("set {number:0200} 0 0 1\r\n1\r\n")).collect();
+    converse(bench.address(), sets.as_bytes());
+    let text = converse(bench.address(), b"lru_crawler metadump all\r\nstats cachedump 1 7\r\n");
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!((text.matches("key=").count(), text.matches("ITEM").count()), (30_000, 7));
+    assert!(text.ends_with("END\r\n") && text.matches("END\r\n").count() == 2);
+}
+
 #[test]
 fn many_clients_count_together() {
     let bench = Bench::new();

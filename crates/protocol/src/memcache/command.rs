@@ -69,8 +69,34 @@ pub enum Command<'a> {
     Meta(Meta<'a>),
     /// `mn`: its answer says that everything before it is answered.
     MetaNoop,
+    /// Understood, checked, and without effect.
+    Settled {
+        /// The answer.
+        reply: &'static [u8],
+        /// No answer wanted.
+        noreply: bool,
+    },
+    /// `lru_crawler metadump`, `stats cachedump`: every record.
+    Dump(DumpKind),
+    /// `shutdown`, if the server lets its clients.
+    Shutdown {
+        /// Its argument is one.
+        valid: bool,
+    },
     /// `quit`.
     Quit,
+}
+
+/// How records are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DumpKind {
+    /// As `lru_crawler metadump` does: `key=.. exp=.. la=.. cas=.. fetch=.. cls=.. size=..`.
+    Meta,
+    /// As `stats cachedump` does: `ITEM <key> [<bytes> b; <expiry> s]`.
+    Cache {
+        /// At most so many.
+        items_max: u32,
+    },
 }
 
 impl Command<'_> {
@@ -131,6 +157,12 @@ pub enum Statistics {
     Slabs,
     /// `stats sizes`.
     Sizes,
+    /// `stats sizes_enable`, `stats sizes_disable`.
+    SizesSwitch,
+    /// `stats conns`.
+    Connections,
+    /// `stats extstore`.
+    Extstore,
     /// `stats backup`: not memcached's.
     Backup,
     /// `stats reset`.
@@ -146,6 +178,9 @@ impl Statistics {
             b"items" => Statistics::Items,
             b"slabs" => Statistics::Slabs,
             b"sizes" => Statistics::Sizes,
+            b"sizes_enable" | b"sizes_disable" => Statistics::SizesSwitch,
+            b"conns" => Statistics::Connections,
+            b"extstore" => Statistics::Extstore,
             b"backup" => Statistics::Backup,
             b"reset" => Statistics::Reset,
             _ => return None,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use stratakv_base::random::Random;
 
-use super::{Body, Command, KEY_BYTES_MAX, Meta, MetaVerb, Parsed, Parser, Statistics, Store, Verb, reply};
+use super::{Body, Command, DumpKind, KEY_BYTES_MAX, Meta, MetaVerb, Parsed, Parser, Statistics, Store, Verb, reply};
 
 /// Small, so that refused blocks are met too.
 const ITEM_BYTES_MAX: usize = 300;
@@ -148,6 +148,10 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
         }
         Command::Stats(which) => ("stats", None, worded_statistics(which).to_owned()),
         Command::Meta(meta) => return worded_meta(&meta),
+        Command::Settled { noreply, .. } => ("cache_memlimit", None, format!(" 8{}", quiet(noreply))),
+        Command::Dump(DumpKind::Meta) => ("lru_crawler", None, " metadump all".to_owned()),
+        Command::Dump(DumpKind::Cache { items_max }) => ("stats", None, format!(" cachedump 1 {items_max}")),
+        Command::Shutdown { valid } => ("shutdown", None, (if valid { "" } else { " x" }).to_owned()),
         Command::MetaNoop => ("mn", None, String::new()),
         Command::Quit => ("quit", None, String::new()),
     };
@@ -224,6 +228,9 @@ fn worded_statistics(which: Statistics) -> &'static str {
         Statistics::Items => " items",
         Statistics::Slabs => " slabs",
         Statistics::Sizes => " sizes",
+        Statistics::SizesSwitch => " sizes_enable",
+        Statistics::Connections => " conns",
+        Statistics::Extstore => " extstore",
         Statistics::Backup => " backup",
         Statistics::Reset => " reset",
     }

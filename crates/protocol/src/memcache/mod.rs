@@ -11,6 +11,7 @@
 //! * `backup` and `stats backup` are ours;
 //! * a refused `set` leaves the old value in place: a store is not a cache.
 
+mod admin;
 pub mod binary;
 mod body;
 mod command;
@@ -24,7 +25,7 @@ pub mod reply;
 
 pub use binary::{BinaryCommand, BinaryParsed, BinaryParser, BinaryRequest};
 pub use body::{BadDataChunk, Body};
-pub use command::{Command, Keys, Statistics, Store, Verb};
+pub use command::{Command, DumpKind, Keys, Statistics, Store, Verb};
 pub use expiry::{RELATIVE_SECONDS_MAX, expiry};
 pub use line::is_backup_name;
 pub use meta::{META_OPAQUE_BYTES_MAX, Meta, MetaFlags, MetaVerb, StoreMode, encode_key};

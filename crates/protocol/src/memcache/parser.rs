@@ -2,8 +2,8 @@
 
 use super::command::{Command, Keys, Statistics, Store, Verb};
 use super::line::{Tokens, is_backup_name, is_key, signed, unsigned, words};
-use super::meta;
 use super::{GET_LINE_BYTES_MAX, LINE_BYTES_MAX, reply};
+use super::{admin, meta};
 
 /// Lengths above this are no lengths: memcached's INT_MAX - 2.
 pub(super) const LENGTH_MAX: u64 = i32::MAX as u64 - 2;
@@ -103,7 +103,7 @@ impl Parser {
         let mut tokens = Tokens::new(line);
         let Some(name) = tokens.next() else { return Err(reply::ERROR.into()) };
         match name {
-            b"get" | b"gets" => get(tokens, name == b"gets", None),
+            b"get" | b"gets" | b"bget" => get(tokens, name == b"gets", None),
             b"gat" | b"gats" => get_and_touch(tokens, name == b"gats"),
             b"set" => self.store(tokens, |_| Some(Verb::Set), false),
             b"add" => self.store(tokens, |_| Some(Verb::Add), false),
@@ -119,6 +119,12 @@ impl Parser {
             b"verbosity" => verbosity(tokens),
             b"stats" => stats(tokens),
             b"backup" => backup(tokens),
+            b"slabs" => admin::slabs(tokens),
+            b"lru" => admin::lru(tokens),
+            b"lru_crawler" => admin::crawler(tokens),
+            b"cache_memlimit" => admin::memory_limit(tokens),
+            b"refresh_certs" => Ok(Command::Settled { reply: reply::NO_TLS, noreply: false }),
+            b"shutdown" => admin::shutdown(tokens),
             b"mg" => meta::get(tokens),
             b"ms" => meta::set(tokens, self.item_bytes_max),
             b"md" => meta::delete(tokens),
@@ -168,7 +174,7 @@ impl Parser {
 /// How long the line at the front of `input` may be, once it is longer than most may be.
 fn line_bytes_max(input: &[u8]) -> usize {
     match Tokens::new(input.get(..LINE_BYTES_MAX).unwrap_or(input)).next() {
-        Some(b"get" | b"gets" | b"gat" | b"gats") => GET_LINE_BYTES_MAX,
+        Some(b"get" | b"gets" | b"bget" | b"gat" | b"gats") => GET_LINE_BYTES_MAX,
         _ => LINE_BYTES_MAX,
     }
 }
@@ -263,7 +269,10 @@ fn verbosity(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 
 /// `stats [<group>]`.
 fn stats(mut tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
-    match Statistics::named(tokens.next().unwrap_or_default()) {
+    let group = tokens.next().unwrap_or_default();
+    match Statistics::named(group) {
+        _ if group == b"detail" => admin::detail(tokens),
+        _ if group == b"cachedump" => admin::cachedump(tokens),
         Some(which) => Ok(Command::Stats(which)),
         None => Err(reply::ERROR.into()),
     }

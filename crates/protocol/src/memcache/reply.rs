@@ -62,6 +62,38 @@ pub const META_BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta value\r\n
 pub const META_BAD_INITIAL: &[u8] = b"CLIENT_ERROR invalid numeric initial value\r\n";
 /// The answer of mn.
 pub const META_NOOP: &[u8] = b"MN\r\n";
+/// `slabs` of a server without slab classes.
+pub const SLABS_FIXED: &[u8] = b"CLIENT_ERROR slab reassignment disabled\r\n";
+/// `lru` of a server without such lists.
+pub const LRU_FIXED: &[u8] = b"ERROR lru mode not available\r\n";
+/// The shares of `lru tune` leave too little.
+pub const LRU_SHARES: &[u8] = b"ERROR hot and warm pcts must not exceed 80\r\n";
+/// The pause of `lru_crawler sleep` is too long.
+pub const CRAWLER_SLEEP: &[u8] = b"CLIENT_ERROR sleep must be one second or less\r\n";
+/// There is no such slab class.
+pub const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
+/// There is no such slab class, as `stats cachedump` says it.
+pub const BAD_SLAB: &[u8] = b"CLIENT_ERROR Illegal slab id\r\n";
+/// The limit of `cache_memlimit` is too small.
+pub const MEMORY_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
+/// The memory of a store is fixed while it is open.
+pub const MEMORY_FIXED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+/// `refresh_certs` of a server without TLS.
+pub const NO_TLS: &[u8] = b"Error TLS not enabled\r\n";
+/// `shutdown` of a server that does not let its clients.
+pub const NO_SHUTDOWN: &[u8] = b"ERROR: shutdown not enabled\r\n";
+/// `shutdown` has no such form.
+pub const BAD_SHUTDOWN: &[u8] = b"CLIENT_ERROR invalid shutdown mode\r\n";
+/// How `stats detail` is used.
+pub const DETAIL_USAGE: &[u8] = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n";
+/// `stats cachedump` needs two numbers.
+pub const CACHEDUMP_USAGE: &[u8] = b"CLIENT_ERROR bad command line\r\n";
+/// The engine cannot list its records.
+pub const NO_DUMP: &[u8] = b"ERROR metadump not allowed\r\n";
+/// The client has to say who it is.
+pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
+/// It is not who it says.
+pub const AUTHENTICATION_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
 /// The name of a backup is none.
 pub const BAD_BACKUP_NAME: &[u8] =
     b"CLIENT_ERROR a backup's name has 1 to 100 letters, digits, `-`, `_` and `.`, the first one a letter or a digit\r\n";

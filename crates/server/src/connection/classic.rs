@@ -38,6 +38,9 @@ impl Connection {
             Command::Verbosity { noreply } => return self.answer(Answer::Text(reply::OK), noreply),
             Command::Meta(meta) => return self.meta(&meta, context),
             Command::MetaNoop => return self.answer(Answer::Text(reply::META_NOOP), false),
+            Command::Settled { reply, noreply } => return self.answer(Answer::Text(reply), noreply),
+            Command::Dump(kind) => Some(Held::Dump(kind)),
+            Command::Shutdown { valid } => return self.shutdown(valid, context),
             Command::Quit => {
                 self.closing = true;
                 return;
@@ -46,6 +49,18 @@ impl Connection {
         match held {
             Some(held) => _ = self.begin(held, context),
             None => self.answer(Answer::Text(reply::BAD_LINE), false),
+        }
+    }
+
+    /// No answer is better than one that nobody may live to send.
+    fn shutdown(&mut self, valid: bool, context: &mut Context<'_>) {
+        match context.server.may_shut_down() {
+            false => self.answer(Answer::Text(reply::NO_SHUTDOWN), false),
+            true if !valid => self.answer(Answer::Text(reply::BAD_SHUTDOWN), false),
+            true => {
+                context.server.shut_down();
+                self.closing = true;
+            }
         }
     }
 

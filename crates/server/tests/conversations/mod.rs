@@ -1,5 +1,6 @@
 //! What clients send and what they must get back, byte for byte. Run on the connection alone, on a server, and on memcached.
 
+mod admin;
 pub mod binary;
 mod meta;
 
@@ -14,7 +15,7 @@ pub struct Conversation {
 
 /// All of them.
 pub fn conversations() -> impl Iterator<Item = &'static Conversation> {
-    CONVERSATIONS.iter().chain(meta::CONVERSATIONS)
+    CONVERSATIONS.iter().chain(meta::CONVERSATIONS).chain(admin::CONVERSATIONS)
 }
 
 const fn same(name: &'static str, sent: &'static str, expected: &'static str) -> Conversation {

@@ -1,0 +1,146 @@
+//! Listing every record: page after page of each shard, never more ahead of the client than its output may hold.
+
+use std::ops::Bound;
+
+use stratakv_base::{CollectionId, Expiry, Key};
+use stratakv_engine::{Error, Item, Operation, PageRequest, Reply};
+use stratakv_protocol::memcache::{DumpKind, reply};
+
+use super::{Connection, Context, OUTPUT_BYTES_MAX, Submission, Target, hash};
+use crate::answer::{Answer, Here, failed};
+use crate::output::Output;
+use crate::pending::{Access, Pending};
+
+/// Of a page: its records are read whole, though only what is known of them is listed.
+const PAGE_ITEMS_MAX: u32 = 256;
+const PAGE_BYTES_MAX: u32 = 1 << 20;
+
+/// A listing on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Dump {
+    kind: DumpKind,
+    shard: usize,
+    from: Bound<Key>,
+    /// Records that may still be listed.
+    left: u32,
+    /// A page is being read.
+    asked: bool,
+}
+
+fn start() -> Bound<Key> {
+    Bound::Included(Key::bound(CollectionId(0), b""))
+}
+
+impl Connection {
+    pub(super) fn begin_dump(&mut self, kind: DumpKind) {
+        let left = if let DumpKind::Cache { items_max } = kind { items_max } else { u32::MAX };
+        let dump = Dump { kind, shard: 0, from: start(), left, asked: false };
+        let pending = Pending::new(Answer::Dump(dump), false, Access::Everything);
+        self.waiting += 1;
+        self.pending.push_back(Pending { missing: 1, ..pending });
+    }
+
+    /// Goes on with a listing, which is alone among the commands in progress.
+    pub(super) fn list(&mut self, context: &mut Context<'_>) {
+        let Some(Pending { answer: Answer::Dump(dump), reply, missing, .. }) = self.pending.front_mut() else { return };
+        if *missing == 0 || self.broken {
+            return;
+        }
+        if let Some(reply) = reply.take() {
+            dump.asked = false;
+            if !dump.page(reply, &context.here(), &mut self.output) {
+                *missing = 0;
+                self.waiting = self.waiting.saturating_sub(1);
+                return;
+            }
+        }
+        if dump.left == 0 || dump.shard >= context.shards {
+            self.output.push(reply::END);
+            *missing = 0;
+            self.waiting = self.waiting.saturating_sub(1);
+        } else if !dump.asked && self.output.bytes() < OUTPUT_BYTES_MAX {
+            dump.asked = true;
+            let target = Target::Shard(dump.shard);
+            context.submissions.push(Submission { sequence: self.first, target, operation: dump.next() });
+        }
+    }
+}
+
+impl Dump {
+    fn next(&self) -> Operation {
+        Operation::Page(PageRequest {
+            from: self.from.clone(),
+            to: Bound::Excluded(Key::bound(CollectionId(1), b"")),
+            reverse: false,
+            keys_only: false,
+            items_max: self.left.min(PAGE_ITEMS_MAX),
+            bytes_max: PAGE_BYTES_MAX,
+            at: None,
+        })
+    }
+
+    /// Lists a page; false if that ended it.
+    fn page(&mut self, reply: Reply, here: &Here<'_>, out: &mut Output) -> bool {
+        match reply {
+            Reply::Page { items, next } => {
+                for item in items.iter().take(self.left as usize) {
+                    self.line(item, here, out);
+                }
+                self.left -= (items.len() as u32).min(self.left);
+                match next {
+                    Some(from) => self.from = from,
+                    None => (self.shard, self.from) = (self.shard + 1, start()),
+                }
+                true
+            }
+            Reply::Failed(Error::Unsupported(_)) => {
+                out.push(reply::NO_DUMP);
+                false
+            }
+            Reply::Failed(error) => {
+                failed(&error, false, out, here.counters);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn line(&self, Item { key, record }: &Item, here: &Here<'_>, out: &mut Output) {
+        let Some(record) = record else { return };
+        let name = key.user();
+        match self.kind {
+            DumpKind::Meta => {
+                let (fetched, idle) = here.recency.of(hash(key), here.wall);
+                let expiry = if record.expiry == Expiry::NEVER { -1 } else { i64::from(record.expiry.0) };
+                let used = here.wall.0.saturating_sub(idle);
+                let cas = here.marks.shown(key, record.version);
+                let fetched = if fetched { "yes" } else { "no" };
+                let size = name.len() as u64 + record.value_bytes;
+                out.push(b"key=");
+                out.text(|text| percent_encode(text, name));
+                let rest = format!(" exp={expiry} la={used} cas={cas} fetch={fetched} cls=1 size={size}\n");
+                out.push(rest.as_bytes());
+            }
+            // Such keys cannot be told there.
+            DumpKind::Cache { .. } if name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) => {}
+            DumpKind::Cache { .. } => {
+                out.push(b"ITEM ");
+                out.push(name);
+                out.push(format!(" [{} b; {} s]\r\n", record.value_bytes, record.expiry.0).as_bytes());
+            }
+        }
+    }
+}
+
+/// Letters, digits and `-._~` as they are, other bytes as `%XX`.
+fn percent_encode(out: &mut Vec<u8>, bytes: &[u8]) {
+    use std::io::Write;
+    for byte in bytes {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => out.push(*byte),
+            byte if byte.is_ascii_alphanumeric() => out.push(*byte),
+            // Writing to a Vec does not fail.
+            byte => _ = write!(out, "%{byte:02X}"),
+        }
+    }
+}
