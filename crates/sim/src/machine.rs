@@ -59,6 +59,12 @@ pub trait Engine {
         0
     }
 
+    /// Whether one checksum covers what lies side by side, of several keys and of versions that newer ones hide: what goes over a range may meet
+    /// damage where no key of the range is damaged.
+    fn shares_blocks(&self) -> bool {
+        false
+    }
+
     /// What was damaged, and whether the books balance. Asked after each recovery, and at rest.
     fn audit(&self, shard: &Self::Shard) -> Audit;
 }
@@ -125,6 +131,11 @@ impl<'e, E: Engine> Machine<'e, E> {
     /// Whether the shard is open.
     pub fn is_on(&self) -> bool {
         self.shard.is_some()
+    }
+
+    /// As [`Engine::shares_blocks`].
+    pub fn shares_blocks(&self) -> bool {
+        self.engine.shares_blocks()
     }
 
     /// Damage and mistakes, as the engine sees them.

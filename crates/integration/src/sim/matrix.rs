@@ -49,6 +49,10 @@ impl Engine for MatrixEngine {
         4 << 20
     }
 
+    fn shares_blocks(&self) -> bool {
+        true
+    }
+
     fn audit(&self, shard: &Matrix<Memory>) -> Audit {
         let (damage, mistakes) = shard.check();
         let repaired = shard.recovery().superblock_repaired;

@@ -188,9 +188,14 @@ impl<E: Engine> World<'_, E> {
                 Ok(())
             }
             // Some may be gone, some not.
-            Reply::Failed(error) => self.failed(error, false, None),
+            Reply::Failed(error) => self.failed(error, self.meets_damage_of_others(), None),
             other => Err(format!("{other:?}")),
         }
+    }
+
+    /// Whether what goes over a range may say that it is damaged though all its keys are right.
+    fn meets_damage_of_others(&self) -> bool {
+        self.rotten && self.machine.shares_blocks()
     }
 
     /// A page of a scan: in order, nothing that is not allowed, nothing missing between its ends.
@@ -208,7 +213,7 @@ impl<E: Engine> World<'_, E> {
             Reply::Failed(error) => {
                 self.statistics.failed_reads += 1;
                 let damaged = self.histories.iter().zip(from).any(|(history, from)| history.may_be_damaged(*from));
-                return self.failed(error, damaged && !keys_only, None);
+                return self.failed(error, (damaged && !keys_only) || self.meets_damage_of_others(), None);
             }
             other => return Err(format!("{other:?}")),
         };
