@@ -1,15 +1,16 @@
 //! Writes: conditions, batches, read-modify-write. What a condition needs is looked up first; then all is decided and appended in one step.
 
 use bytes::Bytes;
-use stratakv_base::Expiry;
 use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_base::{Corruption, Expiry, Wall};
 use stratakv_engine::update::{Refusal, apply};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Record, Reply, Unmet, Update, Value};
 use stratakv_pmem::Pmem;
 
 use crate::container::{Change as Append, What};
 use crate::cursor::Stop;
-use crate::entry::Meta;
+use crate::entry::{Body, Meta};
+use crate::lookup::{Located, LongRead};
 use crate::matrix::Matrix;
 use crate::spill::Placed;
 
@@ -17,6 +18,8 @@ use crate::spill::Placed;
 pub(crate) enum Attempt {
     /// It is done, or refused for good.
     Reply(Reply),
+    /// What a reader saw, and the version that this rests on.
+    Seen(Reply, u64),
     /// It is in the log; the reply is for when that is durable.
     Logged(Reply),
     /// The container has no room now.
@@ -27,10 +30,19 @@ pub(crate) enum Attempt {
     Spill(Vec<Bytes>),
 }
 
-/// What is known of a key before a change.
-struct Before {
-    exists: bool,
+/// What is known of a key before a change: nobody else writes it from the moment when that was looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    /// Of the record that is there; 0: none is.
     version: u64,
+    expiry: Expiry,
+}
+
+impl Before {
+    /// The version that a condition is compared with, if the key exists now.
+    fn version_at(self, now: Wall) -> Option<u64> {
+        (self.version > 0 && !self.expiry.is_past(now)).then_some(self.version)
+    }
 }
 
 /// Whether a change has to know what is there. A plain put does not: it costs no read.
@@ -43,12 +55,19 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`]: nothing was changed.
-    pub(crate) fn write(&mut self, changes: &[Change], placed: &[Placed]) -> Result<Attempt, Stop> {
-        let before = self.look_at(changes)?;
-        for (change, before) in changes.iter().zip(&before) {
-            let before = before.as_ref();
-            let (exists, version) = before.map_or((false, 0), |before| (before.exists, before.version));
-            if let Some(unmet) = change.expect.unmet(exists, Some(version)) {
+    pub(crate) fn write(
+        &mut self,
+        changes: &[Change],
+        placed: &[Placed],
+        looked: &mut Vec<Option<Before>>,
+        damage: Option<&Corruption>,
+    ) -> Result<Attempt, Stop> {
+        self.look_at(changes, looked, damage)?;
+        let now = self.now.wall;
+        let before: Vec<Option<u64>> =
+            looked.iter().map(|before| before.and_then(|before| before.version_at(now))).collect();
+        for (change, version) in changes.iter().zip(&before) {
+            if let Some(unmet) = change.expect.unmet(version.is_some(), Some(version.unwrap_or(0))) {
                 return Ok(Attempt::Reply(Reply::Unmet(unmet)));
             }
         }
@@ -60,8 +79,7 @@ impl<P: Pmem> Matrix<P> {
         if long.len() != placed.len() {
             return Ok(Attempt::Spill(long));
         }
-        let exists =
-            |at: usize| before.get(at).is_some_and(|before| before.as_ref().is_some_and(|before| before.exists));
+        let exists = |at: usize| before.get(at).is_some_and(Option::is_some);
         let mut placed = placed.iter();
         let mut version = self.container.version();
         let mut appends = Vec::with_capacity(changes.len());
@@ -90,6 +108,12 @@ impl<P: Pmem> Matrix<P> {
         if appends.is_empty() {
             return Ok(Attempt::Reply(Reply::Done { version: 0, existed: false }));
         }
+        let grows = appends.iter().any(|append| !matches!(append.what, What::Delete));
+        if let Some(waits) =
+            self.waits_for_room(grows && appends.iter().all(|append| !matches!(append.what, What::Apart(_))))
+        {
+            return Ok(waits);
+        }
         let version = match self.append(&appends) {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
@@ -97,39 +121,56 @@ impl<P: Pmem> Matrix<P> {
         Ok(Attempt::Logged(Reply::Done { version: if nothing { 0 } else { version }, existed }))
     }
 
-    fn look_at(&self, changes: &[Change]) -> Result<Vec<Option<Before>>, Stop> {
+    /// Looks up what conditions and deletes have to know, and keeps what it found: one operation never has to hold the pages of all its keys.
+    fn look_at(
+        &self,
+        changes: &[Change],
+        looked: &mut Vec<Option<Before>>,
+        damage: Option<&Corruption>,
+    ) -> Result<(), Stop> {
         if !changes.iter().any(looks) {
-            return Ok(Vec::new());
+            return Ok(());
         }
+        looked.resize(changes.len(), None);
         let memory = self.in_memory(1);
         let mut stop = None;
-        let mut before = Vec::with_capacity(changes.len());
         // To the end, so that everything that is missing is read at once.
-        for change in changes {
-            let found = match looks(change) {
-                true => self.visible(change.key.encoded(), self.sight(), &memory),
-                false => Ok(None),
+        for (change, before) in changes.iter().zip(looked).filter(|(change, before)| looks(change) && before.is_none())
+        {
+            let found = self.visible(change.key.encoded(), self.sight(), &memory);
+            let found = match (found, damage) {
+                (Err(Stop::Missing), Some(damage)) => Err(Stop::Damaged(damage.clone())),
+                (found, _) => found,
             };
-            match found {
-                Ok(found) => {
-                    before.push(looks(change).then(|| Before {
-                        exists: found.is_some(),
-                        version: found.map_or(0, |found| found.meta.version),
-                    }))
+            *before = match found {
+                Ok(Some(Located { meta, .. })) => Some(Before { version: meta.version, expiry: meta.expiry }),
+                Ok(None) => Some(Before { version: 0, expiry: Expiry::NEVER }),
+                // Something is there that cannot be read: it can be deleted.
+                Err(Stop::Damaged(_)) if change.expect == Expect::Any => {
+                    Some(Before { version: u64::MAX, expiry: Expiry::NEVER })
                 }
-                Err(Stop::Missing) => stop = stop.or(Some(Stop::Missing)),
+                Err(Stop::Missing) => {
+                    stop = Some(Stop::Missing);
+                    None
+                }
                 Err(damaged) => return Err(damaged),
-            }
+            };
         }
-        stop.map_or(Ok(before), Err)
+        stop.map_or(Ok(()), Err)
     }
 
     /// Carries out an update, if the record is in memory.
     ///
     /// # Errors
     /// [`Stop`]: nothing was changed.
-    pub(crate) fn update(&mut self, key: &[u8], update: &Update, placed: &[Placed]) -> Result<Attempt, Stop> {
-        let Some((meta, value)) = self.record_in_memory(key)? else {
+    pub(crate) fn update(
+        &mut self,
+        key: &[u8],
+        update: &Update,
+        placed: &[Placed],
+        long: &mut Option<LongRead>,
+    ) -> Result<Attempt, Stop> {
+        let Some((meta, value)) = self.record_in_memory(key, long)? else {
             return Ok(Attempt::Reply(Reply::Unmet(Unmet::Absent)));
         };
         let outcome = match apply(update, &value, meta.expiry.0) {
@@ -147,6 +188,9 @@ impl<P: Pmem> Matrix<P> {
             Some(placed) if is_long => What::Apart(placed.pointer(self.container.version() + 1, &outcome.value)),
             _ => What::Put(&outcome.value),
         };
+        if let Some(waits) = self.waits_for_room(placed.is_empty()) {
+            return Ok(waits);
+        }
         let append = Append { key, flags: meta.flags, expiry, what };
         let version = match self.append(&[append]) {
             Ok(version) => version,
@@ -165,11 +209,27 @@ impl<P: Pmem> Matrix<P> {
         }))
     }
 
-    fn record_in_memory(&self, key: &[u8]) -> Result<Option<(Meta, Bytes)>, Stop> {
+    fn record_in_memory(&self, key: &[u8], long: &mut Option<LongRead>) -> Result<Option<(Meta, Bytes)>, Stop> {
         let memory = self.in_memory(1);
         let Some(located) = self.visible(key, self.sight(), &memory)? else { return Ok(None) };
-        let value = self.value(&located, &memory)?;
+        let value = match located.meta.body {
+            Body::Apart(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
+            _ => self.value(&located, &memory)?,
+        };
         Ok(Some((located.meta, value)))
+    }
+
+    /// What becomes of a write that grows where the volume has hardly room. Long values that found room have it already.
+    fn waits_for_room(&mut self, grows: bool) -> Option<Attempt> {
+        match self.must_wait_for_room() {
+            _ if !grows => None,
+            Ok(false) => None,
+            Ok(true) => Some(Attempt::NoRoom),
+            Err(error) => {
+                self.counters.full_refusals += 1;
+                Some(Attempt::Reply(Reply::Failed(error)))
+            }
+        }
     }
 
     /// Whether a value is too long for a record of the log.

@@ -18,8 +18,9 @@ impl<P: Pmem> Matrix<P> {
         let tables = (0..self.levels.depth()).flat_map(|level| self.levels.level(level));
         let tables = tables.flat_map(|table| &table.extents).copied().map(pages).sum::<u64>();
         let values = self.levels.value_files().flat_map(|values| &values.extents).copied().map(pages).sum::<u64>();
-        let limbo = self.limbo.iter().chain(&self.condemned).copied().map(pages).sum::<u64>();
-        let manifest = pages(self.superblock.manifest());
+        let condemned = self.condemned.iter().flat_map(|condemned| &condemned.extents);
+        let limbo = self.limbo.iter().chain(condemned).copied().map(pages).sum::<u64>();
+        let manifest = pages(self.manifest_extent) + self.spare_extent.map_or(0, pages);
         let outputs =
             self.job.iter().flat_map(Job::all_outputs).chain(self.spill.iter().flat_map(|spill| &spill.outputs));
         let under_way = outputs.chain(&self.dropped).map(Output::taken_pages).sum::<u64>();

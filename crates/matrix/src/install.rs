@@ -5,12 +5,13 @@ use std::sync::Arc;
 use stratakv_base::canary;
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_device::{Block, Class, Part};
+use stratakv_device::{Block, Class, IoFault, Part};
 use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
 
 use crate::job::{Job, Source};
 use crate::levels::Levels;
+use crate::maintain::write_failed;
 use crate::matrix::{Closing, Matrix, Purpose};
 use crate::spill::Spill;
 use crate::volume::{Extent, Manifest, Superblock};
@@ -44,6 +45,15 @@ pub(crate) struct Install {
     superblock: Superblock,
 }
 
+/// What an installation that failed has of the volume: free once its writes have ended.
+#[derive(Debug)]
+pub(crate) struct Condemned {
+    /// Of its manifest.
+    number: u64,
+    in_flight: u32,
+    pub(crate) extents: Vec<Extent>,
+}
+
 /// What an installation installs.
 #[derive(Debug)]
 pub(crate) enum Made {
@@ -56,11 +66,18 @@ pub(crate) enum Made {
 }
 
 impl Install {
-    /// What was to be installed, and the extents that only it has.
-    pub(crate) fn into_parts(self, levels: &Levels) -> (Made, Vec<Extent>) {
+    /// The number of its manifest.
+    fn number(&self) -> u64 {
+        self.superblock.number
+    }
+
+    /// What was to be installed, and the extents that only it has. One of its writes is done.
+    fn condemn(self, levels: &Levels) -> (Made, Condemned) {
         let mut extents = self.levels.extents_not_in(levels);
         extents.push(self.extent);
-        (self.made, extents)
+        let in_flight =
+            if let Stage::Manifest { in_flight, .. } = self.stage { in_flight.saturating_sub(1) } else { 0 };
+        (self.made, Condemned { number: self.superblock.number, in_flight, extents })
     }
 
     /// Pages that only it has.
@@ -100,14 +117,15 @@ impl<P: Pmem> Matrix<P> {
         }
         let mut levels = self.levels.clone();
         let mut free = levels.apply(change);
-        free.push(self.superblock.manifest());
+        // One that fails keeps its number: what is left of it in flight is nobody else's.
+        self.manifest_number += 1;
         let manifest = self.manifest_with(&levels, &made);
         let mut bytes = manifest.encode();
         bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let pages = (bytes.len() / PAGE_BYTES) as u32;
         // Two copies, one behind the other.
         bytes.extend_from_within(..);
-        let extent = self.extents.take_contiguous(2 * pages);
+        let extent = self.manifest_room(2 * pages);
         let Some(extent) = extent else {
             // What it made is lost: it is compacted again when there is room.
             self.give_new(&levels);
@@ -135,6 +153,18 @@ impl<P: Pmem> Matrix<P> {
         Ok(Install { stage, made, levels, free, extent, bytes, superblock })
     }
 
+    /// Pages side by side for a manifest, with room for it to grow: those of the last but one, so that a volume in pieces has them, too.
+    fn manifest_room(&mut self, pages: u32) -> Option<Extent> {
+        if let Some(spare) = self.spare_extent.take() {
+            if spare.pages >= pages {
+                return Some(spare);
+            }
+            self.limbo.push(spare);
+        }
+        let more = pages.next_power_of_two();
+        self.extents.take_contiguous(more).or_else(|| self.extents.take_contiguous(pages))
+    }
+
     /// Gives back what only these levels have.
     fn give_new(&mut self, levels: &Levels) {
         for extent in levels.extents_not_in(&self.levels) {
@@ -151,7 +181,7 @@ impl<P: Pmem> Matrix<P> {
             _ => self.container.rotation().clone(),
         };
         let mut manifest = Manifest {
-            number: self.manifest_number + 1,
+            number: self.manifest_number,
             next_file: self.next_file,
             directory: self.container.directory(),
             rotation,
@@ -170,7 +200,7 @@ impl<P: Pmem> Matrix<P> {
                 let end = (*begun + SLICE_BYTES).min(install.bytes.len());
                 let (place, bytes) =
                     (install.extent.page * PAGE_BYTES as u64 + *begun as u64, &install.bytes[*begun..end]);
-                let io = self.io.start(Purpose::Manifest);
+                let io = self.io.start(Purpose::Manifest(install.superblock.number));
                 effects.write(io, place, vec![filled(block, bytes)], false);
                 (*begun, *in_flight) = (end, *in_flight + 1);
             }
@@ -179,22 +209,53 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// A write of the manifest is done; after the last one everything is flushed.
-    pub(crate) fn manifest_written(&mut self, effects: &mut Effects) {
-        let Some(install) = &mut self.install else { return };
+    pub(crate) fn manifest_written(&mut self, number: u64, effects: &mut Effects) {
+        let of_it = |install: &&mut Install| install.number() == number || canary!("matrix_manifests_without_numbers");
+        let Some(install) = self.install.as_mut().filter(of_it) else { return self.condemned_written(number) };
         let Stage::Manifest { begun, in_flight } = &mut install.stage else { return };
         *in_flight -= 1;
         if *in_flight == 0 && *begun == install.bytes.len() {
             install.stage = Stage::Flush;
             if canary!("matrix_superblock_before_the_flush") {
-                return self.flushed(effects);
+                return self.flushed(number, effects);
             }
-            effects.flush(self.io.start(Purpose::Flush));
+            effects.flush(self.io.start(Purpose::Flush(number)));
         }
     }
 
+    /// A write of a manifest that failed is done.
+    fn condemned_written(&mut self, number: u64) {
+        let Some(at) = self.condemned.iter().position(|condemned| condemned.number == number) else { return };
+        let condemned = &mut self.condemned[at];
+        condemned.in_flight = condemned.in_flight.saturating_sub(1);
+        if condemned.in_flight == 0 {
+            self.limbo.append(&mut self.condemned.swap_remove(at).extents);
+        }
+    }
+
+    /// The volume refused a write of the manifest: nothing points to it or to what it was to install.
+    pub(crate) fn fail_install(&mut self, number: u64, fault: IoFault, effects: &mut Effects) {
+        let Some(install) = self.install.take_if(|install| install.number() == number) else {
+            return self.condemned_written(number);
+        };
+        let (made, mut condemned) = install.condemn(&self.levels);
+        if condemned.in_flight == 0 {
+            self.limbo.append(&mut condemned.extents);
+        } else {
+            self.condemned.push(condemned);
+        }
+        let error = write_failed(fault);
+        match made {
+            Made::Spill(spill) => self.refuse(&spill, &error, effects),
+            Made::Repair => self.repairs = true,
+            Made::Compaction(_) => {}
+        }
+        self.put_off(&error);
+    }
+
     /// Everything is durable: the superblock may point to it.
-    pub(crate) fn flushed(&mut self, effects: &mut Effects) {
-        let Some(install) = &mut self.install else { return };
+    pub(crate) fn flushed(&mut self, number: u64, effects: &mut Effects) {
+        let Some(install) = self.install.as_mut().filter(|install| install.number() == number) else { return };
         install.stage = Stage::Superblock(0);
         let superblock = install.superblock;
         self.write_superblock(superblock, 0, effects);
@@ -208,14 +269,14 @@ impl<P: Pmem> Matrix<P> {
         };
         self.superblock_waits = None;
         superblock.encode(&self.config.uuid, &mut block);
-        let io = self.io.start(Purpose::Superblock);
+        let io = self.io.start(Purpose::Superblock(superblock.number));
         let durable = !canary!("matrix_superblock_in_the_cache");
         effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
     }
 
     /// A superblock is durable: the other one follows, so that each of them will do.
-    pub(crate) fn superblock_written(&mut self, effects: &mut Effects) {
-        match &mut self.install {
+    pub(crate) fn superblock_written(&mut self, number: u64, effects: &mut Effects) {
+        match self.install.as_mut().filter(|install| install.number() == number) {
             Some(Install { stage: stage @ Stage::Superblock(0), superblock, .. }) => {
                 *stage = Stage::Superblock(1);
                 let superblock = *superblock;
@@ -234,7 +295,8 @@ impl<P: Pmem> Matrix<P> {
     fn installed(&mut self, effects: &mut Effects) {
         let Some(install) = self.install.take() else { return };
         self.superblock = install.superblock;
-        self.manifest_number = install.superblock.number;
+        let old = std::mem::replace(&mut self.manifest_extent, install.extent);
+        self.limbo.extend(self.spare_extent.replace(old));
         self.levels = install.levels;
         self.limbo.extend(install.free);
         self.counters.installs += 1;
@@ -263,6 +325,7 @@ impl<P: Pmem> Matrix<P> {
                     self.fail_region(error);
                 }
             }
+            Source::Level { .. } if job.collects => self.counters.value_collections += 1,
             Source::Level { .. } => self.counters.level_compactions += 1,
         }
     }

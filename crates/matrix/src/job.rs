@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use stratakv_base::canary;
 use stratakv_device::Part;
 use stratakv_pmem::Pmem;
 
@@ -11,17 +13,21 @@ use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::level_cursor::LevelCursor;
 use crate::levels::Change;
+use crate::lookup::LongRead;
 use crate::matrix::Matrix;
 use crate::merge::Merge;
 use crate::output::Output;
 use crate::reading::{InMemory, Pins};
 use crate::retention::Readers;
+use crate::space::POOR_PERCENT;
 use crate::table::Builder;
 use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
 use crate::volume::{Table, ValueFile};
 
 /// Reads of up to 16 pages that a job holds: two tables, with their indexes, twice over.
 const READS_HELD: usize = 12;
+/// A table ends when it lies above more than so many of the next level: so a table can be brought down in little room, and in little time.
+pub(crate) const TABLES_BELOW_MAX: usize = 6;
 /// Bits of a table's filter for each key.
 const FILTER_BITS: u32 = 10;
 
@@ -37,7 +43,12 @@ pub(crate) enum Source {
 /// A compaction under way.
 #[derive(Debug)]
 pub(crate) struct Job {
+    /// Reads that were begun for another one are not for this one.
+    pub(crate) number: u64,
     pub(crate) source: Source,
+    /// It is there to move values out of poor files, and of which those are.
+    pub(crate) collects: bool,
+    pub(crate) poor_percent: u64,
     /// Where it goes: a level, 0 is L1.
     pub(crate) level: usize,
     /// Tables there with keys of its range.
@@ -50,9 +61,16 @@ pub(crate) struct Job {
     pub(crate) pins: Pins,
     /// The pages of each read: the oldest go first.
     read: VecDeque<Vec<(u64, u32)>>,
-    /// Reads that it waits for.
+    /// Reads that it waits for, and those that it asked for together with them.
     pub(crate) missing: usize,
+    asked: usize,
+    /// A long value that is being read, and those of its key that were read, to be moved.
+    long: Option<LongRead>,
+    moved: Vec<(Pointer, Bytes)>,
     table: Option<(Builder, Output)>,
+    /// Tables of the level below its own that lie before the last key; and those of them that the open table lies above.
+    passed: usize,
+    lies_above: usize,
     values: Option<(ValuesWriter, Output)>,
     /// Files that are finished, but for their last writes.
     pub(crate) finished: Vec<Output>,
@@ -107,6 +125,9 @@ impl Job {
             change.removed.extend(tables.iter().map(|table| table.facts.file));
         }
         Job {
+            number: 0,
+            collects: false,
+            poor_percent: POOR_PERCENT,
             source,
             level,
             below,
@@ -116,7 +137,12 @@ impl Job {
             pins: Pins::default(),
             read: VecDeque::new(),
             missing: 0,
+            asked: 0,
+            long: None,
+            moved: Vec::new(),
             table: None,
+            passed: 0,
+            lies_above: 0,
             values: None,
             finished: Vec::new(),
             change,
@@ -125,15 +151,34 @@ impl Job {
         }
     }
 
-    /// Pages were read for it. It keeps so many reads; what it needs again of older ones is read again.
-    pub(crate) fn hold(&mut self, parts: impl Iterator<Item = ((u64, u32), Part)>) {
+    /// Pages of what it reads: what it makes takes hardly more, values that are moved aside.
+    pub(crate) fn pages_in(&self) -> u64 {
+        let tables = if let Source::Level { tables } = &self.source { &tables[..] } else { &[] };
+        let pages = tables.iter().chain(&self.below).map(|table| u64::from(table.facts.pages)).sum::<u64>();
+        // Values that columns bring begin at pages of their own at worst.
+        let column =
+            if let Source::Column(column) = &self.source { column.bytes.div_ceil(4096) * 5 / 4 + 1 } else { 0 };
+        pages + column + 4
+    }
+
+    /// It waits for so many reads.
+    pub(crate) fn wait_for(&mut self, reads: usize) {
+        (self.missing, self.asked) = (reads, reads);
+    }
+
+    /// Pages were read for it. It keeps all reads that it asked for together, and some older ones; what it needs again of those that went is read again.
+    pub(crate) fn take(&mut self, parts: impl Iterator<Item = ((u64, u32), Part)>) {
         let mut names = Vec::new();
         for (name, part) in parts {
             names.push(name);
             self.pins.insert(name, part);
         }
+        // A page that was read twice goes with the later read.
+        self.read.iter_mut().for_each(|older| older.retain(|name| !names.contains(name)));
+        self.missing = self.missing.saturating_sub(1);
         self.read.push_back(names);
-        while self.read.len() > READS_HELD {
+        let held = if canary!("matrix_job_holds_a_fixed_number") { READS_HELD } else { READS_HELD.max(self.asked) };
+        while self.read.len() > held {
             let Some(names) = self.read.pop_front() else { break };
             names.iter().for_each(|name| drop(self.pins.remove(name)));
         }
@@ -269,31 +314,37 @@ impl<P: Pmem> Matrix<P> {
         let readers =
             Readers { snapshots: self.snapshots.versions(), now: self.now.wall, bottom: last_is_gone && bottom() };
         let kept = readers.keep(&scratch.metas);
-        // First all that can stop: nothing is written twice.
-        let mut moved = Vec::new();
-        for (at, meta) in &kept {
+        // First all that can stop: nothing is written twice. What was read of a key is kept until all is.
+        for (_, meta) in &kept {
             if let Body::Apart(pointer) = meta.body
-                && self.is_poor(pointer.file)
+                && self.is_poor(pointer.file, job.poor_percent)
+                && !job.moved.iter().any(|(moved, _)| *moved == pointer)
             {
-                moved.push((*at, self.value_apart(meta.version, pointer, memory)?));
+                match self.value_in_pieces(meta.version, pointer, &mut job.long, memory) {
+                    Ok(value) => job.moved.push((pointer, value)),
+                    Err(stop) => {
+                        job.scratch = scratch;
+                        return Err(stop);
+                    }
+                }
             }
         }
+        let moved = std::mem::take(&mut job.moved);
         let kept_at = |at: usize| kept.iter().find(|(kept, _)| *kept == at).map(|(_, meta)| meta.body);
         for (at, meta) in scratch.metas.iter().enumerate() {
             let Body::Apart(pointer) = meta.body else { continue };
-            let stays = kept_at(at) == Some(meta.body) && !moved.iter().any(|(moved, _)| *moved == at);
+            let stays = kept_at(at) == Some(meta.body) && !moved.iter().any(|(moved, _)| *moved == pointer);
             if !stays {
                 *job.change.dropped.entry(pointer.file).or_default() += u64::from(pointer.value_bytes);
             } else if self.levels.values(pointer.file).is_some_and(|values| values.loose) {
                 job.change.settled.push(pointer.file);
             }
         }
-        if !kept.is_empty() && job.table.as_ref().is_some_and(|(builder, _)| builder.bytes() >= self.config.table_bytes)
-        {
-            job.end_table();
+        if !kept.is_empty() {
+            self.end_long_table(job, &scratch.key);
         }
         for (at, meta) in &kept {
-            let value = match moved.iter().find(|(moved, _)| moved == at) {
+            let value = match moved.iter().find(|(moved, _)| meta.body == Body::Apart(*moved)) {
                 Some((_, value)) => &value[..],
                 None => scratch.value(*at),
             };
@@ -301,6 +352,20 @@ impl<P: Pmem> Matrix<P> {
         }
         job.scratch = scratch;
         Ok(())
+    }
+
+    /// Ends the open table before `key` if it is long enough, or lies above many.
+    fn end_long_table(&self, job: &mut Job, key: &[u8]) {
+        let below = self.levels.level(job.level + 1);
+        while below.get(job.passed).is_some_and(|table| &table.facts.last_key[..] < key) {
+            job.passed += 1;
+            job.lies_above += usize::from(job.table.is_some());
+        }
+        let is_long = job.table.as_ref().is_some_and(|(builder, _)| builder.bytes() >= self.config.table_bytes);
+        if is_long || job.lies_above > TABLES_BELOW_MAX {
+            job.end_table();
+            job.lies_above = 0;
+        }
     }
 
     fn emit_version(&self, job: &mut Job, next_file: &mut u64, key: &[u8], meta: Meta, value: &[u8]) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::HashMap;
 
 use crate::entry::Pointer;
 use crate::volume::{Extent, Manifest, Table, ValueFile};
@@ -14,6 +14,12 @@ pub struct Levels {
     levels: Vec<Vec<Arc<Table>>>,
     by_file: HashMap<u64, Arc<Table>>,
     values: HashMap<u64, ValueFile>,
+    /// Pages of each level's tables, and bytes of memory: sums that are asked for in each turn.
+    pages: Vec<u64>,
+    footprint_bytes: usize,
+    /// Bytes of all values in files, and of those that are alive.
+    value_bytes: u64,
+    live_bytes: u64,
 }
 
 /// What a compaction changes.
@@ -34,11 +40,20 @@ pub struct Change {
 impl Levels {
     /// Those of a manifest.
     pub fn new(manifest: &Manifest) -> Levels {
-        let mut levels = Levels { levels: Vec::new(), by_file: HashMap::new(), values: HashMap::new() };
+        let mut levels = Levels::default();
         levels.levels = manifest.levels.iter().map(|level| level.iter().cloned().map(Arc::new).collect()).collect();
         levels.by_file = levels.levels.iter().flatten().map(|table| (table.facts.file, Arc::clone(table))).collect();
         levels.values = manifest.values.iter().map(|values| (values.file, values.clone())).collect();
+        levels.add_up();
         levels
+    }
+
+    fn add_up(&mut self) {
+        let pages = |level: &Vec<Arc<Table>>| level.iter().map(|table| u64::from(table.facts.pages)).sum();
+        self.pages = self.levels.iter().map(pages).collect();
+        self.footprint_bytes = self.sum_footprint();
+        self.value_bytes = self.values.values().map(|values| values.bytes).sum();
+        self.live_bytes = self.values.values().map(|values| values.live_bytes).sum();
     }
 
     /// Writes them into a manifest.
@@ -61,7 +76,7 @@ impl Levels {
 
     /// Pages of a level's tables.
     pub fn pages(&self, level: usize) -> u64 {
-        self.level(level).iter().map(|table| u64::from(table.facts.pages)).sum()
+        self.pages.get(level).copied().unwrap_or(0)
     }
 
     /// The table of a level that would hold `key`. O(log tables).
@@ -95,6 +110,11 @@ impl Levels {
     /// A file of values.
     pub fn values(&self, file: u64) -> Option<&ValueFile> {
         self.values.get(&file)
+    }
+
+    /// Bytes of all values in files, and of those that are alive.
+    pub fn value_sums(&self) -> (u64, u64) {
+        (self.value_bytes, self.live_bytes)
     }
 
     /// All files of values.
@@ -141,6 +161,7 @@ impl Levels {
                 free.extend(self.values.remove(&file).into_iter().flat_map(|values| values.extents));
             }
         }
+        self.add_up();
         free
     }
 
@@ -153,6 +174,10 @@ impl Levels {
 
     /// Bytes of memory.
     pub fn footprint_bytes(&self) -> usize {
+        self.footprint_bytes
+    }
+
+    fn sum_footprint(&self) -> usize {
         let table = |table: &Arc<Table>| {
             size_of::<Table>()
                 + 80

@@ -19,6 +19,7 @@ pub mod levels;
 mod lookup;
 mod maintain;
 mod matrix;
+mod memory;
 pub mod merge;
 mod opener;
 mod operations;
@@ -27,8 +28,11 @@ mod reading;
 pub mod retention;
 mod scan;
 mod snapshots;
+mod space;
 mod spill;
 pub mod table;
+#[cfg(test)]
+mod trial;
 pub mod volume;
 
 pub use check::TablePiece;

@@ -1,10 +1,11 @@
 //! Where the newest version of a key is that a reader may see, and gets.
 
 use bytes::Bytes;
-use stratakv_base::{Corruption, Key, Place};
+use stratakv_base::{Corruption, Key, Place, canary};
 use stratakv_engine::{Record, RecordPart, Reply, Value};
 use stratakv_pmem::Pmem;
 
+use crate::changes::Attempt;
 use crate::container::Found;
 use crate::cursor::Stop;
 use crate::entry::{Body, Meta, Pointer, value_checksum};
@@ -98,27 +99,38 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`].
-    pub(crate) fn get(&self, key: &Key, part: RecordPart, long: &mut Option<LongRead>) -> Result<Reply, Stop> {
-        let memory = self.in_memory(1);
-        let Some(located) = self.visible(key.encoded(), self.sight(), &memory)? else { return Ok(Reply::Record(None)) };
+    pub(crate) fn get(&self, key: &Key, part: RecordPart, long: &mut Option<LongRead>) -> Result<Attempt, Stop> {
+        let (memory, sight) = (self.in_memory(1), self.sight());
+        let Some(located) = self.locate(key.encoded(), sight.at, &memory)? else {
+            return Ok(Attempt::Seen(Reply::Record(None), 0));
+        };
+        let version = located.meta.version;
+        if !sight.shows(located.meta) {
+            return Ok(Attempt::Seen(Reply::Record(None), version));
+        }
         let value = match located.meta.body {
             _ if part == RecordPart::Meta => Bytes::new(),
-            Body::Apart(pointer) if u64::from(pointer.value_bytes) > PIECE_BYTES => {
-                self.read_long(located.meta.version, pointer, long, &memory)?
-            }
+            Body::Apart(pointer) => self.value_in_pieces(located.meta.version, pointer, long, &memory)?,
             _ => self.value(&located, &memory)?,
         };
-        Ok(Reply::Record(Some(record(located.meta, value, part))))
+        Ok(Attempt::Seen(Reply::Record(Some(record(located.meta, value, part))), version))
     }
 
-    /// Goes on with a long value. One that was overwritten meanwhile is begun anew.
-    fn read_long(
+    /// A value from a value file, its checksum compared. A long one is read piece by piece, so that no more is pinned at once than a piece: `long` is what there is of it.
+    /// One that was overwritten meanwhile is begun anew.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub(crate) fn value_in_pieces(
         &self,
         version: u64,
         pointer: Pointer,
         long: &mut Option<LongRead>,
         memory: &InMemory<'_>,
     ) -> Result<Bytes, Stop> {
+        if !is_long(pointer) {
+            return self.value_apart(version, pointer, memory);
+        }
         if long.as_ref().is_none_or(|long| long.pointer != pointer) {
             *long = Some(LongRead { pointer, bytes: Vec::with_capacity(pointer.value_bytes as usize) });
         }
@@ -138,12 +150,19 @@ impl<P: Pmem> Matrix<P> {
         if found != pointer.checksum {
             return Err(Stop::Damaged(self.damaged_value(pointer, found)));
         }
-        Ok(std::mem::take(&mut read.bytes).into())
+        let bytes = std::mem::take(&mut read.bytes);
+        *long = None;
+        Ok(bytes.into())
     }
 }
 
 /// Read at once of a long value.
-const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// Whether a value is read in pieces.
+pub(crate) fn is_long(pointer: Pointer) -> bool {
+    u64::from(pointer.value_bytes) > PIECE_BYTES && !canary!("matrix_long_values_in_one_piece")
+}
 
 /// A long value that is being read.
 #[derive(Debug)]

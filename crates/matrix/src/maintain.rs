@@ -1,17 +1,21 @@
 //! What a turn does besides operations: rows from memtables, columns into L1, tables into the levels below. All of it is paid for by the writes that cause it.
 
-use stratakv_base::Mono;
+use std::sync::Arc;
+
+use stratakv_base::{Mono, canary};
 use stratakv_device::{Class, IoFault};
 use stratakv_engine::{Budget, Effects, Error};
 use stratakv_pmem::Pmem;
 
-use crate::container::{ColumnLimits, Flush};
-use crate::cursor::Stop;
+use crate::container::{Column, ColumnLimits, Flush};
+use crate::cursor::{Cursor, Stop};
 use crate::install::Made;
 use crate::job::{Job, Source};
 use crate::matrix::{Closing, Matrix, Purpose};
 use crate::output::{NoRoom, Output};
 use crate::reading::Waiter;
+use crate::space::Rest;
+use crate::volume::Table;
 
 /// A compaction stops merging while so much of what it made waits for the device.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +51,7 @@ impl<P: Pmem> Matrix<P> {
             } else {
                 8
             };
-            let is_idle = written == 0;
+            let is_idle = written == 0 || self.somebody_waits();
             self.job_credit_bytes += written * factor + if is_idle || free <= 10 { share } else { 0 };
             self.run_job(effects);
             if is_idle && self.job.is_some() && self.may_merge() {
@@ -69,9 +73,18 @@ impl<P: Pmem> Matrix<P> {
             self.install = Some(install);
             effects.more();
         }
+        if self.is_stuck() && !self.stalled.is_empty() {
+            // They are told in the next turn.
+            effects.more();
+        }
         if let Some((superblock, slot)) = self.superblock_waits {
             self.write_superblock(superblock, slot, effects);
         }
+    }
+
+    /// Whether writes wait for room, so that what makes it goes on by itself.
+    fn somebody_waits(&self) -> bool {
+        !self.stalled.is_empty() || !self.after_install.is_empty()
     }
 
     fn free_percent(&self) -> u64 {
@@ -81,7 +94,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Memtables become rows: as many bytes as came in, and half as many again.
     fn flush(&mut self, written: u64, share: u64, effects: &mut Effects) -> Result<(), Error> {
-        if (self.container.is_full() || !self.stalled.is_empty())
+        if (self.container.is_full() || !self.stalled.is_empty() || self.is_clearing())
             && !matches!(self.container.seal(self.snapshots.versions()), Ok(_) | Err(Error::Full(_)))
         {
             self.counters.stalled_turns += 1;
@@ -90,12 +103,16 @@ impl<P: Pmem> Matrix<P> {
             return Ok(());
         }
         let budget = if written == 0 || !self.stalled.is_empty() { share * 4 } else { written + written / 2 };
-        match self.container.flush_step(budget) {
+        let step = self.container.flush_step(budget);
+        self.flush_waits = matches!(step, Err(Error::Full(_)));
+        match step {
             Ok(Flush::Row { .. }) => self.counters.rows += 1,
-            Ok(Flush::More | Flush::Idle) | Err(Error::Full(_)) => {}
+            Ok(Flush::More) => {}
+            // The directory has no room for a row before a compactor's are gone: a turn more would not help.
+            Ok(Flush::Idle) | Err(Error::Full(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
-        if written == 0 && self.container.has_sealed() {
+        if self.container.has_sealed() && (written == 0 || self.somebody_waits()) {
             effects.more();
         }
         Ok(())
@@ -103,48 +120,92 @@ impl<P: Pmem> Matrix<P> {
 
     /// Chooses what to compact next.
     fn plan_job(&mut self, free_percent: u64) {
-        if self.job.is_some() || self.install.is_some() || self.is_full || self.now.mono < self.job_not_before {
+        self.wake_after_a_while();
+        let waits = self.job.is_some() || self.install.is_some() || self.now.mono < self.job_not_before;
+        if waits || self.rest != Rest::No {
             return;
         }
+        let is_clearing = self.is_clearing();
         let (receiver, compactor) = self.container.rows();
         if compactor == 0
             && receiver > 0
-            && (free_percent <= 100 - RECEIVER_PERCENT || !self.stalled.is_empty())
+            && (free_percent <= 100 - RECEIVER_PERCENT || !self.stalled.is_empty() || is_clearing)
             && let Err(error) = self.container.hand_over()
         {
             return self.fail_region(error);
         }
+        let wanted = if is_clearing { None } else { self.wanted_job(free_percent) };
+        let lacks_room = wanted.as_ref().is_some_and(|job| !self.has_room_for(job.pages_in()));
+        self.job = wanted.filter(|_| !lacks_room);
+        if self.job.is_none() && (lacks_room || is_clearing) && !self.container.has_sealed() {
+            self.job = self.small_job();
+            if self.job.is_none() && self.rest == Rest::No && !self.reclaim() {
+                self.rest_for_want_of_room();
+            }
+        }
+        if let Some(job) = &mut self.job {
+            self.jobs_begun += 1;
+            job.number = self.jobs_begun;
+        }
+    }
+
+    fn wanted_job(&mut self, free_percent: u64) -> Option<Job> {
         let deep = self.level_over_limit();
-        let column = self.next_column();
-        self.job = match (column, deep) {
+        match (self.next_column(false), deep) {
             // L1 that is much too long makes columns dear: it goes first, unless there is hardly room.
             (_, Some(level)) if self.level_bytes(level) > 2 * self.limit_bytes(level) && free_percent > 10 => {
                 self.level_job(level)
             }
             (Some(job), _) => Some(job),
             (None, Some(level)) => self.level_job(level),
-            (None, None) => None,
-        };
+            (None, None) => self.due_collection(),
+        }
     }
 
-    fn next_column(&mut self) -> Option<Job> {
+    /// The next column; `small`: one that needs as little room as can be.
+    pub(crate) fn next_column(&mut self, small: bool) -> Option<Job> {
+        if self.container.rows().1 == 0 {
+            return None;
+        }
         let tables = self.levels.level(0);
         let bounds: Vec<&[u8]> =
             tables.iter().flat_map(|table| [&table.facts.first_key[..], &table.facts.last_key[..]]).collect();
-        let low_bytes = COLUMN_TABLES * self.config.table_bytes;
-        let limits = ColumnLimits { low_bytes, high_bytes: 2 * low_bytes };
-        match self.container.column(&bounds, limits) {
-            Ok(column) => {
-                let column = column?;
-                let below = self.levels.overlapping(0, &column.from, column.end.as_deref());
-                let below = self.levels.level(0)[below].to_vec();
-                Some(Job::new(Source::Column(column), 0, below))
-            }
+        let table_bytes = self.config.table_bytes;
+        let low_bytes = COLUMN_TABLES * table_bytes;
+        let limits = match small {
+            // Up to the next table's end.
+            true => ColumnLimits { low_bytes: 1, high_bytes: table_bytes },
+            false => ColumnLimits { low_bytes, high_bytes: 2 * low_bytes },
+        };
+        match self.container.column(&bounds, limits).and_then(|column| self.column_job(column)) {
+            Ok(job) => job,
             Err(stop) => {
                 self.stop_job(stop);
                 None
             }
         }
+    }
+
+    /// A column into L1: merged with the tables from its first record to its last one, which may be far from where it ends.
+    fn column_job(&self, column: Option<Column>) -> Result<Option<Job>, Stop> {
+        let Some(column) = column else { return Ok(None) };
+        let (mut first, mut last) = (None::<Vec<u8>>, Vec::new());
+        for mut row in self.container.column_cursors(&column)? {
+            row.seek(&[])?;
+            let key = row.key().unwrap_or_default();
+            if first.as_ref().is_none_or(|first| key < &first[..]) {
+                first = Some(key.to_vec());
+            }
+            row.seek_before(None)?;
+            last = last.max(row.key().unwrap_or_default().to_vec());
+        }
+        last.push(0);
+        let below = match &first {
+            Some(first) => self.levels.overlapping(0, first, Some(&last)),
+            None => 0..0,
+        };
+        let below = self.levels.level(0)[below].to_vec();
+        Ok(Some(Job::new(Source::Column(column), 0, below)))
     }
 
     fn limit_bytes(&self, level: usize) -> u64 {
@@ -176,8 +237,16 @@ impl<P: Pmem> Matrix<P> {
             pages * 1000 / u64::from(table.facts.pages.max(1))
         };
         let table = self.levels.level(level).iter().min_by_key(|table| cost(table))?;
-        let tables = self.levels.level(level + 1)[below(table)].to_vec();
-        Some(Job::new(Source::Level { tables: vec![table.clone()] }, level + 1, tables))
+        Some(self.job_of(level, table))
+    }
+
+    /// A table of a level, into the next one.
+    pub(crate) fn job_of(&self, level: usize, table: &Arc<Table>) -> Job {
+        let mut end = table.facts.last_key.to_vec();
+        end.push(0);
+        let below = self.levels.overlapping(level + 1, &table.facts.first_key, Some(&end));
+        let tables = self.levels.level(level + 1)[below].to_vec();
+        Job::new(Source::Level { tables: vec![table.clone()] }, level + 1, tables)
     }
 
     fn may_merge(&mut self) -> bool {
@@ -199,9 +268,10 @@ impl<P: Pmem> Matrix<P> {
             match merged {
                 Ok(()) => {}
                 Err(Stop::Missing) => {
-                    let missing = self.ask(Waiter::Job);
+                    let number = self.job.as_ref().map_or(0, |job| job.number);
+                    let missing = self.ask(Waiter::Job(number));
                     if let Some(job) = &mut self.job {
-                        job.missing = missing;
+                        job.wait_for(missing);
                     }
                 }
                 Err(stop) => self.stop_job(stop),
@@ -221,14 +291,14 @@ impl<P: Pmem> Matrix<P> {
     /// Hands what the job made to the device.
     fn pump_outputs(&mut self, effects: &mut Effects) {
         if let Some(mut job) = self.job.take() {
-            let written = job.outputs().try_for_each(|output| self.pump_output(output, effects));
+            let written = job.outputs().try_for_each(|output| self.pump_output(output, false, effects));
             self.job = Some(job);
             if written.is_err() {
                 self.volume_is_full();
             }
         }
         if let Some(mut spill) = self.spill.take() {
-            let written = spill.outputs.iter_mut().try_for_each(|output| self.pump_output(output, effects));
+            let written = spill.outputs.iter_mut().try_for_each(|output| self.pump_output(output, true, effects));
             self.spill = Some(spill);
             if written.is_err() {
                 self.spill_again(effects);
@@ -236,8 +306,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    fn pump_output(&mut self, output: &mut Output, effects: &mut Effects) -> Result<(), NoRoom> {
-        let reserve_pages = self.reserve_pages();
+    fn pump_output(&mut self, output: &mut Output, is_spill: bool, effects: &mut Effects) -> Result<(), NoRoom> {
+        let reserve_pages = if is_spill { self.reserve_pages() } else { self.manifest_pages() };
         while output.wants_write() {
             let Some(block) = self.take_block(Class::Slice, effects) else { break };
             for (place, part) in output.next_write(block, &mut self.extents, reserve_pages)? {
@@ -249,37 +319,35 @@ impl<P: Pmem> Matrix<P> {
         Ok(())
     }
 
+    /// A write of a file is done: of the compaction's, of a long value, or of one that was given up, whose errors are nobody's.
     pub(crate) fn output_written(&mut self, file: u64, result: Result<(), IoFault>, effects: &mut Effects) {
-        let spills = self.spill.as_ref().is_some_and(|spill| spill.outputs.iter().any(|output| output.file() == file));
-        let known = self.job.iter_mut().flat_map(Job::outputs);
-        let known = known.chain(self.spill.iter_mut().flat_map(|spill| &mut spill.outputs)).chain(&mut self.dropped);
-        for output in known.filter(|output| output.file() == file) {
-            output.written();
-        }
+        let is_it = |output: &&mut Output| output.file() == file;
+        let of_spill = self.spill.iter_mut().flat_map(|spill| &mut spill.outputs).find(is_it).map(Output::written);
+        let of_job = self.job.iter_mut().flat_map(Job::outputs).find(is_it).map(Output::written);
+        self.dropped.iter_mut().filter(|output| output.file() == file).for_each(Output::written);
         match result {
-            Ok(()) => {}
-            Err(fault) if spills => self.fail_spill(&write_failed(fault), effects),
-            Err(IoFault::Full) => self.volume_is_full(),
-            Err(fault) => self.put_off(&write_failed(fault)),
+            Err(fault) if of_spill.is_some() => self.fail_spill(&write_failed(fault), effects),
+            Err(IoFault::Full) if of_job.is_some() => self.volume_is_full(),
+            Err(fault) if of_job.is_some() || canary!("matrix_errors_of_dropped_files_count") => {
+                self.put_off(&write_failed(fault));
+            }
+            _ => {}
         }
         self.bury();
     }
 
     /// A compaction failed, and is tried again later.
-    fn put_off(&mut self, error: &Error) {
+    pub(crate) fn put_off(&mut self, error: &Error) {
         tracing::warn!(%error, shard = self.config.shard, "a compaction failed; it is tried again");
         self.job_not_before = Mono(self.now.mono.0 + RETRY_NS);
         self.drop_job();
     }
 
-    /// What files leave of the volume for two manifests, of two copies each.
-    fn reserve_pages(&self) -> u64 {
-        4 * u64::from(self.superblock.pages) + 16
-    }
-
     /// The volume has no room for what a compaction makes.
     fn volume_is_full(&mut self) {
-        self.is_full = !self.reclaim();
+        if !self.reclaim() {
+            self.rest_for_want_of_room();
+        }
         self.drop_job();
     }
 
@@ -328,42 +396,23 @@ impl<P: Pmem> Matrix<P> {
             return self.put_off(&error);
         }
         tracing::error!(%error, shard = self.config.shard, "a compaction cannot go on: its room is not freed until the store is repaired");
-        self.is_full = true;
+        self.rest = Rest::Damaged;
+        self.ready.extend(self.after_install.drain(..));
         self.drop_job();
-    }
-
-    /// The volume refused the manifest: nothing points to it or to what it was to install.
-    pub(crate) fn fail_install(&mut self, fault: IoFault, effects: &mut Effects) {
-        let Some(install) = self.install.take() else { return };
-        let (made, extents) = install.into_parts(&self.levels);
-        // Other writes of the manifest may be in flight.
-        self.condemned.extend(extents);
-        let error = write_failed(fault);
-        match made {
-            Made::Spill(spill) => self.refuse(&spill, &error, effects),
-            Made::Repair => self.repairs = true,
-            Made::Compaction(_) => {}
-        }
-        self.put_off(&error);
     }
 
     /// Whether the container is full and nothing will make room in it.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.is_full
+        self.rest != Rest::No
             && self.job.is_none()
             && self.install.is_none()
             && self.spill.is_none()
-            && !self.container.has_sealed()
-    }
-
-    /// Whether so much of a value file is dead that what is alive goes to a new one when it is met.
-    pub(crate) fn is_poor(&self, file: u64) -> bool {
-        self.levels.values(file).is_some_and(|values| values.live_bytes * 2 < values.bytes)
+            && (self.flush_waits || !self.container.has_sealed())
     }
 }
 
 /// A write of the volume failed.
-fn write_failed(fault: IoFault) -> Error {
+pub(crate) fn write_failed(fault: IoFault) -> Error {
     match fault {
         IoFault::Full => Error::Full("the device under the volume has no space"),
         fault => Error::Io { what: "a write", fault },

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, canary};
-use stratakv_device::block::CHUNK_BYTES;
-use stratakv_device::{Block, Class, IoFault};
+use stratakv_device::{Block, IoFault};
 use stratakv_engine::{
     Budget, Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply,
     Room, Shard, ShardId, SnapshotOp, Statistic, Token,
@@ -21,7 +20,7 @@ use crate::changes::Attempt;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
 use crate::cursor::Stop;
-use crate::install::Install;
+use crate::install::{Condemned, Install};
 use crate::job::Job;
 use crate::levels::Levels;
 use crate::merge::Sight;
@@ -30,6 +29,7 @@ use crate::output::Output;
 use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
 use crate::scan::{PageWork, RangeWork};
 use crate::snapshots::Snapshots;
+use crate::space::Rest;
 use crate::spill::Spill;
 use crate::table;
 use crate::volume::{Extent, Extents, Superblock};
@@ -41,12 +41,12 @@ pub(crate) enum Purpose {
     Read(u64),
     /// A piece of this file.
     Output(u64),
-    /// A piece of a manifest.
-    Manifest,
-    /// A flush before a superblock.
-    Flush,
-    /// A superblock.
-    Superblock,
+    /// A piece of the manifest with this number.
+    Manifest(u64),
+    /// The flush before its superblock.
+    Flush(u64),
+    /// Its superblock.
+    Superblock(u64),
 }
 
 /// Counters, see [`Shard::statistics`].
@@ -59,6 +59,7 @@ pub(crate) struct Counters {
     pub(crate) installs: u64,
     pub(crate) columns: u64,
     pub(crate) level_compactions: u64,
+    pub(crate) value_collections: u64,
     pub(crate) compacted_bytes: u64,
     pub(crate) rows: u64,
     pub(crate) full_refusals: u64,
@@ -99,13 +100,17 @@ pub struct Matrix<P> {
     pub(crate) stalled: VecDeque<u64>,
     pub(crate) turns: Turns,
     pub(crate) next_operation: u64,
-    /// Replies for when the log is durable: of writes, and of whoever may have seen one.
-    pub(crate) promises: Vec<(Token, Reply)>,
+    /// Replies for when the log is durable, each with the version up to which: of writes, and of whoever may have seen one.
+    pub(crate) promises: Vec<(Token, Reply, u64)>,
     pub(crate) snapshots: Snapshots,
     pub(crate) backup: Option<Backup>,
     pub(crate) job: Option<Job>,
+    pub(crate) jobs_begun: u64,
     pub(crate) install: Option<Install>,
     pub(crate) superblock: Superblock,
+    /// Where its manifest lies, and room for the next one.
+    pub(crate) manifest_extent: Extent,
+    pub(crate) spare_extent: Option<Extent>,
     /// One that waits for a block, and its slot.
     pub(crate) superblock_waits: Option<(Superblock, u64)>,
     /// The slot of the orderly end's superblock that is being written.
@@ -127,19 +132,28 @@ pub struct Matrix<P> {
     pub(crate) orphans: HashMap<u64, u64>,
     /// Operations that are attempted again once a manifest is installed.
     pub(crate) after_install: Vec<u64>,
-    /// Extents of an installation that failed: free once nothing is being written to the volume.
-    pub(crate) condemned: Vec<Extent>,
+    /// Installations that failed with writes in flight.
+    pub(crate) condemned: Vec<Condemned>,
     /// No compaction begins before.
     pub(crate) job_not_before: Mono,
     /// The turn's.
     pub(crate) now: Now,
     pub(crate) volume_failed: Option<IoFault>,
     pub(crate) region_failed: Option<Error>,
-    /// The volume had no room for what a compaction made: until something is deleted it is not tried again.
-    pub(crate) is_full: bool,
+    pub(crate) rest: Rest,
+    pub(crate) rested_at: Mono,
+    /// The container cannot make a row of what waits, since its directory is full.
+    pub(crate) flush_waits: bool,
+    /// Pages that a long value waits for.
+    pub(crate) wanted_pages: u64,
+    /// Installations when no value file was found that is worth rewriting.
+    pub(crate) looked_at_installs: u64,
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
     pub(crate) turns_ended: u64,
+    /// A block was wanted in this turn and could not be had; and turns in a row of which that was so, with nothing in flight.
+    pub(crate) lacks_block: bool,
+    pub(crate) starved_turns: u32,
 }
 
 impl<P: Pmem> Matrix<P> {
@@ -160,20 +174,10 @@ impl<P: Pmem> Matrix<P> {
             cache: &self.cache,
             pins: &self.pins,
             ahead_pages,
+            backward: false,
             missing: &self.missing,
             shard: self.config.shard,
         }
-    }
-
-    /// A block, making room in the cache if need be.
-    pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
-        for _ in 0..8 {
-            if let Some(block) = effects.block(class) {
-                return Some(block);
-            }
-            drop(self.cache.get_mut().evict()?);
-        }
-        effects.block(class)
     }
 
     /// Appends changes to the log as one batch, and returns the version of the last one.
@@ -186,9 +190,23 @@ impl<P: Pmem> Matrix<P> {
                 let bytes = changes.iter().map(user_bytes).sum::<u64>();
                 self.counters.user_bytes += bytes;
                 self.credit_bytes += bytes;
+                if changes.iter().any(|change| matches!(change.what, What::Delete)) {
+                    self.wake_compaction();
+                }
                 Ok(*versions.end())
             }
-            Err(Error::Full(_)) => Err(Attempt::NoRoom),
+            Err(Error::Full(_)) => match self.container.batch_error(changes) {
+                // It would not find room in an empty container either.
+                Some(error) => Err(Attempt::Reply(Reply::Failed(error))),
+                None => Err(Attempt::NoRoom),
+            },
+            Err(error) if self.container.has_failed() => {
+                self.fail_region(error);
+                // A part of it may be durable, and found at the next opening: what its records point to stays.
+                Err(Attempt::Logged(Reply::Failed(Error::Unknown(
+                    "the persistent memory failed while the write was stored; open the store again to see what is there",
+                ))))
+            }
             Err(error) => Err(Attempt::Reply(Reply::Failed(error))),
         }
     }
@@ -250,8 +268,10 @@ impl<P: Pmem> Matrix<P> {
     fn begin(&mut self, token: Token, operation: Operation, effects: &mut Effects) {
         let work = match operation {
             Operation::Get { key, part } => Work::Get { key, part, long: None },
-            Operation::Update { key, update, .. } => Work::Update { key, update, placed: Vec::new() },
-            Operation::Write { changes, .. } => Work::Write { changes, placed: Vec::new() },
+            Operation::Update { key, update, .. } => Work::Update { key, update, placed: Vec::new(), long: None },
+            Operation::Write { changes, .. } => {
+                Work::Write { changes, placed: Vec::new(), looked: Vec::new(), damage: None }
+            }
             Operation::Page(request) => match self.sight_of(request.at) {
                 Ok(sight) => Work::Page(PageWork::new(request, sight)),
                 Err(error) => return effects.reply(token, Reply::Failed(error)),
@@ -270,7 +290,7 @@ impl<P: Pmem> Matrix<P> {
         };
         self.next_operation += 1;
         let id = self.next_operation;
-        let parked = Parked { token, work, pins: Pins::new(), missing: 0, spills: false, insists: false };
+        let parked = Parked { token, work, pins: Pins::new(), missing: 0, spills: false, begun: false, insists: false };
         let is_free = self.turns.is_free(&parked.work);
         if !parked.work.is_write() || (is_free && self.stalled.is_empty()) {
             return self.attempt(id, parked, false, effects);
@@ -303,9 +323,13 @@ impl<P: Pmem> Matrix<P> {
     fn attempt(&mut self, id: u64, mut parked: Parked, queued: bool, effects: &mut Effects) {
         std::mem::swap(&mut self.pins, &mut parked.pins);
         self.missing.get_mut().clear();
+        parked.begun = true;
         let before = parked.work.progress();
-        let outcome = self.step(&mut parked.work);
-        if parked.work.progress() != before {
+        let outcome = match self.missing_snapshot(&parked.work) {
+            Some(id) => Ok(Attempt::Reply(Reply::Failed(Error::NoSnapshot { id }))),
+            None => self.step(&mut parked.work),
+        };
+        if parked.work.progress() != before && self.pins.len() > PINS_MAX {
             // What it held has served. What it needs again is in the cache, or is read again.
             self.pins.clear();
         }
@@ -313,9 +337,10 @@ impl<P: Pmem> Matrix<P> {
         match outcome {
             Ok(Attempt::Reply(reply)) => {
                 self.orphan(&mut parked.work);
-                self.promises.push((parked.token, reply));
+                self.promises.push((parked.token, reply, self.container.version()));
             }
-            Ok(Attempt::Logged(reply)) => self.promises.push((parked.token, reply)),
+            Ok(Attempt::Seen(reply, version)) => self.promises.push((parked.token, reply, version)),
+            Ok(Attempt::Logged(reply)) => self.promises.push((parked.token, reply, self.container.version())),
             Ok(Attempt::NoRoom) => {
                 self.wait_for_turn(id, &parked, queued);
                 self.parked.insert(id, parked);
@@ -347,12 +372,20 @@ impl<P: Pmem> Matrix<P> {
             Err(Stop::Damaged(corruption)) => {
                 self.counters.corrupt_records += 1;
                 tracing::warn!(%corruption, "damage on the medium");
+                self.orphan(&mut parked.work);
                 effects.reply(parked.token, Reply::Failed(Error::Corrupt(corruption)));
             }
         }
         if queued {
             self.turns.done(id, &parked.work);
         }
+    }
+
+    /// The snapshot of a page that was closed while the page was gathered: what it showed may be gone.
+    fn missing_snapshot(&self, work: &Work) -> Option<u64> {
+        let Work::Page(page) = work else { return None };
+        page.snapshot
+            .filter(|id| self.snapshots.version_of(*id).is_none() && !canary!("matrix_page_outlives_its_snapshot"))
     }
 
     /// A write that cannot be ended now holds its keys from here on.
@@ -370,9 +403,9 @@ impl<P: Pmem> Matrix<P> {
 
     fn step(&mut self, work: &mut Work) -> Result<Attempt, Stop> {
         match work {
-            Work::Get { key, part, long } => self.get(key, *part, long).map(Attempt::Reply),
-            Work::Write { changes, placed } => self.write(changes, placed),
-            Work::Update { key, update, placed } => self.update(key.encoded(), update, placed),
+            Work::Get { key, part, long } => self.get(key, *part, long),
+            Work::Write { changes, placed, looked, damage } => self.write(changes, placed, looked, damage.as_ref()),
+            Work::Update { key, update, placed, long } => self.update(key.encoded(), update, placed, long),
             Work::Page(page) => {
                 let reply = self.page(page)?;
                 if let Some(cursor) = page.backup {
@@ -406,9 +439,10 @@ impl<P: Pmem> Matrix<P> {
     fn retry_stalled(&mut self, effects: &mut Effects) {
         for _ in 0..self.stalled.len() {
             let Some(id) = self.stalled.pop_front() else { break };
-            let Some(parked) = self.parked.remove(&id) else { continue };
+            let Some(mut parked) = self.parked.remove(&id) else { continue };
             if self.is_stuck() {
                 self.counters.full_refusals += 1;
+                self.orphan(&mut parked.work);
                 self.turns.done(id, &parked.work);
                 let why = "the volume has no room for what the container holds";
                 effects.reply(parked.token, Reply::Failed(Error::Full(why)));
@@ -427,20 +461,14 @@ impl<P: Pmem> Matrix<P> {
 
     /// Writes that waited for others.
     fn give_turns(&mut self, effects: &mut Effects) {
-        let mut progress = true;
-        while progress && self.stalled.is_empty() {
-            progress = false;
-            let has_turn = |id: &u64| {
-                self.parked.get(id).is_some_and(|parked| {
-                    parked.missing == 0 && !parked.spills && parked.work.is_write() && self.turns.has(*id, &parked.work)
-                })
-            };
-            let ids: Vec<u64> = self.turns.waiting().filter(has_turn).filter(|id| !self.ready.contains(id)).collect();
-            for id in ids {
-                if let Some(parked) = self.parked.remove(&id) {
-                    progress = true;
-                    self.attempt(id, parked, true, effects);
-                }
+        while self.stalled.is_empty()
+            && let Some(id) = self.turns.next_candidate()
+        {
+            let has_turn = |parked: &Parked| !parked.begun && self.turns.has(id, &parked.work);
+            if self.parked.get(&id).is_some_and(has_turn)
+                && let Some(parked) = self.parked.remove(&id)
+            {
+                self.attempt(id, parked, true, effects);
             }
         }
     }
@@ -475,14 +503,23 @@ impl<P: Pmem> Matrix<P> {
                         self.ready.push_back(id);
                     }
                 }
-                (Waiter::Operation(id), Err(error)) => self.fail_operation(id, error.clone(), effects),
-                (Waiter::Job, Ok(())) => {
-                    let Some(job) = &mut self.job else { continue };
-                    job.hold(parts(&block, wanted));
-                    job.missing = job.missing.saturating_sub(1);
+                (Waiter::Operation(id), Err(error)) => {
+                    let Some(parked) = self.parked.get_mut(&id).and_then(|parked| parked.bearing(error)) else {
+                        self.fail_operation(id, error.clone(), effects);
+                        continue;
+                    };
+                    parked.missing = parked.missing.saturating_sub(1);
+                    if parked.missing == 0 {
+                        self.ready.push_back(id);
+                    }
                 }
-                (Waiter::Job, Err(error)) if self.job.is_some() => self.fail_job(error.clone()),
-                (Waiter::Job, Err(_)) => {}
+                (Waiter::Job(number), checked) => {
+                    let Some(job) = self.job.as_mut().filter(|job| job.number == number) else { continue };
+                    match checked {
+                        Ok(()) => job.take(parts(&block, wanted)),
+                        Err(error) => self.fail_job(error.clone()),
+                    }
+                }
             }
         }
     }
@@ -518,13 +555,7 @@ impl<P: Pmem> Matrix<P> {
             if self.reads.in_flight() >= self.config.depth as usize {
                 break;
             }
-            let Some(block) = self.take_block(wanted.class(), effects) else {
-                if self.io.is_empty() {
-                    self.release_pins();
-                    effects.more();
-                }
-                break;
-            };
+            let Some(block) = self.take_block(wanted.class(), effects) else { break };
             self.reads.begun();
             let len = wanted.pages * 4096;
             self.counters.read_bytes += u64::from(len);
@@ -532,21 +563,8 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Nothing is in flight and no block can be had: everybody but the oldest operation lets go of what was read for it.
-    fn release_pins(&mut self) {
-        if let Some(job) = &mut self.job {
-            job.release();
-        }
-        let oldest = self.parked.keys().min().copied();
-        let others = self.parked.iter_mut().filter(|(id, _)| Some(**id) != oldest);
-        others.for_each(|(_, parked)| parked.pins.clear());
-    }
-
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.
     fn empty_limbo(&mut self) {
-        if self.io.is_empty() {
-            self.limbo.append(&mut self.condemned);
-        }
         for _ in 0..self.limbo.len() {
             let Some(extent) = self.limbo.pop() else { break };
             if self.reads.overlap(extent) {
@@ -556,56 +574,26 @@ impl<P: Pmem> Matrix<P> {
             let cache = self.cache.get_mut();
             (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
             self.extents.give(extent);
-            self.is_full = false;
+            self.rest = Rest::No;
+            self.ready.extend(self.after_install.drain(..));
         }
     }
 
-    /// Everything appended in this turn becomes durable, then it is acknowledged.
+    /// Everything appended in this turn becomes durable, then it is acknowledged. If it does not, whatever rests on no part of it is answered all the same.
     fn commit(&mut self, effects: &mut Effects) {
-        if self.container.durable_version() == self.container.version() {
-            return self.promises.drain(..).for_each(|(token, reply)| effects.reply(token, reply));
-        }
-        if canary!("matrix_acknowledged_before_the_fence") {
-            return self.promises.drain(..).for_each(|(token, reply)| effects.reply(token, reply));
-        }
-        let committed = self.container.commit();
-        for (token, reply) in self.promises.drain(..) {
-            match &committed {
-                Ok(_) => effects.reply(token, reply),
-                Err(_) => effects.reply(
-                    token,
-                    Reply::Failed(Error::Unknown("the persistent memory failed while the write was made durable")),
-                ),
-            }
-        }
-        if let Err(error) = committed {
+        let is_durable = self.container.durable_version() == self.container.version();
+        if !is_durable
+            && !canary!("matrix_acknowledged_before_the_fence")
+            && let Err(error) = self.container.commit()
+        {
             self.fail_region(error);
-        }
-    }
-
-    /// Gives the cache what everything else leaves of the cap (NOTES rule 11).
-    fn balance_memory(&mut self, effects: &Effects) {
-        let pool = effects.pool();
-        let used = self.container.footprint_bytes() + self.levels.footprint_bytes() as u64;
-        let used = used + self.cache.get_mut().footprint_bytes() as u64;
-        let left = (self.config.memory_bytes.saturating_sub(used) as usize).max(4 * CHUNK_BYTES);
-        pool.set_limit_bytes(left);
-        for _ in 0..4 {
-            if pool.held_bytes() <= left {
-                break;
-            }
-            let Some(chunk) = pool.retire_chunk() else { break };
-            self.cache.get_mut().drop_chunk(chunk);
-        }
-        // A pool filled with blocks of one class would starve the other.
-        let starved = [(Class::Slice, true), (Class::Page, self.cache.get_mut().len() < 64)];
-        for (class, _) in starved.into_iter().filter(|(_, starved)| *starved) {
-            if effects.block(class).is_none() && pool.held_bytes() <= left + 2 * CHUNK_BYTES {
-                pool.set_limit_bytes(pool.held_bytes() + CHUNK_BYTES);
-                drop(effects.block(class));
-                pool.set_limit_bytes(left);
+            let durable = self.container.durable_version();
+            for (_, reply, _) in self.promises.iter_mut().filter(|(_, _, version)| *version > durable) {
+                let why = "the persistent memory failed while the write was made durable";
+                *reply = Reply::Failed(Error::Unknown(why));
             }
         }
+        self.promises.drain(..).for_each(|(token, reply, _)| effects.reply(token, reply));
     }
 
     fn is_drained(&self) -> bool {
@@ -613,7 +601,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn pump_close(&mut self, effects: &mut Effects) {
-        let installs = self.install.is_some() && self.volume_failed.is_none();
+        let installs = self.install.is_some() && self.volume_failed.is_none() && self.region_failed.is_none();
         if self.closing != Closing::Draining || !self.is_drained() || installs {
             return;
         }
@@ -632,10 +620,10 @@ impl<P: Pmem> Matrix<P> {
         match (purpose, outcome) {
             (Purpose::Read(page), Outcome::Read(block, result)) => self.read_done(page, block, result, effects),
             (Purpose::Output(file), Outcome::Write(result)) => self.output_written(file, result, effects),
-            (Purpose::Manifest, Outcome::Write(Ok(()))) => self.manifest_written(effects),
-            (Purpose::Flush, Outcome::Flush(Ok(()))) => self.flushed(effects),
-            (Purpose::Superblock, Outcome::Write(Ok(()))) => self.superblock_written(effects),
-            (Purpose::Manifest, Outcome::Write(Err(fault))) => self.fail_install(fault, effects),
+            (Purpose::Manifest(number), Outcome::Write(Ok(()))) => self.manifest_written(number, effects),
+            (Purpose::Flush(number), Outcome::Flush(Ok(()))) => self.flushed(number, effects),
+            (Purpose::Superblock(number), Outcome::Write(Ok(()))) => self.superblock_written(number, effects),
+            (Purpose::Manifest(number), Outcome::Write(Err(fault))) => self.fail_install(number, fault, effects),
             (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => self.fail_volume(fault, effects),
             _ => {}
         }
@@ -648,12 +636,18 @@ impl<P: Pmem> Matrix<P> {
         if self.closing == Closing::Superblock {
             self.closing = Closing::Closed;
         }
-        let waits = |parked: &&Parked| parked.spills || parked.work.is_write();
-        let mut waiting: Vec<u64> = self.parked.iter().filter(|(_, parked)| waits(parked)).map(|(id, _)| *id).collect();
-        waiting.extend(self.stalled.drain(..));
+        self.refuse_waiting(&Error::Poisoned(fault), effects);
+    }
+
+    /// Writes that wait wait in vain.
+    fn refuse_waiting(&mut self, error: &Error, effects: &mut Effects) {
+        self.stalled.clear();
+        let waiting = self.parked.iter().filter(|(_, parked)| parked.work.is_write());
+        let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, parked)| (*id, parked.work.is_begun())).collect();
         waiting.sort_unstable();
-        for id in waiting {
-            self.fail_operation(id, Error::Poisoned(fault), effects);
+        for (id, is_begun) in waiting {
+            let error = if is_begun { Error::Unknown("a part of the range was deleted") } else { error.clone() };
+            self.fail_operation(id, error, effects);
         }
     }
 }
@@ -668,6 +662,8 @@ fn batch_error(changes: &[Change]) -> Option<Error> {
     is_too_large.then_some(Error::BatchTooLarge { len_bytes, max_bytes: BATCH_BYTES_MAX })
 }
 
+/// Pages that an operation may hold when it has come further.
+const PINS_MAX: usize = 128;
 /// Turns from one look at the memory to the next.
 const BALANCE_TURNS: u64 = 64;
 
@@ -721,14 +717,18 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.empty_limbo();
         self.run_ready(effects);
         self.commit(effects);
+        if let Some(error) = self.region_failed.clone().filter(|_| !self.turns.is_idle()) {
+            self.refuse_waiting(&error, effects);
+        }
         self.maintain(budget, effects);
-        // The sums are O(tables): not in each turn, unless a block was wanted and could not be had.
+        // The sums are not taken in each turn, unless a block was wanted and could not be had.
         self.turns_ended += 1;
-        if self.turns_ended.is_multiple_of(BALANCE_TURNS) || self.reads.next().is_some() {
+        if self.turns_ended.is_multiple_of(BALANCE_TURNS) {
             self.balance_memory(effects);
         }
         self.pump_reads(effects);
         self.pump_close(effects);
+        self.find_blocks(effects);
         if !self.ready.is_empty() {
             effects.more();
         }
@@ -776,6 +776,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         add("installs", counters.installs);
         add("columns_down", counters.columns);
         add("level_compactions", counters.level_compactions);
+        add("value_collections", counters.value_collections);
         add("compacted_bytes", counters.compacted_bytes);
         add("rows_flushed", counters.rows);
         add("stalled_turns", counters.stalled_turns);

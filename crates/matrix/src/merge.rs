@@ -1,6 +1,8 @@
 //! Many cursors as one, and what of it a reader sees.
 
-use stratakv_base::Wall;
+use std::ops::Bound;
+
+use stratakv_base::{Key, Wall};
 
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta};
@@ -148,12 +150,16 @@ pub struct Visible<'c, C> {
     key: Vec<u8>,
     meta: Option<Meta>,
     value: Vec<u8>,
+    /// The key of a version that is too new, met last on the way forward.
+    too_new: Vec<u8>,
+    /// The key was found, and an error came before it was shown.
+    owes: bool,
 }
 
 impl<'c, C: Cursor> Visible<'c, C> {
     /// Over a cursor that was sought.
     pub fn new(cursor: &'c mut C, sight: Sight) -> Visible<'c, C> {
-        Visible { cursor, sight, key: Vec::new(), meta: None, value: Vec::new() }
+        Visible { cursor, sight, key: Vec::new(), meta: None, value: Vec::new(), too_new: Vec::new(), owes: false }
     }
 
     /// The key found last.
@@ -166,6 +172,16 @@ impl<'c, C: Cursor> Visible<'c, C> {
         &self.value
     }
 
+    /// From where a seek goes on after an error, everything before it having been seen: forward behind the last key of which the newest version was found, or at one of which
+    /// only too new ones were; backward up to the last key met, of which newer versions may follow. `None`: nothing was met.
+    pub fn passed(&self, reverse: bool) -> Option<Bound<Key>> {
+        if !reverse && self.too_new > self.key {
+            return Some(Bound::Included(Key::from_encoded(&self.too_new)?));
+        }
+        let key = Key::from_encoded(self.meta.is_some().then_some(&self.key)?)?;
+        Some(if reverse || self.owes { Bound::Included(key) } else { Bound::Excluded(key) })
+    }
+
     /// The next key in order.
     ///
     /// # Errors
@@ -173,12 +189,17 @@ impl<'c, C: Cursor> Visible<'c, C> {
     pub fn forward(&mut self, with_value: bool) -> Result<Option<Meta>, Stop> {
         while let Some((key, meta)) = self.cursor.key().zip(self.cursor.meta()) {
             if meta.version > self.sight.at || (self.meta.is_some() && key == self.key) {
+                if meta.version > self.sight.at && key != self.too_new {
+                    self.too_new.clear();
+                    self.too_new.extend_from_slice(key);
+                }
                 self.cursor.next()?;
                 continue;
             }
             self.take(meta, with_value)?;
+            self.owes = self.sight.shows(meta);
             self.cursor.next()?;
-            if self.sight.shows(meta) {
+            if std::mem::take(&mut self.owes) {
                 return Ok(Some(meta));
             }
         }

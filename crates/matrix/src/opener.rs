@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Mono, Now, Place};
+use stratakv_base::{Corruption, Mono, Now, Place, canary};
 use stratakv_device::{Class, Part};
 use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
 use stratakv_index::PageCache;
@@ -21,6 +21,7 @@ use crate::matrix::{Closing, Counters, Matrix};
 use crate::operations::Turns;
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
+use crate::space::Rest;
 use crate::volume::{Extent, Extents, FIRST_PAGE, Manifest, Refusal, Superblock};
 
 /// A manifest longer than this is none: 1 GiB.
@@ -37,6 +38,8 @@ enum Purpose {
     FirstManifest,
     FirstFlush,
     FirstSuperblock(u64),
+    /// The superblock that counts, into a slot that has another one.
+    Mend,
 }
 
 /// See the module.
@@ -56,6 +59,10 @@ pub struct MatrixOpener<P> {
     repairs: bool,
     /// The second copy of a manifest is read.
     second_copy: bool,
+    /// Slots of superblocks that are written before the shard serves.
+    mends: VecDeque<u64>,
+    /// The highest number that a manifest may have.
+    highest: u64,
     /// Copies of manifests to try after this one.
     copies: VecDeque<(Superblock, bool)>,
     container: Option<(Container<P>, Report)>,
@@ -81,6 +88,8 @@ impl<P: Pmem> MatrixOpener<P> {
             failed: None,
             repairs: false,
             second_copy: false,
+            mends: VecDeque::new(),
+            highest: 0,
             copies: VecDeque::new(),
             container: None,
         }
@@ -113,7 +122,7 @@ impl<P: Pmem> MatrixOpener<P> {
         self.bytes.resize(PAGE_BYTES, 0);
         let checksum = manifest_checksum(&self.config.uuid, 1, &self.bytes);
         let (shard, shards) = (self.config.shard, self.config.shards);
-        self.superblock = Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, checksum, clean: true };
+        self.superblock = Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, checksum, clean: false };
         let page = std::mem::take(&mut self.bytes);
         self.write(FIRST_PAGE, &page, Purpose::FirstManifest, effects);
         self.write(FIRST_PAGE + 1, &page, Purpose::FirstManifest, effects);
@@ -125,7 +134,7 @@ impl<P: Pmem> MatrixOpener<P> {
             return self.fail(Error::WrongVolume("there is no memory to write the volume with: raise --memory".into()));
         };
         block.copy_from_slice(bytes);
-        let durable = matches!(purpose, Purpose::FirstSuperblock(_));
+        let durable = matches!(purpose, Purpose::FirstSuperblock(_) | Purpose::Mend);
         effects.write(self.io.start(purpose), page * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
     }
 
@@ -159,7 +168,12 @@ impl<P: Pmem> MatrixOpener<P> {
                 self.config.shard, self.config.shards
             )));
         }
-        self.repairs = [first, second].into_iter().any(|found| found.as_ref() != Ok(&newest));
+        let differs = |found: &Result<Superblock, Refusal>| {
+            found.as_ref().map_or(true, |superblock| superblock.number != newest.number)
+        };
+        self.repairs = differs(first) || differs(second);
+        // One that cannot be read may have the next number already.
+        self.highest = newest.number + u64::from(first.is_err() || second.is_err());
         whole.dedup_by_key(|superblock| superblock.number);
         let is_plausible = |superblock: &Superblock| (1..=MANIFEST_PAGES_MAX).contains(&superblock.pages);
         let copies =
@@ -177,6 +191,26 @@ impl<P: Pmem> MatrixOpener<P> {
         (self.superblock, self.second_copy) = (superblock, second);
         self.bytes = vec![0; superblock.pages as usize * PAGE_BYTES];
         self.read_manifest(0, effects);
+    }
+
+    /// Both slots must have the superblock that counts before anything is written: what only the other one names is free, and will be written over. The slot that has another one goes
+    /// first, so one of them is whole all the while. Then the end is not in order any more.
+    fn mend(&mut self, effects: &mut Effects) {
+        if self.config.read_only || canary!("matrix_superblocks_differ") {
+            return;
+        }
+        let fresh = Superblock { clean: false, ..self.superblock };
+        let has = |slot: usize, superblock: &Superblock| self.found.get(slot) == Some(&Some(Ok(*superblock)));
+        let slots = if has(0, &self.superblock) { [1, 0] } else { [0, 1] };
+        self.mends = slots.into_iter().filter(|slot| !has(*slot, &fresh)).map(|slot| slot as u64).collect();
+        self.mend_next(effects);
+    }
+
+    fn mend_next(&mut self, effects: &mut Effects) {
+        let Some(slot) = self.mends.pop_front() else { return };
+        let mut page = [0; PAGE_BYTES];
+        Superblock { clean: false, ..self.superblock }.encode(&self.config.uuid, &mut page);
+        self.write(slot, &page, Purpose::Mend, effects);
     }
 
     fn read_manifest(&mut self, from: usize, effects: &mut Effects) {
@@ -274,10 +308,17 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                     self.read_manifest(to, effects);
                 } else if self.manifest().is_err() {
                     self.try_copy(effects);
+                } else {
+                    self.mend(effects);
                 }
             }
             (Purpose::Manifest(_), Outcome::Read(_, Err(_))) if !self.copies.is_empty() => self.try_copy(effects),
             (_, Outcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
+            (Purpose::Mend, Outcome::Write(Err(fault))) => self.fail(Error::Io {
+                what: "writing a superblock (open the store for reading only to see what is there)",
+                fault,
+            }),
+            (Purpose::Mend, _) => self.mend_next(effects),
             (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => {
                 self.fail(Error::Io { what: "creating the volume", fault });
             }
@@ -339,13 +380,15 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             snapshots: Snapshots::default(),
             backup: None,
             job: None,
+            jobs_begun: 0,
             install: None,
-            superblock: self.superblock,
+            superblock: Superblock { clean: self.config.read_only && self.superblock.clean, ..self.superblock },
+            manifest_extent: own,
+            spare_extent: None,
             superblock_waits: None,
             closing_slot: 0,
-            repairs: self.repairs,
-            // A superblock that cannot be read may have the next number already.
-            manifest_number: manifest.number + u64::from(self.repairs),
+            repairs: self.second_copy,
+            manifest_number: self.highest.max(manifest.number),
             next_file: manifest.next_file,
             credit_bytes: 0,
             job_credit_bytes: 0,
@@ -359,10 +402,16 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             now: Now::default(),
             volume_failed: None,
             region_failed: None,
-            is_full: false,
+            rest: Rest::No,
+            rested_at: Mono(0),
+            flush_waits: false,
+            wanted_pages: 0,
+            looked_at_installs: 0,
             closing: Closing::Open,
             counters: Counters::default(),
             turns_ended: 0,
+            lacks_block: false,
+            starved_turns: 0,
             config: self.config,
         };
         matrix.orphans = matrix.unclaimed().map_err(|stop| match stop {

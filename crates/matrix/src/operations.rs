@@ -1,13 +1,14 @@
 //! Operations under way. Each is *attempted*: a pure step that either ends it or notes the pages that it lacks. Those are read, then it is attempted again. Writes
 //! of one key are attempted in the order in which they came.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Bound, RangeBounds};
 
 use foldhash::HashMap;
-use stratakv_base::{Key, canary};
-use stratakv_engine::{Change, RecordPart, Token, Update};
+use stratakv_base::{Corruption, Key, canary};
+use stratakv_engine::{Change, ChangeKind, Error, RecordPart, Token, Update};
 
+use crate::changes::Before;
 use crate::lookup::LongRead;
 use crate::reading::Pins;
 use crate::scan::{PageWork, RangeWork};
@@ -24,11 +25,15 @@ pub(crate) enum Work {
     Write {
         changes: Vec<Change>,
         placed: Vec<Placed>,
+        looked: Vec<Option<Before>>,
+        /// A page that it wanted is damaged.
+        damage: Option<Corruption>,
     },
     Update {
         key: Key,
         update: Update,
         placed: Vec<Placed>,
+        long: Option<LongRead>,
     },
     Page(PageWork),
     /// Before it begins: it waits for the writes that came before it.
@@ -51,19 +56,31 @@ pub(crate) struct Parked {
     pub(crate) missing: usize,
     /// It waits for its long values to be written.
     pub(crate) spills: bool,
+    /// It was attempted: it has had its turn, and goes on when it has what it waits for.
+    pub(crate) begun: bool,
     /// Its values found no room once, and something was reclaimed since.
     pub(crate) insists: bool,
 }
 
-/// Who may write which keys: first come, first served.
+impl Parked {
+    /// Itself, if it goes on though a page that it wanted is damaged.
+    pub(crate) fn bearing(&mut self, error: &Error) -> Option<&mut Parked> {
+        let Error::Corrupt(corruption) = error else { return None };
+        self.work.bears(corruption).then_some(self)
+    }
+}
+
+/// Who may write which keys: first come, first served. What a write costs here does not grow with those that wait, but for deletes of ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// Writes that hold or want a key, in order; the first one holds it.
     keys: HashMap<Key, VecDeque<u64>>,
     /// Writes under way, in order. Range deletes and syncs wait until they are the first.
-    writes: VecDeque<u64>,
+    writes: BTreeSet<u64>,
     /// Ranges that are being deleted, or are to be: later writes within one wait until it is done.
     ranges: Vec<(u64, Bound<Key>, Bound<Key>)>,
+    /// Writes that may have their turn now, since something before them is over.
+    candidates: BTreeSet<u64>,
 }
 
 impl Turns {
@@ -88,7 +105,8 @@ impl Turns {
 
     /// Queues a write for its keys, or a range for all that comes before it.
     pub(crate) fn queue(&mut self, id: u64, work: &Work) {
-        self.writes.push_back(id);
+        self.writes.insert(id);
+        self.candidates.insert(id);
         match work {
             Work::DeleteRange { from, to } => self.ranges.push((id, from.clone(), to.clone())),
             Work::Deleting(range) => self.ranges.push((id, range.from.clone(), range.to.clone())),
@@ -102,7 +120,7 @@ impl Turns {
     /// Whether it is this one's turn.
     pub(crate) fn has(&self, id: u64, work: &Work) -> bool {
         if work.is_barrier() {
-            return self.writes.front() == Some(&id);
+            return self.writes.first() == Some(&id);
         }
         let is_first = |key: &Key| self.keys.get(key).and_then(VecDeque::front) == Some(&id);
         work.keys().all(|key| is_first(key) && !self.is_in_range(id, key))
@@ -110,21 +128,30 @@ impl Turns {
 
     /// It is over. Afterwards others may have their turn.
     pub(crate) fn done(&mut self, id: u64, work: &Work) {
-        self.writes.retain(|write| *write != id);
-        self.ranges.retain(|(range, ..)| *range != id);
+        self.writes.remove(&id);
+        self.candidates.remove(&id);
         for key in work.keys() {
-            if let Some(queue) = self.keys.get_mut(key) {
+            let Some(queue) = self.keys.get_mut(key) else { continue };
+            if queue.front() == Some(&id) {
+                queue.pop_front();
+            } else {
                 queue.retain(|other| *other != id);
-                if queue.is_empty() {
-                    self.keys.remove(key);
-                }
+            }
+            match queue.front() {
+                Some(next) => drop(self.candidates.insert(*next)),
+                None => drop(self.keys.remove(key)),
             }
         }
+        if let Some(at) = self.ranges.iter().position(|(range, ..)| *range == id) {
+            self.ranges.swap_remove(at);
+            self.candidates.extend(self.writes.range(id..));
+        }
+        self.candidates.extend(self.writes.first());
     }
 
-    /// Those under way, in order of arrival.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
-        self.writes.iter().copied()
+    /// The next one that may have its turn, in order of arrival; each is told once, until something before it is over.
+    pub(crate) fn next_candidate(&mut self) -> Option<u64> {
+        self.candidates.pop_first()
     }
 }
 
@@ -142,11 +169,27 @@ impl Work {
     /// Differs when it came further by an attempt that did not end it.
     pub(crate) fn progress(&self) -> usize {
         match self {
-            Work::Get { long, .. } => long.as_ref().map_or(0, LongRead::progress),
+            Work::Get { long, .. } | Work::Update { long, .. } => long.as_ref().map_or(0, LongRead::progress),
+            Work::Write { looked, .. } => looked.iter().flatten().count(),
             Work::Page(page) => page.progress(),
-            Work::Deleting(range) => range.deleted as usize,
+            Work::Deleting(range) => range.progress(),
             _ => 0,
         }
+    }
+
+    /// A page that it wanted is damaged. Whether it goes on all the same: what is damaged can be deleted.
+    pub(crate) fn bears(&mut self, found: &Corruption) -> bool {
+        let Work::Write { changes, damage, .. } = self else { return false };
+        let bears = changes.iter().any(|change| matches!(change.kind, ChangeKind::Delete));
+        if bears {
+            *damage = Some(found.clone());
+        }
+        bears
+    }
+
+    /// Whether a part of it is done.
+    pub(crate) fn is_begun(&self) -> bool {
+        matches!(self, Work::Deleting(range) if range.deleted > 0)
     }
 
     /// Where its long values lie.

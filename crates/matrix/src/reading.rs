@@ -40,8 +40,8 @@ impl Wanted {
 pub(crate) enum Waiter {
     /// A parked operation.
     Operation(u64),
-    /// The compaction that is under way.
-    Job,
+    /// The compaction with this number.
+    Job(u64),
 }
 
 /// Pages that somebody holds until it is done, by file and ordinal: their places may have other contents by then.
@@ -117,8 +117,9 @@ pub(crate) struct InMemory<'a> {
     pub(crate) levels: &'a Levels,
     pub(crate) cache: &'a RefCell<PageCache>,
     pub(crate) pins: &'a Pins,
-    /// How many pages of a table to read at once where one is missing.
+    /// How many pages of a table to read at once where one is missing, and whether those that come before it.
     pub(crate) ahead_pages: u32,
+    pub(crate) backward: bool,
     pub(crate) missing: &'a RefCell<Vec<Wanted>>,
     pub(crate) shard: u32,
 }
@@ -147,6 +148,19 @@ impl InMemory<'_> {
     fn run(&self, page: u64, ordinal: u32, most: u32, locate: impl Fn(u32) -> Option<u64>) -> u32 {
         let is_next = |more: &u32| locate(ordinal + more) == Some(page + u64::from(*more));
         1 + (1..most.clamp(1, 16)).take_while(is_next).count() as u32
+    }
+
+    /// Where a read begins that ends with a page of a table, on the way back.
+    fn run_begin(&self, page: u64, ordinal: u32, file: u64) -> (u64, u32) {
+        if !self.backward {
+            return (page, ordinal);
+        }
+        let is_before = |less: &u32| {
+            let place = ordinal.checked_sub(*less).and_then(|ordinal| self.levels.locate(file, ordinal));
+            place.is_some() && place == page.checked_sub(u64::from(*less))
+        };
+        let less = (1..self.ahead_pages.clamp(1, 16)).take_while(is_before).count() as u32;
+        (page - u64::from(less), ordinal - less)
     }
 
     /// Appends a value that lies in a value file to `into`, its checksum not compared yet.
@@ -201,6 +215,7 @@ impl Pages for InMemory<'_> {
         if let Some(part) = self.held(file, ordinal, page) {
             return Ok(part);
         }
+        let (page, ordinal) = self.run_begin(page, ordinal, file);
         let pages = self.run(page, ordinal, self.ahead_pages, |ordinal| self.levels.locate(file, ordinal));
         self.miss(Wanted { page, pages, file, ordinal, is_table: true });
         Err(Stop::Missing)

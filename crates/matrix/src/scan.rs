@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Expiry, Key};
+use stratakv_base::{Expiry, Key, canary};
 use stratakv_engine::range::{before_engine_keys, is_empty_range};
 use stratakv_engine::{Item, PageRequest, RecordPart, Reply};
 use stratakv_pmem::Pmem;
@@ -15,7 +15,7 @@ use crate::container::{Change, What};
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, Pointer};
 use crate::level_cursor::LevelCursor;
-use crate::lookup::{record, value_bytes};
+use crate::lookup::{LongRead, is_long, record, value_bytes};
 use crate::matrix::Matrix;
 use crate::merge::{Merge, Sight, Visible};
 use crate::reading::InMemory;
@@ -43,6 +43,12 @@ pub(crate) struct PageWork {
     sight: Sight,
     items: Vec<(Key, Meta, Option<Bytes>)>,
     bytes: u64,
+    /// What there is of the long value that is being read.
+    long: Option<LongRead>,
+    /// How often it went on over keys that are not shown.
+    skips: usize,
+    /// The snapshot that it shows: it must be open to the end.
+    pub(crate) snapshot: Option<u64>,
     /// There are no more keys, or the page is full.
     gathered: bool,
     /// It is full: another page follows.
@@ -58,6 +64,7 @@ pub(crate) struct RangeWork {
     pub(crate) to: Bound<Key>,
     pub(crate) deleted: u64,
     version: u64,
+    skips: usize,
 }
 
 impl PageWork {
@@ -74,6 +81,9 @@ impl PageWork {
             sight,
             items: Vec::new(),
             bytes: 0,
+            long: None,
+            skips: 0,
+            snapshot: request.at,
             full: false,
             backup: None,
         }
@@ -97,9 +107,20 @@ impl PageWork {
         self.gathered = self.full;
     }
 
-    /// Grows with every item and every value.
+    /// What was passed over is not looked at again.
+    fn pass(&mut self, passed: Option<Bound<Key>>) {
+        let Some(passed) = passed.filter(|_| !canary!("matrix_scan_begins_anew")) else { return };
+        let end = if self.reverse { &mut self.to } else { &mut self.from };
+        if is_further(end, &passed, self.reverse) {
+            self.skips += 1;
+            *end = passed;
+        }
+    }
+
+    /// Grows with every item and every value, and every piece of one.
     pub(crate) fn progress(&self) -> usize {
-        self.items.len() + self.items.iter().filter(|(_, _, value)| value.is_some()).count()
+        let values = self.items.iter().filter(|(_, _, value)| value.is_some()).count();
+        self.items.len() + values + self.skips + self.long.as_ref().map_or(0, LongRead::progress)
     }
 
     fn reply(&mut self) -> Reply {
@@ -116,7 +137,12 @@ impl PageWork {
 
 impl RangeWork {
     pub(crate) fn new(from: Bound<Key>, to: Bound<Key>) -> RangeWork {
-        RangeWork { from, to: before_engine_keys(to), deleted: 0, version: 0 }
+        RangeWork { from, to: before_engine_keys(to), deleted: 0, version: 0, skips: 0 }
+    }
+
+    /// Grows with every key that it deletes or passes over.
+    pub(crate) fn progress(&self) -> usize {
+        self.deleted as usize + self.skips
     }
 }
 
@@ -132,6 +158,16 @@ fn block_bytes(pointer: Pointer) -> u64 {
     let (page, slice) = (PAGE_BYTES as u64, SLICE_BYTES as u64);
     let pages = (pointer.offset % page + u64::from(pointer.value_bytes)).div_ceil(page);
     if pages == 1 { page } else { pages.div_ceil(slice / page) * slice }
+}
+
+/// Whether a scan that begins at `start` has less before it from `passed` on.
+fn is_further(start: &Bound<Key>, passed: &Bound<Key>, reverse: bool) -> bool {
+    let (Bound::Included(new) | Bound::Excluded(new)) = passed else { return false };
+    match start {
+        Bound::Unbounded => true,
+        Bound::Included(old) | Bound::Excluded(old) if reverse => new.encoded() < old.encoded(),
+        Bound::Included(old) | Bound::Excluded(old) => new.encoded() > old.encoded(),
+    }
 }
 
 /// The first key that is not before the bound.
@@ -169,7 +205,8 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Stop`]: it goes on from here once the pages are there.
     pub(crate) fn page(&self, work: &mut PageWork) -> Result<Reply, Stop> {
-        let memory = self.in_memory(if work.items_max as u32 > ITEMS_FEW { 16 } else { 1 });
+        let ahead_pages = if work.items_max as u32 > ITEMS_FEW || work.skips > 0 { 16 } else { 1 };
+        let memory = InMemory { backward: work.reverse, ..self.in_memory(ahead_pages) };
         while !work.gathered || work.items.iter().any(|(_, _, value)| value.is_none()) {
             let wanted = work.items.iter().filter(|(_, _, value)| value.is_none()).count();
             if !work.gathered && wanted < WINDOW {
@@ -192,8 +229,14 @@ impl<P: Pmem> Matrix<P> {
         }
         let mut visible = Visible::new(&mut cursor, work.sight);
         for _ in 0..WINDOW {
-            let found =
-                if work.reverse { visible.backward(!work.keys_only)? } else { visible.forward(!work.keys_only)? };
+            let found = if work.reverse { visible.backward(!work.keys_only) } else { visible.forward(!work.keys_only) };
+            let found = match found {
+                Ok(found) => found,
+                Err(stop) => {
+                    work.pass(visible.passed(work.reverse));
+                    return Err(stop);
+                }
+            };
             let key = visible.key();
             let inside = if work.reverse { key >= &from[..] } else { to.as_deref().is_none_or(|to| key < to) };
             let Some((meta, key)) = found.filter(|_| inside).zip(Key::from_encoded(key)) else {
@@ -211,14 +254,15 @@ impl<P: Pmem> Matrix<P> {
     /// Takes values that lie apart: all that are missing are asked for at once.
     fn fetch(&self, work: &mut PageWork, memory: &InMemory<'_>) -> Result<(), Stop> {
         let (mut stop, mut asked, mut gone) = (None, 0, Vec::new());
-        for (at, (key, meta, value)) in work.items.iter_mut().enumerate() {
+        let PageWork { items, long, sight, .. } = work;
+        for (at, (key, meta, value)) in items.iter_mut().enumerate() {
             let (None, Body::Apart(mut pointer)) = (&value, meta.body) else { continue };
             if asked >= self.config.memory_bytes / FETCHED_SHARE {
                 break;
             }
             // Since the key was met its value may have been moved, or overwritten, and its file have gone.
             if self.levels.values(pointer.file).is_none() {
-                match self.locate_again(key, work.sight, memory)? {
+                match self.locate_again(key, *sight, memory)? {
                     Again::Gone => {
                         gone.push(at);
                         continue;
@@ -230,8 +274,15 @@ impl<P: Pmem> Matrix<P> {
                     Again::Apart(found, there) => (*meta, pointer) = (found, there),
                 }
             }
+            if is_long(pointer) && asked > 0 {
+                break;
+            }
             asked += block_bytes(pointer);
-            match self.value_apart(meta.version, pointer, memory) {
+            match self.value_in_pieces(meta.version, pointer, long, memory) {
+                Err(Stop::Missing) if is_long(pointer) => {
+                    stop = Some(Stop::Missing);
+                    break;
+                }
                 Ok(found) => *value = Some(found),
                 Err(Stop::Missing) => stop = Some(Stop::Missing),
                 Err(damaged) => return Err(damaged),
@@ -257,7 +308,16 @@ impl<P: Pmem> Matrix<P> {
         if is_empty_range(&work.from, &work.to) {
             return Ok(Attempt::Logged(Reply::Number { number: work.deleted, version: work.version }));
         }
-        let (keys, is_last) = self.keys_to_delete(work)?;
+        let found = self.keys_to_delete(work);
+        let (keys, is_last) = match found {
+            Ok(found) => found,
+            Err((stop, passed)) => {
+                if let Some(passed) = passed.filter(|passed| is_further(&work.from, passed, false)) {
+                    (work.from, work.skips) = (passed, work.skips + 1);
+                }
+                return Err(stop);
+            }
+        };
         let appends: Vec<_> = keys
             .iter()
             .map(|key| Change { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what: What::Delete })
@@ -274,24 +334,27 @@ impl<P: Pmem> Matrix<P> {
         Ok(if is_last { Attempt::Logged(reply) } else { Attempt::Again })
     }
 
-    fn keys_to_delete(&self, work: &RangeWork) -> Result<(Vec<Key>, bool), Stop> {
+    /// The next keys of the range, and whether those are the last ones; else how far it came without finding any.
+    fn keys_to_delete(&self, work: &RangeWork) -> Result<(Vec<Key>, bool), (Stop, Option<Bound<Key>>)> {
         let memory = self.in_memory(16);
         let mut cursor = self.cursor(&memory);
         let to = upper(&work.to);
-        cursor.seek(&lower(&work.from))?;
+        cursor.seek(&lower(&work.from)).map_err(|stop| (stop, None))?;
         let mut visible = Visible::new(&mut cursor, self.sight());
-        let mut keys = Vec::new();
-        while keys.len() < DELETED_MAX {
-            let found = visible.forward(false);
-            // What was found so far is deleted before the rest is read.
-            let found = match found {
+        let (mut keys, mut bytes) = (Vec::new(), 0);
+        // A step of it must find room in the container.
+        while keys.len() < DELETED_MAX && bytes < self.container.record_bytes_max() {
+            let found = match visible.forward(false) {
+                // What was found so far is deleted before the rest is read.
                 Err(Stop::Missing) if !keys.is_empty() => return Ok((keys, false)),
-                found => found?,
+                Err(stop) => return Err((stop, visible.passed(false))),
+                Ok(found) => found,
             };
             let inside = to.as_deref().is_none_or(|to| visible.key() < to);
             let Some((_, key)) = found.filter(|_| inside).zip(Key::from_encoded(visible.key())) else {
                 return Ok((keys, true));
             };
+            bytes += key.encoded().len() as u64;
             keys.push(key);
         }
         Ok((keys, false))

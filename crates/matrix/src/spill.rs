@@ -13,6 +13,7 @@ use crate::levels::Change;
 use crate::matrix::Matrix;
 use crate::operations::Work;
 use crate::output::Output;
+use crate::space::Rest;
 use crate::table::values::ValuesWriter;
 use crate::volume::ValueFile;
 
@@ -104,8 +105,12 @@ impl<P: Pmem> Matrix<P> {
 
     /// The values are on the volume: their writes go on.
     pub(crate) fn spilled(&mut self, spill: Spill) {
+        self.wanted_pages = 0;
         for (id, values) in spill.waiting {
-            let Some(parked) = self.parked.get_mut(&id) else { continue };
+            let Some(parked) = self.parked.get_mut(&id) else {
+                self.orphans.extend(values.into_iter().map(|placed| (placed.file, placed.value_bytes)));
+                continue;
+            };
             parked.spills = false;
             if let Some(placed) = parked.work.placed() {
                 *placed = values;
@@ -122,20 +127,24 @@ impl<P: Pmem> Matrix<P> {
         self.refuse_or_reclaim(&spill, effects);
     }
 
+    /// Long values find no room: their writes wait while something can be cleared away.
     fn refuse_or_reclaim(&mut self, spill: &Spill, effects: &mut Effects) {
-        let reclaims = self.reclaim();
-        for (id, _) in &spill.waiting {
+        let waits = self.reclaim() || self.rest == Rest::No;
+        for (id, placed) in &spill.waiting {
             match self.parked.get_mut(id) {
-                Some(parked) if reclaims && !parked.insists => {
-                    parked.insists = true;
+                Some(parked) if waits && (self.rest == Rest::No || !parked.insists) => {
+                    parked.insists |= self.rest != Rest::No;
+                    let bytes = placed.iter().map(|placed| placed.value_bytes).sum::<u64>();
+                    self.wanted_pages = self.wanted_pages.max(bytes.div_ceil(4096) + placed.len() as u64);
                     self.after_install.push(*id);
                 }
                 _ => {
-                    self.counters.full_refusals += 1;
+                    (self.wanted_pages, self.counters.full_refusals) = (0, self.counters.full_refusals + 1);
                     self.fail_operation(*id, Error::Full("the volume has no room for a long value"), effects);
                 }
             }
         }
+        effects.more();
     }
 
     /// Long values cannot be written.

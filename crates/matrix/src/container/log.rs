@@ -86,6 +86,25 @@ impl<P: Pmem> Container<P> {
         if free < units + most { Err(Error::Full("the container: flush a row, or release a column")) } else { Ok(()) }
     }
 
+    /// Why a batch finds no room in this container even when that is empty.
+    pub fn batch_error(&self, changes: &[Change<'_>]) -> Option<Error> {
+        let layout = &self.medium.layout;
+        let (mut at, mut units, mut len_bytes, mut longest) = (0, 0, 0, 0u64);
+        for record_bytes in changes.iter().map(Change::record_bytes) {
+            if at < record_bytes {
+                (at, units) = (layout.capacity(), units + 1);
+            }
+            at = at.saturating_sub(record_bytes);
+            len_bytes += record_bytes;
+            longest = longest.max(record_bytes);
+        }
+        let row_units = Row::units_max(layout, len_bytes, changes.len() as u64, longest);
+        let all = u64::from(self.units.count());
+        // Log and row are there at once; a third of the units is for what does not fit together.
+        let max_bytes = (all / 3 * layout.capacity()).min(len_bytes.saturating_sub(1));
+        (units + row_units > all).then_some(Error::BatchTooLarge { len_bytes, max_bytes })
+    }
+
     /// Units that rows of all memtables can take before the logs they replace are free, whether they are made one after the other, or, since opening
     /// makes one memtable of all, at once. The active memtable's bytes, records, longest record and units of log are given.
     fn row_units_max(&self, active: (u64, u64, u64), active_units: u64) -> u64 {

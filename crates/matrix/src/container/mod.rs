@@ -204,6 +204,11 @@ impl<P: Pmem> Container<P> {
         self.medium.layout.capacity()
     }
 
+    /// Bytes of a unit.
+    pub fn unit_bytes(&self) -> u64 {
+        self.medium.layout.unit_bytes.into()
+    }
+
     /// Rows of the receiver, and of the compactor.
     pub fn rows(&self) -> (u64, u64) {
         let compactor = u64::from(self.directory.compactor_rows);
@@ -253,6 +258,11 @@ impl<P: Pmem> Container<P> {
         }
         self.failed = false;
         Ok(first..=self.version)
+    }
+
+    /// Whether a store failed half-way: nothing more is written.
+    pub fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// Makes everything appended so far durable: flushes its lines, and fences once.

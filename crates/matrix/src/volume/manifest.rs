@@ -47,6 +47,13 @@ pub struct ValueFile {
     pub loose: bool,
 }
 
+impl ValueFile {
+    /// Whether less than so many of a hundred bytes are alive.
+    pub(crate) fn is_poor(&self, percent: u64) -> bool {
+        self.live_bytes.saturating_mul(100) < self.bytes.saturating_mul(percent)
+    }
+}
+
 /// Bytes that are no manifest: a field that ends too early, or a number that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the manifest makes no sense at byte {at}")]
@@ -182,7 +189,7 @@ fn get_extents(reader: &mut Reader<'_>) -> Result<Vec<Extent>, Malformed> {
     for _ in 0..get(reader)? {
         let at = reader.at();
         let extent = Extent { page: get(reader)?, pages: get_u32(reader)? };
-        if extent.pages == 0 || extent.page >= 1 << 52 {
+        if extent.pages == 0 || extent.page >= super::superblock::PAGES_MAX {
             return Err(Malformed { at });
         }
         extents.push(extent);

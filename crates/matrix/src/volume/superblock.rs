@@ -12,6 +12,9 @@ const CRC_AT: usize = 76;
 /// The first page that belongs to no superblock.
 pub const FIRST_PAGE: u64 = 2;
 
+/// No volume has so many pages: offsets in bytes, and sums of two extents, stay below 2^64.
+pub const PAGES_MAX: u64 = 1 << 50;
+
 /// What a superblock says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Superblock {
@@ -85,6 +88,9 @@ impl Superblock {
         }
         if found != *uuid {
             return Ok(Err(Refusal::Foreign));
+        }
+        if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
+            return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
         }
         Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean }))
     }

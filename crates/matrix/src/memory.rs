@@ -1,0 +1,84 @@
+//! The memory of a shard: blocks for reads and writes, what the cache may have, and what to do when there is none.
+
+use stratakv_base::{Mono, canary};
+use stratakv_device::block::CHUNK_BYTES;
+use stratakv_device::{Block, Class};
+use stratakv_engine::Effects;
+use stratakv_pmem::Pmem;
+
+use crate::matrix::Matrix;
+
+/// A shard without blocks asks for so many turns, then for one in a while.
+const STARVED_TURNS_MAX: u32 = 32;
+const STARVED_NS: u64 = 10_000_000;
+
+impl<P: Pmem> Matrix<P> {
+    /// A block, making room in the cache if need be.
+    pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
+        for _ in 0..8 {
+            if let Some(block) = effects.block(class) {
+                return Some(block);
+            }
+            let Some(evicted) = self.cache.get_mut().evict() else { break };
+            drop(evicted);
+        }
+        let block = effects.block(class);
+        self.lacks_block |= block.is_none();
+        block
+    }
+
+    /// Gives the cache what everything else leaves of the cap (NOTES rule 11).
+    pub(crate) fn balance_memory(&mut self, effects: &Effects) {
+        let pool = effects.pool();
+        let used = self.container.footprint_bytes() + self.levels.footprint_bytes() as u64;
+        let used = used + self.cache.get_mut().footprint_bytes() as u64;
+        let left = (self.config.memory_bytes.saturating_sub(used) as usize).max(4 * CHUNK_BYTES);
+        pool.set_limit_bytes(left);
+        for _ in 0..4 {
+            if pool.held_bytes() <= left {
+                break;
+            }
+            let Some(chunk) = pool.retire_chunk() else { break };
+            self.cache.get_mut().drop_chunk(chunk);
+        }
+        // A pool filled with blocks of one class would starve the other.
+        let starved = [(Class::Slice, true), (Class::Page, self.cache.get_mut().len() < 64)];
+        for (class, _) in starved.into_iter().filter(|(_, starved)| *starved) {
+            if effects.block(class).is_none() && pool.held_bytes() <= left + 2 * CHUNK_BYTES {
+                pool.set_limit_bytes(pool.held_bytes() + CHUNK_BYTES);
+                drop(effects.block(class));
+                pool.set_limit_bytes(left);
+            }
+        }
+    }
+
+    /// A block was wanted and could not be had. What is in flight gives some back and makes a turn; if nothing is, others have to let go of what they hold, and there is
+    /// another turn: not for ever, since a pool that gives nothing then is held by somebody else, who is asked again at intervals.
+    pub(crate) fn find_blocks(&mut self, effects: &mut Effects) {
+        if !std::mem::take(&mut self.lacks_block) || canary!("matrix_lacks_blocks_silently") {
+            self.starved_turns = 0;
+            return;
+        }
+        self.balance_memory(effects);
+        if !self.io.is_empty() {
+            return;
+        }
+        self.release_pins();
+        self.starved_turns += 1;
+        if self.starved_turns < STARVED_TURNS_MAX {
+            effects.more();
+        } else {
+            effects.wake_at(Mono(self.now.mono.0 + STARVED_NS));
+        }
+    }
+
+    /// Nothing is in flight and no block can be had: everybody but the oldest operation lets go of what was read for it.
+    fn release_pins(&mut self) {
+        if let Some(job) = &mut self.job {
+            job.release();
+        }
+        let oldest = self.parked.keys().min().copied();
+        let others = self.parked.iter_mut().filter(|(id, _)| Some(**id) != oldest);
+        others.for_each(|(_, parked)| parked.pins.clear());
+    }
+}

@@ -1,0 +1,175 @@
+//! What is done when the volume has hardly room: nothing grows before what is dead was cleared away. Deletes always go on: there is room for all that the container holds.
+
+use stratakv_base::canary;
+use stratakv_engine::Error;
+use stratakv_pmem::Pmem;
+
+use crate::job::{Job, Source, TABLES_BELOW_MAX};
+use crate::matrix::Matrix;
+use crate::volume::Table;
+
+/// A value file of which less than this share of a hundred is alive is rewritten.
+pub(crate) const POOR_PERCENT: u64 = 50;
+/// The same where there is hardly room.
+const POOR_PERCENT_TIGHT: u64 = 90;
+/// Of all values in value files, so many of a hundred may be dead before some are rewritten that no compaction meets.
+const DEAD_PERCENT_MAX: u64 = 30;
+/// A compaction may need room for so many tables at once: a table, those below it, and with them their filters and indexes.
+const WORKING_TABLES: u64 = TABLES_BELOW_MAX as u64 + 4;
+
+/// After a device said that it is full it is asked again.
+const REST_NS: u64 = 1_000_000_000;
+
+/// Why compaction rests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// It does not.
+    #[default]
+    No,
+    /// The volume has hardly room, and nothing more can be cleared away: until something is deleted or becomes free.
+    Full,
+    /// What it has to read is damaged.
+    Damaged,
+}
+
+/// A compaction that leaves values where they are: what it makes is no longer than what it reads.
+fn in_place(mut job: Job) -> Job {
+    job.poor_percent = 0;
+    job
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Pages that nothing that grows may take: for two manifests of two copies each, for all that the container holds, and for one compaction.
+    pub(crate) fn reserve_pages(&self) -> u64 {
+        let (free, of) = self.container.units_free();
+        let container_pages = ((of - free.min(of)) * self.container.unit_bytes()).div_ceil(4096);
+        let table_pages = self.config.table_bytes.div_ceil(4096).max(1);
+        // Down there it has indexes and filters besides, and pages that are not full.
+        let container_pages = container_pages * (table_pages + 3) / table_pages * 5 / 4;
+        self.manifest_pages() + container_pages + WORKING_TABLES * (table_pages + 2)
+    }
+
+    /// What files leave of the volume for two manifests, of two copies each.
+    pub(crate) fn manifest_pages(&self) -> u64 {
+        4 * u64::from(self.superblock.pages) + 16
+    }
+
+    /// Whether the volume has hardly room for what is there and what waits to be written to it.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.config.capacity_bytes.is_some() && self.extents.free_pages() < self.reserve_pages() + self.wanted_pages
+    }
+
+    /// Whether what is dead is being cleared away, since there is hardly room.
+    pub(crate) fn is_clearing(&self) -> bool {
+        self.is_tight() && self.rest == Rest::No
+    }
+
+    /// Whether a put has to wait until something was cleared away; an error if it would wait for ever.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub(crate) fn must_wait_for_room(&self) -> Result<bool, Error> {
+        if canary!("matrix_puts_take_the_last_room") || !self.is_tight() {
+            return Ok(false);
+        }
+        match self.rest {
+            Rest::No => Ok(true),
+            Rest::Full | Rest::Damaged => Err(Error::Full("the volume has no room for more than it holds")),
+        }
+    }
+
+    /// Something was deleted, or became free: what rests for want of room is tried again.
+    pub(crate) fn wake_compaction(&mut self) {
+        if self.rest == Rest::Full {
+            self.rest = Rest::No;
+        }
+    }
+
+    /// The device under the volume may have room again, of which nobody tells.
+    pub(crate) fn wake_after_a_while(&mut self) {
+        if !self.is_tight() && self.now.mono.0 >= self.rested_at.0 + REST_NS {
+            self.wake_compaction();
+        }
+    }
+
+    /// Nothing more can be cleared away: whoever waits for room is told.
+    pub(crate) fn rest_for_want_of_room(&mut self) {
+        (self.rest, self.rested_at) = (Rest::Full, self.now.mono);
+        self.ready.extend(self.after_install.drain(..));
+    }
+
+    /// A compaction for which there is room where there is hardly any, the one first that clears the most away: deletes that hide much below, values that lie among
+    /// dead ones, what the container holds, anything that hides something, values among some dead ones. `None`: nothing does, in the room there is. O(tables).
+    pub(crate) fn small_job(&mut self) -> Option<Job> {
+        if let Some(job) = self.hiding_job(|table| table.facts.deletes * 4 > table.facts.entries) {
+            return Some(job);
+        }
+        // Before what the container holds takes the room for it.
+        if let Some(job) = self.collection(POOR_PERCENT) {
+            return Some(job);
+        }
+        let column = self.next_column(true).map(in_place).filter(|job| self.has_room_for(job.pages_in()));
+        column.or_else(|| self.hiding_job(|_| true)).or_else(|| self.collection(POOR_PERCENT_TIGHT))
+    }
+
+    /// A table above the bottom, with as many deletes as can be, into the next level.
+    fn hiding_job(&self, is_worth: impl Fn(&Table) -> bool) -> Option<Job> {
+        let above = 0..self.levels.depth().saturating_sub(1);
+        let tables = above.flat_map(|level| self.levels.level(level).iter().map(move |table| (level, table)));
+        let mut tables: Vec<_> = tables.filter(|(_, table)| is_worth(table)).collect();
+        tables.sort_by_key(|(_, table)| std::cmp::Reverse(table.facts.deletes));
+        let mut jobs = tables.into_iter().map(|(level, table)| in_place(self.job_of(level, table)));
+        jobs.find(|job| self.has_room_for(job.pages_in()))
+    }
+
+    /// Whether a compaction that makes so many pages finds room, the manifest's aside.
+    pub(crate) fn has_room_for(&self, pages: u64) -> bool {
+        self.extents.free_pages() >= self.manifest_pages() + pages
+    }
+
+    /// Rewrites a table that has values in the value file of which the least is alive, so that those move elsewhere: after the last of them the file is free. Of files that have
+    /// less than `poor_percent` alive; `None`: there are none, or no room. One table, and its values in such files: bounded work. O(files + tables).
+    pub(crate) fn collection(&self, poor_percent: u64) -> Option<Job> {
+        if canary!("matrix_values_are_not_collected") {
+            return None;
+        }
+        let poor = self.levels.value_files().filter(|values| !values.loose && values.is_poor(poor_percent));
+        let mut poor: Vec<_> = poor.collect();
+        poor.sort_by_key(|values| (values.live_bytes * 1000 / values.bytes.max(1), values.file));
+        let file = poor.first()?.file;
+        let places =
+            (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
+        let mut places = places.filter(|(_, table)| table.facts.apart.iter().any(|(apart, _)| *apart == file));
+        let (level, table) = places.next()?;
+        let moved: u64 = table
+            .facts
+            .apart
+            .iter()
+            .filter(|(apart, _)| self.is_poor(*apart, poor_percent))
+            .map(|(_, bytes)| bytes)
+            .sum();
+        let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
+        (job.collects, job.poor_percent) = (true, poor_percent);
+        self.has_room_for(job.pages_in() + moved.div_ceil(4096) * 9 / 8 + 1).then_some(job)
+    }
+
+    /// A collection that is due though there is room: much is dead, and no compaction meets it. Looked for once after each installation.
+    pub(crate) fn due_collection(&mut self) -> Option<Job> {
+        if self.looked_at_installs == self.counters.installs {
+            return None;
+        }
+        let (bytes, live_bytes) = self.levels.value_sums();
+        let dead = bytes.saturating_sub(live_bytes);
+        let is_due = dead * 100 > bytes * DEAD_PERCENT_MAX && dead > 2 * self.config.table_bytes;
+        let job = if is_due { self.collection(POOR_PERCENT) } else { None };
+        if job.is_none() {
+            self.looked_at_installs = self.counters.installs;
+        }
+        job
+    }
+
+    /// Whether so little of a value file is alive that this goes to a new one when it is met.
+    pub(crate) fn is_poor(&self, file: u64, poor_percent: u64) -> bool {
+        self.levels.values(file).is_some_and(|values| values.is_poor(poor_percent))
+    }
+}
