@@ -17,15 +17,15 @@ use crate::lookup::LongRead;
 use crate::matrix::Matrix;
 use crate::merge::Merge;
 use crate::output::Output;
-use crate::reading::{InMemory, Pins};
+use crate::reading::{InMemory, Pins, RUN_PAGES};
 use crate::retention::Readers;
 use crate::space::POOR_PERCENT;
 use crate::table::Builder;
 use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
 use crate::volume::{Table, ValueFile};
 
-/// Reads of up to 16 pages that a job holds: two tables, with their indexes, twice over.
-const READS_HELD: usize = 12;
+/// Reads of up to 16 pages that a job holds: two tables, with their indexes, and the value files that it moves values out of, each two reads ahead.
+const READS_HELD: usize = 24;
 /// A table ends when it lies above more than so many of the next level: so a table can be brought down in little room, and in little time.
 pub(crate) const TABLES_BELOW_MAX: usize = 6;
 /// Bits of a table's filter for each key.
@@ -249,7 +249,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn merge_with(&self, job: &mut Job, budget_bytes: u64, next_file: &mut u64) -> Result<(), Stop> {
         let pins = std::mem::take(&mut job.pins);
-        let memory = InMemory { pins: &pins, ..self.in_memory(16) };
+        let memory = InMemory { pins: &pins, in_order: true, ..self.in_memory(RUN_PAGES) };
         let done = self.merge_steps(job, budget_bytes, next_file, &memory);
         job.pins = pins;
         done

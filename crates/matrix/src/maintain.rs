@@ -260,7 +260,7 @@ impl<P: Pmem> Matrix<P> {
             && self.job_credit_bytes >= MERGE_BYTES
             && let Some(mut job) = self.job.take()
         {
-            let budget = self.job_credit_bytes.min(4 * MERGE_BYTES);
+            let budget = self.job_credit_bytes.min(MERGE_BYTES);
             let before = job.read_bytes;
             let merged = self.merge(&mut job, budget);
             self.job_credit_bytes = self.job_credit_bytes.saturating_sub((job.read_bytes - before).max(1));

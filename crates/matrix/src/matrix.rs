@@ -174,6 +174,7 @@ impl<P: Pmem> Matrix<P> {
             cache: &self.cache,
             pins: &self.pins,
             ahead_pages,
+            in_order: false,
             backward: false,
             missing: &self.missing,
             shard: self.config.shard,

@@ -112,6 +112,9 @@ pub(crate) fn parts(block: &Arc<Block>, wanted: Wanted) -> impl Iterator<Item = 
     (0..wanted.pages).map(move |page| ((wanted.file, wanted.ordinal + page), part(page)))
 }
 
+/// Most pages of one read.
+pub(crate) const RUN_PAGES: u32 = 16;
+
 /// Pages in memory as lookups see them. What they miss is noted.
 pub(crate) struct InMemory<'a> {
     pub(crate) levels: &'a Levels,
@@ -119,6 +122,8 @@ pub(crate) struct InMemory<'a> {
     pub(crate) pins: &'a Pins,
     /// How many pages of a table to read at once where one is missing, and whether those that come before it.
     pub(crate) ahead_pages: u32,
+    /// It goes through tables, and value files of which it moves what is alive, from one end to the other: where something is missing, this run and the next one are read.
+    pub(crate) in_order: bool,
     pub(crate) backward: bool,
     pub(crate) missing: &'a RefCell<Vec<Wanted>>,
     pub(crate) shard: u32,
@@ -139,6 +144,17 @@ impl InMemory<'_> {
         }
     }
 
+    /// Notes a run that is missing, and what comes behind it if all of it will be read.
+    fn miss_run(&self, wanted: Wanted, ahead_pages: u32, locate: impl Fn(u32) -> Option<u64>) {
+        self.miss(wanted);
+        let ordinal = wanted.ordinal + wanted.pages;
+        if let Some(page) = locate(ordinal).filter(|_| self.in_order)
+            && self.held(wanted.file, ordinal, page).is_none()
+        {
+            self.miss(Wanted { page, pages: self.run(page, ordinal, ahead_pages, locate), ordinal, ..wanted });
+        }
+    }
+
     fn damaged(&self, what: &'static str, expected: String, found: u32) -> Stop {
         let place = Place { shard: self.shard, offset_bytes: 0 };
         Stop::Damaged(Corruption { place, what, expected, found: found.to_string() })
@@ -147,7 +163,7 @@ impl InMemory<'_> {
     /// As many pages from `ordinal` on as lie side by side on the volume, at most `most`.
     fn run(&self, page: u64, ordinal: u32, most: u32, locate: impl Fn(u32) -> Option<u64>) -> u32 {
         let is_next = |more: &u32| locate(ordinal + more) == Some(page + u64::from(*more));
-        1 + (1..most.clamp(1, 16)).take_while(is_next).count() as u32
+        1 + (1..most.clamp(1, RUN_PAGES)).take_while(is_next).count() as u32
     }
 
     /// Where a read begins that ends with a page of a table, on the way back.
@@ -184,9 +200,10 @@ impl InMemory<'_> {
                     ordinal += 1;
                 }
                 None => {
-                    let pages =
-                        self.run(page, ordinal, end - ordinal, |ordinal| self.levels.locate_value(pointer, ordinal));
-                    self.miss(Wanted { page, pages, file: pointer.file, ordinal, is_table: false });
+                    let ahead = if self.in_order { RUN_PAGES } else { 0 };
+                    let locate = |ordinal| self.levels.locate_value(pointer, ordinal);
+                    let pages = self.run(page, ordinal, ahead.max(end - ordinal), locate);
+                    self.miss_run(Wanted { page, pages, file: pointer.file, ordinal, is_table: false }, ahead, locate);
                     missing = true;
                     ordinal += pages;
                 }
@@ -216,8 +233,9 @@ impl Pages for InMemory<'_> {
             return Ok(part);
         }
         let (page, ordinal) = self.run_begin(page, ordinal, file);
-        let pages = self.run(page, ordinal, self.ahead_pages, |ordinal| self.levels.locate(file, ordinal));
-        self.miss(Wanted { page, pages, file, ordinal, is_table: true });
+        let locate = |ordinal| self.levels.locate(file, ordinal);
+        let pages = self.run(page, ordinal, self.ahead_pages, locate);
+        self.miss_run(Wanted { page, pages, file, ordinal, is_table: true }, self.ahead_pages, locate);
         Err(Stop::Missing)
     }
 }
