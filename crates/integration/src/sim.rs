@@ -2,6 +2,7 @@
 
 pub mod ledger;
 pub mod matrix;
+pub mod tier;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

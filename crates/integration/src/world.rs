@@ -74,11 +74,12 @@ impl Statistics {
 /// Runs the world of a seed; the error says what went wrong.
 pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 
-/// The world of that name: `store` or `server`.
+/// The world of that name: `store`, `server`, or one shard of engine `tier`, whose judge is none of a durable engine.
 pub fn by_name(name: &str) -> Option<RunSeed> {
     match name {
         "store" => Some(store::run),
         "server" => Some(server::run),
+        "tier" => Some(crate::sim::tier::run),
         _ => None,
     }
 }

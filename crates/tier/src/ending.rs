@@ -212,9 +212,10 @@ impl Tier {
 
     pub(crate) fn flushed(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         if result.is_err() {
+            // What was written before it, the journal too, may be lost: nothing counts.
             self.counters.write_errors += 1;
-            self.closing = Closing::Closed;
-            return;
+            self.closing = Closing::Superblock;
+            return self.write_void(effects);
         }
         self.closing = Closing::Superblock;
         (self.superblock.clean, self.superblock.version) = (true, self.version);

@@ -63,12 +63,13 @@ pub struct TierOpener {
     gathered: Vec<u8>,
     failed: Option<Error>,
     is_done: bool,
+    superblocks_left: u32,
 }
 
 impl TierOpener {
     /// Makes a new shard. What was on the volume is forgotten.
     pub fn create(config: TierConfig) -> TierOpener {
-        TierOpener { create: true, ..TierOpener::recover(config) }
+        TierOpener { create: true, superblocks_left: 2, ..TierOpener::recover(config) }
     }
 
     /// Opens one that is there.
@@ -85,6 +86,7 @@ impl TierOpener {
             gathered: Vec::new(),
             failed: None,
             is_done: false,
+            superblocks_left: 1,
             layout,
             config,
         }
@@ -130,6 +132,7 @@ impl TierOpener {
         }
         let is_whole = self.superblocks.iter().flatten().all(Result::is_ok);
         let same_system = found.boot.is_some() && found.boot == self.config.boot;
+        self.superblocks_left = if is_whole { 1 } else { 2 };
         // As many openings as it may know of.
         self.superblock = Superblock { incarnation: found.incarnation + u64::from(!is_whole), ..found };
         self.report.start = match self.layout {
@@ -396,9 +399,11 @@ impl TierOpener {
         effects.write(self.io.start(Step::WriteSuperblock), offset, parts, true);
     }
 
-    /// A new volume has two superblocks from the beginning.
+    /// A new volume has two superblocks from the beginning. And where one could not be read, both are written before anything is served: else the other one,
+    /// read alone the next time too, would have versions given twice.
     fn superblock_written(&mut self, effects: &mut Effects) {
-        if self.create && self.superblock.generation == 1 {
+        self.superblocks_left = self.superblocks_left.saturating_sub(1);
+        if self.superblocks_left > 0 {
             return self.write_superblock(effects);
         }
         self.is_done = true;

@@ -69,14 +69,14 @@ impl Tier {
                     self.raise_low();
                 }
                 Phase::Low(group) => {
-                    if !volume.journal.is_written(group) && !canary!("tier_forgotten_before_the_journal_says_so") {
+                    if !volume.journal.is_written(group) {
                         return;
                     }
                     self.forget_retired();
                 }
                 Phase::Pinned => {
                     if volume.log.oldest().is_none_or(|stored| stored.pins > 0)
-                        && !canary!("tier_recycled_under_a_read")
+                        && !canary!("tier_recycled_segment_read_unverified")
                     {
                         return;
                     }
@@ -185,7 +185,8 @@ impl Tier {
             Some(next) => (next.order, next.page),
             None => (volume.next_order, volume.log.head()),
         };
-        retire.phase = Phase::Low(volume.journal.raise_low(low, page));
+        let says_so = !canary!("tier_forgotten_though_the_journal_does_not_say_so");
+        retire.phase = Phase::Low(if says_so { volume.journal.raise_low(low, page) } else { 0 });
     }
 
     /// The journal says that the segment is gone: so it is.

@@ -192,7 +192,7 @@ impl Tier {
     }
 
     /// A superblock that says that nothing on the volume counts.
-    fn write_void(&mut self, effects: &mut Effects) {
+    pub(crate) fn write_void(&mut self, effects: &mut Effects) {
         (self.superblock.boot, self.superblock.table, self.superblock.clean) = (None, None, false);
         self.write_superblock(effects);
     }
@@ -206,18 +206,17 @@ impl Tier {
 
     fn superblock_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         match (result, &mut self.volume) {
-            (result, _) if self.closing == Closing::Superblock => {
-                self.counters.write_errors += u64::from(result.is_err());
-                self.closing = Closing::Closed;
-            }
+            (Ok(()), _) if self.closing == Closing::Superblock => self.closing = Closing::Closed,
             (Ok(()), Some(volume)) if volume.is_lost => {
                 volume.journal.abandon();
                 self.void_tries = 0;
             }
-            (Err(_), Some(_)) if self.void_tries < VOID_TRIES => {
+            (Err(_), _) if self.void_tries < VOID_TRIES => {
+                self.counters.write_errors += 1;
                 self.void_tries += 1;
                 self.write_void(effects);
             }
+            _ if self.closing == Closing::Superblock => self.closing = Closing::Closed,
             _ => {}
         }
     }

@@ -15,7 +15,7 @@ const USAGE: &str = "\
 usage: sim [--engine slab|matrix] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
        sim [--engine slab|matrix] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
-       sim --world store|server --seeds N [--from SEED]   the same for a whole store, or a server with its clients
+       sim --world store|server|tier --seeds N [--from SEED]   the same for a whole store, a server with its clients, or a shard of engine tier
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
        --placement in_place|packed                        of engine slab; a canary `packed:NAME` sings in packed, `matrix:NAME` in engine matrix
@@ -83,7 +83,7 @@ fn arguments() -> Result<Arguments, String> {
             "--world" => {
                 arguments.world = Some(
                     by_name(&value)
-                        .ok_or_else(|| format!("there is no world `{value}`; known: shard, store, server"))?,
+                        .ok_or_else(|| format!("there is no world `{value}`; known: shard, store, server, tier"))?,
                 );
             }
             "--engine" if value == "slab" => {}
@@ -189,9 +189,10 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
     println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
     // What several shards do together shows in a store only.
     let (of_stores, of_shards): (Vec<&String>, Vec<&String>) =
-        names.iter().partition(|name| name.starts_with("batch_") || name.starts_with("backup_"));
+        names.iter().partition(|name| ["batch_", "backup_", "tier_"].iter().any(|prefix| name.starts_with(prefix)));
     for name in of_stores {
-        match sim::listen_in_world(world::store::run, name, from, cpu_seconds_max) {
+        let world: RunSeed = if name.starts_with("tier_") { sim::tier::run } else { world::store::run };
+        match sim::listen_in_world(world, name, from, cpu_seconds_max) {
             Some((seeds, cpu_seconds, why)) => {
                 caught += 1;
                 let why: String = why.replace('\n', " ").chars().take(150).collect();

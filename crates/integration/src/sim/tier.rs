@@ -1,7 +1,6 @@
 //! Engine `tier` in the simulator. A cache may forget, so the judge of durable engines is none for it: this one asks that what is answered is the newest, or
 //! nothing; through kills, power cuts, orderly ends and a disk that fails.
 
-#[path = "tier/judge.rs"]
 mod judge;
 
 use std::cell::Cell;
@@ -13,6 +12,7 @@ use stratakv_sim::disk::{Chances, Disk, DiskOptions};
 use stratakv_sim::machine::{Audit, Engine, Machine, Opening};
 use stratakv_tier::{Start, Tier, TierConfig, TierOpener};
 
+use crate::world;
 use judge::{Judge, TOUCHED, piece};
 
 /// The engine, on a system that boots anew after a power cut.
@@ -149,6 +149,17 @@ fn chances(random: &mut Random) -> Chances {
         _ => {}
     }
     chances
+}
+
+/// As [`run_seed`], for whoever runs worlds.
+///
+/// # Errors
+/// As [`run_seed`].
+pub fn run(seed: u64) -> Result<world::Statistics, String> {
+    let found = run_seed(seed)?;
+    let [kills, power_cuts, closes] = found.ends;
+    let (asked, answered) = (found.operations, found.acknowledged);
+    Ok(world::Statistics { runs: 1, kills, power_cuts, closes, asked, answered, ..world::Statistics::default() })
 }
 
 /// Runs the scenario of a seed.

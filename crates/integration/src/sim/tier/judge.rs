@@ -112,7 +112,7 @@ impl Judge {
                 return Err(format!("version {wanted} is that of write {of}, though {before} was acknowledged"));
             }
         }
-        if version > 0 {
+        if version > 0 && !flips {
             self.version(key, write, version)?;
         }
         self.raise(key, write);
