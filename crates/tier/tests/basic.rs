@@ -1,0 +1,438 @@
+//! What the engine promises besides the contract: caps, what costs I/O, how it degrades, what a restart finds.
+
+use std::ops::Bound;
+
+use stratakv_base::random::Random;
+use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
+use stratakv_device::{DiskOutcome, DiskRequest, IoFault, Pool};
+use stratakv_engine::conformance::{Disk, Ending};
+use stratakv_engine::{
+    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, RecordPart, Reply, Shard, Token,
+};
+use stratakv_tier::{RecoveryReport, Start, Tier, TierConfig, TierOpener};
+
+const CAPACITY_BYTES: u64 = 32 << 20;
+
+/// A shard, its disk, and the faults that it meets.
+struct Driver {
+    config: TierConfig,
+    shard: Option<Tier>,
+    effects: Effects,
+    disk: Disk,
+    now: Now,
+    next: u32,
+    fails: fn(&DiskRequest) -> bool,
+    /// Requests so far.
+    reads: Vec<u32>,
+    writes: u64,
+    write_end: u64,
+}
+
+fn config() -> TierConfig {
+    TierConfig {
+        uuid: [3; 16],
+        shard: 0,
+        shards: 1,
+        memory_bytes: 8 << 20,
+        depth: 16,
+        capacity_bytes: Some(CAPACITY_BYTES),
+        segment_bytes: 128 << 10,
+        boot: Some([1; 16]),
+        read_only: false,
+    }
+}
+
+fn key(number: usize) -> Key {
+    Key::bound(CollectionId(0), format!("key {number}").as_bytes())
+}
+
+fn value(number: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Random::new(number as u64).fill(&mut bytes);
+    bytes
+}
+
+impl Driver {
+    fn new(config: TierConfig) -> Driver {
+        let now = Now { mono: Mono(1), wall: Wall(1_000_000) };
+        let effects = Effects::new(Pool::new(config.memory_bytes as usize));
+        let disk = Disk::new(config.capacity_bytes.unwrap_or(8192));
+        let mut driver = Driver {
+            shard: None,
+            effects,
+            disk,
+            now,
+            next: 0,
+            fails: |_| false,
+            reads: Vec::new(),
+            writes: 0,
+            write_end: 0,
+            config,
+        };
+        driver.open(true);
+        driver
+    }
+
+    fn open(&mut self, create: bool) {
+        let config = self.config.clone();
+        let mut opener = if create { TierOpener::create(config) } else { TierOpener::recover(config) };
+        opener.start(&mut self.effects);
+        while !opener.is_finished() {
+            for (io, outcome) in self.carry_out() {
+                opener.complete(io, outcome, &mut self.effects);
+            }
+        }
+        self.shard = Some(opener.finish().expect("it opens"));
+    }
+
+    fn carry_out(&mut self) -> Vec<(Io, DiskOutcome)> {
+        let requests = std::mem::take(&mut self.effects.requests);
+        requests.into_iter().map(|(io, request)| (io, self.request(request))).collect()
+    }
+
+    fn request(&mut self, request: DiskRequest) -> DiskOutcome {
+        let fault = (self.fails)(&request).then_some(IoFault::Os(5));
+        match &request {
+            DiskRequest::Read { len, .. } => self.reads.push(*len),
+            DiskRequest::Write { offset, parts, .. } => {
+                self.writes += 1;
+                let len: u64 = parts.iter().map(|part| u64::from(part.len)).sum();
+                self.write_end = self.write_end.max(offset + len);
+            }
+            _ => {}
+        }
+        match (fault, request) {
+            (None, request) => self.disk.execute(request),
+            (Some(fault), DiskRequest::Read { block, .. }) => DiskOutcome::Read(block, Err(fault)),
+            (Some(fault), DiskRequest::Write { .. }) => DiskOutcome::Write(Err(fault)),
+            (Some(fault), _) => DiskOutcome::Flush(Err(fault)),
+        }
+    }
+
+    fn turn(&mut self) {
+        let outcomes = self.carry_out();
+        self.now.mono.0 += 1_000_000;
+        self.effects.begin(self.now);
+        let shard = self.shard.as_mut().expect("it is open");
+        for (io, outcome) in outcomes {
+            shard.complete(io, outcome, &mut self.effects);
+        }
+        shard.turn_end(Budget::default(), &mut self.effects);
+    }
+
+    fn ask(&mut self, operation: Operation) -> Reply {
+        self.next += 1;
+        self.effects.begin(self.now);
+        let token = Token { slot: self.next, generation: 0 };
+        let accepted = self.shard.as_mut().expect("it is open").accept(token, operation, &mut self.effects);
+        assert!(accepted.is_ok(), "it takes what is asked alone");
+        for _ in 0..100_000 {
+            if let Some((_, reply)) = self.effects.replies.pop() {
+                return reply;
+            }
+            self.turn();
+        }
+        panic!("never answered");
+    }
+
+    fn put(&mut self, number: usize, len: usize) -> Reply {
+        self.put_until(number, len, Expiry::NEVER)
+    }
+
+    fn put_until(&mut self, number: usize, len: usize, expiry: Expiry) -> Reply {
+        let kind = ChangeKind::Put { value: value(number, len).into(), flags: 0, expiry };
+        let changes = vec![Change { key: key(number), expect: Expect::Any, kind }];
+        self.ask(Operation::Write { changes, level: Level::Memory, txn: None })
+    }
+
+    fn get(&mut self, number: usize) -> Option<Vec<u8>> {
+        match self.ask(Operation::Get { key: key(number), part: RecordPart::Whole }) {
+            Reply::Record(record) => record.map(|record| record.value.to_bytes().to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn hits(&mut self, numbers: std::ops::Range<usize>, len: usize) -> usize {
+        let mut hits = 0;
+        for number in numbers {
+            if let Some(found) = self.get(number) {
+                assert_eq!(found, value(number, len), "key {number}");
+                hits += 1;
+            }
+        }
+        hits
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            self.turn();
+        }
+    }
+
+    fn statistic(&self, name: &str) -> u64 {
+        let mut found = Vec::new();
+        self.shard.as_ref().expect("it is open").statistics(&mut found);
+        let of = |statistic: &&stratakv_engine::Statistic| statistic.name == name;
+        found.iter().find(of).unwrap_or_else(|| panic!("a statistic {name}")).value
+    }
+
+    fn end(&mut self, ending: Ending) {
+        if ending == Ending::Orderly {
+            let shard = self.shard.as_mut().expect("it is open");
+            shard.close(&mut self.effects);
+            for _ in 0..10_000 {
+                if self.shard.as_ref().is_some_and(Shard::is_closed) {
+                    break;
+                }
+                self.turn();
+            }
+            assert!(self.shard.as_ref().is_some_and(Shard::is_closed), "it closes");
+        }
+        self.effects.requests.clear();
+        self.shard = None;
+        self.disk.end(ending, 1);
+        self.config.boot =
+            self.config.boot.map(|boot| if ending == Ending::PowerCut { [boot[0] + 1; 16] } else { boot });
+    }
+
+    fn restart(&mut self, ending: Ending) -> RecoveryReport {
+        self.end(ending);
+        self.open(false);
+        self.shard.as_ref().expect("it is open").recovery().clone()
+    }
+
+    fn sound(&self) {
+        assert_eq!(self.shard.as_ref().expect("it is open").check(), [] as [String; 0]);
+    }
+}
+
+#[test]
+fn memory_and_volume_stay_within_their_caps_and_no_put_is_refused() {
+    let mut driver = Driver::new(config());
+    let mut random = Random::new(1);
+    for number in 0..12_000 {
+        let len = if number % 50 == 0 { random.below(700_000) } else { random.below(4000) } as usize;
+        assert!(matches!(driver.put(number, len), Reply::Done { .. }));
+        if number % 100 == 0 {
+            let bytes = driver.shard.as_ref().expect("it is open").dram_bytes();
+            assert!(bytes <= driver.config.memory_bytes, "{bytes} bytes at {number}");
+            assert!(driver.effects.pool().held_bytes() as u64 <= driver.config.memory_bytes + (1 << 20));
+        }
+    }
+    assert!(driver.write_end <= CAPACITY_BYTES);
+    let spilled_bytes = driver.statistic("spilled_bytes");
+    assert!(driver.statistic("evictions") > 1000 && spilled_bytes > CAPACITY_BYTES / 2, "{spilled_bytes}");
+    assert!(driver.statistic("not_admitted") > 1000, "once the log is full, what nobody asked for stays out");
+    let index = driver.statistic("index_bytes") as f64 / driver.statistic("items") as f64;
+    assert!(index <= 20.0, "{index} bytes of index an item");
+    driver.sound();
+}
+
+#[test]
+fn only_a_write_of_a_key_with_a_copy_on_the_volume_waits_for_it() {
+    let mut driver = Driver::new(config());
+    (0..20_000).for_each(|number| drop(driver.put(number, 1000)));
+    driver.settle();
+    let journal = driver.statistic("journal_writes");
+    let writes = driver.writes;
+    (0..100).for_each(|number| drop(driver.put(100_000 + number, 100)));
+    assert_eq!((driver.statistic("journal_writes"), driver.writes), (journal, writes), "new keys cost no I/O");
+    driver.put(10_000, 100);
+    assert!(driver.statistic("journal_writes") > journal, "an old one costs a page of the journal");
+    let journal = driver.statistic("journal_writes");
+    driver.put(10_000, 200);
+    assert_eq!(driver.statistic("journal_writes"), journal, "once");
+}
+
+#[test]
+fn a_get_from_the_volume_is_one_read_of_the_items_pages() {
+    let mut driver = Driver::new(config());
+    (0..8000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    driver.reads.clear();
+    let hits = driver.hits(2000..2100, 3000);
+    assert!(hits > 90, "{hits}");
+    assert!(driver.reads.len() <= 100 && driver.reads.iter().all(|len| *len <= 8192), "{:?}", driver.reads);
+}
+
+#[test]
+fn a_failing_read_is_a_miss_and_stays_one() {
+    let mut driver = Driver::new(config());
+    (0..8000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    driver.fails = |request| matches!(request, DiskRequest::Read { .. });
+    assert_eq!(driver.hits(2000..2100, 3000), 0);
+    assert_eq!(driver.statistic("ssd_read_errors"), 100);
+    driver.fails = |_| false;
+    assert_eq!(driver.hits(2000..2100, 3000), 0, "what could not be read is dropped");
+    driver.restart(Ending::Kill);
+    assert_eq!(driver.hits(2000..2100, 3000), 0, "after a crash too");
+    assert!(driver.hits(2100..2200, 3000) > 90, "the others are there");
+}
+
+#[test]
+fn a_damaged_item_is_a_miss() {
+    let mut driver = Driver::new(config());
+    (0..8000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    for page in driver.disk.pages().into_iter().filter(|page| *page > 200) {
+        driver.disk.flip_bit(page, (page * 977 % 32_768) as usize);
+    }
+    // One bit a page: a third of the items has none of them. The others are never shown.
+    let hits = driver.hits(0..4000, 3000);
+    assert!(hits < 3000);
+    assert_eq!(driver.statistic("corrupt_records") + hits as u64, 4000);
+    driver.sound();
+}
+
+#[test]
+fn failing_writes_leave_a_cache_in_dram() {
+    let mut driver = Driver::new(config());
+    (0..8000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.fails = |request| matches!(request, DiskRequest::Write { parts, .. } if parts.len() > 1);
+    (8000..14_000).for_each(|number| assert!(matches!(driver.put(number, 3000), Reply::Done { .. })));
+    assert!(driver.statistic("ssd_write_errors") > 0 && driver.statistic("ssd_paused") == 1);
+    assert!(driver.hits(13_500..14_000, 3000) > 400, "DRAM goes on");
+    driver.fails = |_| false;
+    driver.now.mono.0 += 1 << 40;
+    let before = driver.statistic("spilled_items");
+    (14_000..18_000).for_each(|number| drop(driver.put(number, 3000)));
+    assert!(driver.statistic("spilled_items") > before, "it is tried again");
+    driver.sound();
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_costs_the_second_tier_and_nothing_else() {
+    let mut driver = Driver::new(config());
+    (0..8000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    driver.fails = |request| matches!(request, DiskRequest::Write { durable: false, .. });
+    assert!(
+        matches!(driver.put(3000, 10), Reply::Done { .. }),
+        "a superblock voids the volume, then the write is answered"
+    );
+    assert_eq!(driver.statistic("ssd_lost"), 1);
+    assert_eq!(driver.hits(3000..3001, 10), 1);
+    (8000..12_000).for_each(|number| assert!(matches!(driver.put(number, 3000), Reply::Done { .. })));
+    driver.fails = |_| false;
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Emptied);
+    assert_eq!(driver.hits(0..8000, 3000), 0);
+}
+
+#[test]
+fn a_restart_is_warm_and_a_kill_leaves_what_was_spilled() {
+    let mut driver = Driver::new(config());
+    (0..6000).for_each(|number| drop(driver.put(number, 3000)));
+    let report = driver.restart(Ending::Orderly);
+    assert_eq!((report.start, report.items), (Start::Clean, 6000), "all of it fits");
+    assert_eq!(driver.hits(0..6000, 3000), 6000);
+    (6000..7500).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    let report = driver.restart(Ending::Kill);
+    assert_eq!(report.start, Start::Recovered);
+    assert!(driver.hits(1000..6000, 3000) > 4500, "{report:?}");
+    assert_eq!(driver.restart(Ending::PowerCut).start, Start::Emptied);
+    assert_eq!(driver.hits(0..7500, 3000), 0);
+    driver.sound();
+}
+
+#[test]
+fn without_a_boot_id_a_kill_leaves_nothing() {
+    let mut driver = Driver::new(TierConfig { boot: None, ..config() });
+    (0..6000).for_each(|number| drop(driver.put(number, 3000)));
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Emptied);
+    (0..6000).for_each(|number| drop(driver.put(number, 3000)));
+    assert_eq!(driver.restart(Ending::Orderly).items, 6000);
+}
+
+#[test]
+fn a_flush_holds_after_a_kill_and_costs_one_write() {
+    let mut driver = Driver::new(config());
+    (0..6000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    let writes = driver.writes;
+    let from = Bound::Included(Key::bound(CollectionId(0), b""));
+    let to = Bound::Excluded(Key::bound(CollectionId(1), b""));
+    let flush = Operation::DeleteRange { from, to, level: Level::Memory };
+    assert!(matches!(driver.ask(flush), Reply::Number { .. }));
+    assert_eq!(driver.writes, writes + 1);
+    assert_eq!(driver.hits(0..6000, 3000), 0);
+    driver.put(1, 10);
+    for ending in [Ending::Kill, Ending::Orderly, Ending::Kill] {
+        driver.restart(ending);
+        assert_eq!(driver.hits(2..6000, 3000), 0, "{ending:?}");
+    }
+    let part = Operation::DeleteRange { from: Bound::Included(key(1)), to: Bound::Unbounded, level: Level::Memory };
+    assert!(matches!(driver.ask(part), Reply::Failed(Error::Unsupported(_))));
+}
+
+#[test]
+fn expired_segments_give_their_memory_back() {
+    let mut driver = Driver::new(config());
+    let expiry = Expiry(driver.now.wall.0 + 10);
+    (0..1000).for_each(|number| drop(driver.put_until(number, 3000, expiry)));
+    let before = driver.statistic("dram_bytes");
+    driver.now.wall.0 += 10;
+    driver.settle();
+    assert!(driver.statistic("dram_bytes") < before / 10, "nobody asked for them");
+    assert_eq!((driver.statistic("expired"), driver.statistic("items")), (1000, 0));
+}
+
+#[test]
+fn without_a_volume_it_is_a_cache_in_dram() {
+    let mut driver = Driver::new(TierConfig { capacity_bytes: None, ..config() });
+    (0..20_000).for_each(|number| assert!(matches!(driver.put(number, 1000), Reply::Done { .. })));
+    let hits = driver.hits(15_000..20_000, 1000);
+    assert!(hits > 2000, "{hits}");
+    assert!(driver.write_end <= 8192);
+    assert_eq!(driver.restart(Ending::Orderly).items, 0);
+    driver.put(1, 10);
+    driver.sound();
+}
+
+#[test]
+fn opened_for_reading_it_answers_and_writes_nothing() {
+    let mut driver = Driver::new(config());
+    (0..3000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.end(Ending::Orderly);
+    driver.config.read_only = true;
+    let writes = driver.writes;
+    driver.open(false);
+    assert_eq!(driver.hits(0..3000, 3000), 3000);
+    assert!(matches!(driver.put(1, 1), Reply::Failed(Error::WrongVolume(_))));
+    driver.end(Ending::Orderly);
+    assert_eq!(driver.writes, writes);
+}
+
+#[test]
+fn a_volume_of_another_length_is_empty() {
+    let mut driver = Driver::new(config());
+    (0..3000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.end(Ending::Orderly);
+    driver.config.capacity_bytes = Some(CAPACITY_BYTES / 2);
+    driver.open(false);
+    assert_eq!(driver.shard.as_ref().expect("it is open").recovery().start, Start::Emptied);
+    assert_eq!(driver.hits(0..3000, 3000), 0);
+    driver.put(1, 10);
+    assert_eq!(driver.restart(Ending::Orderly).items, 1);
+}
+
+#[test]
+fn one_superblock_damaged_empties_and_two_refuse() {
+    let mut driver = Driver::new(config());
+    (0..3000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.end(Ending::Orderly);
+    driver.disk.flip_bit(0, 100);
+    driver.open(false);
+    assert_eq!(driver.shard.as_ref().expect("it is open").recovery().start, Start::Emptied);
+    driver.end(Ending::Orderly);
+    driver.disk.flip_bit(0, 100);
+    driver.disk.flip_bit(1, 100);
+    let mut opener = TierOpener::recover(driver.config.clone());
+    opener.start(&mut driver.effects);
+    for (io, outcome) in driver.carry_out() {
+        opener.complete(io, outcome, &mut driver.effects);
+    }
+    assert!(opener.is_finished());
+    assert!(matches!(opener.finish(), Err(Error::Corrupt(_))));
+}
