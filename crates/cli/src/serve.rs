@@ -37,8 +37,8 @@ use crate::opening::{
 
 SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
 the process at once; nothing acknowledged is lost. Exit code 5 if another process has the store or the port.
-There is no authentication: whoever can connect can read and change everything, so other addresses than loopback are
-refused without --insecure.")]
+Without --auth-file whoever can connect can read and change everything, and nothing is encrypted, so other addresses than
+loopback are refused without --insecure.")]
 pub(crate) struct Arguments {
     /// Take options from a file of TOML, by their names; the command line and the environment win over it
     #[arg(long, value_name = "FILE")]
@@ -79,7 +79,13 @@ pub(crate) struct Arguments {
     /// Take backups into this directory when asked by `backup --server` on this machine; it must exist [default: take none]
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
-    /// Listen on other addresses than loopback, without authentication
+    /// Clients have to say who they are: a file of lines `user:password` (memcached's -Y, and SASL PLAIN)
+    #[arg(long, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+    /// Let clients stop the server by `shutdown`
+    #[arg(long)]
+    enable_shutdown: bool,
+    /// Listen on other addresses than loopback: nothing that is sent there is encrypted
     #[arg(long)]
     insecure: bool,
     /// Address for those who look after the server: status page, /metrics, /healthz, /readyz, /stats.json over HTTP; port 0 takes a free one [default: none]
@@ -125,9 +131,12 @@ impl Arguments {
     fn server_options(&self) -> Result<ServerOptions, Failure> {
         let open = self.memcache.iter().chain(&self.admin).find(|address| !address.ip().is_loopback());
         if let (Some(address), false) = (open, self.insecure) {
+            let why = match self.auth_file {
+                None => "there is no authentication",
+                Some(_) => "nothing that is sent is encrypted, passwords neither",
+            };
             return Err(Failure::usage(format!(
-                "{address} can be reached from other machines and there is no authentication: \
-                 listen on 127.0.0.1, or say --insecure"
+                "{address} can be reached from other machines and {why}: listen on 127.0.0.1, or say --insecure"
             )));
         }
         let item_bytes_max = usize::try_from(self.item_bytes_max).unwrap_or(usize::MAX);
@@ -139,6 +148,7 @@ impl Arguments {
         let (memcache, backup_directory) = (self.memcache.clone(), self.backup_dir.clone());
         let (connections_max, idle_limit) = (self.connections, self.idle_timeout);
         let slow_from = self.slow_log_ms.map(Duration::from_millis);
+        let (auth_file, shutdown_command) = (self.auth_file.clone(), self.enable_shutdown);
         Ok(ServerOptions {
             memcache,
             threads,
@@ -147,6 +157,8 @@ impl Arguments {
             backup_directory,
             slow_from,
             idle_limit,
+            auth_file,
+            shutdown_command,
             ..defaults
         })
     }

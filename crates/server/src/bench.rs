@@ -7,6 +7,7 @@ use stratakv_protocol::memcache::{Statistics, reply};
 
 use crate::connection::{Connection, Context, Surroundings};
 use crate::counters::Counters;
+use crate::credentials::Credentials;
 use crate::lending::Lending;
 use crate::marks::Marks;
 use crate::model::Model;
@@ -48,6 +49,7 @@ pub(crate) struct Bench {
     pub(crate) counters: Counters,
     pub(crate) marks: Marks,
     pub(crate) recency: Recency,
+    pub(crate) credentials: Option<Credentials>,
     pub(crate) unsent: Vec<u8>,
     pub(crate) answer: Vec<u8>,
     pub(crate) submitted: usize,
@@ -62,6 +64,7 @@ impl Bench {
             counters: Counters::default(),
             marks: Marks::default(),
             recency: Recency::default(),
+            credentials: None,
             unsent: sent.to_vec(),
             answer: Vec::new(),
             submitted: 0,
@@ -78,6 +81,7 @@ impl Bench {
             counters: &self.counters,
             marks: &self.marks,
             recency: &self.recency,
+            credentials: self.credentials.as_ref(),
             server: &NoServer,
             submissions: &mut submissions,
         });

@@ -13,6 +13,9 @@ use crate::output::Output;
 use crate::pending::Held;
 use crate::request::{Action, Outcome, Request};
 
+/// How a client says who it is.
+const MECHANISM: &str = "PLAIN";
+
 /// What of a request its response needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words {
@@ -28,6 +31,8 @@ pub(crate) enum Begun {
     Store(Request, Words, usize),
     Held(Held),
     Answer(Vec<u8>),
+    /// As well, and from now on the client may do everything.
+    Admit(Vec<u8>),
     /// The last answer.
     Quit(Vec<u8>),
 }
@@ -43,8 +48,26 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// What to do for a request.
-pub(crate) fn begin(request: &BinaryRequest<'_>, context: &Context<'_>) -> Begun {
+/// What to do for a request; a `stranger` has yet to say who it is.
+pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, context: &Context<'_>) -> Begun {
+    match (request.command, context.credentials) {
+        (BinaryCommand::SaslList, Some(_)) => {
+            return Begun::Answer(written(|out| refusal(out, request.tag, Status::Ok, MECHANISM)));
+        }
+        (BinaryCommand::SaslAuth { mechanism, data }, Some(accounts)) => {
+            let admitted = mechanism == MECHANISM.as_bytes() && accounts.admit_plain(data);
+            context.counters.auth_cmds.add(1);
+            context.counters.auth_errors.add(u64::from(!admitted));
+            return match admitted {
+                true => Begun::Admit(written(|out| refusal(out, request.tag, Status::Ok, "Authenticated"))),
+                false => Begun::Answer(refused(request.tag, Status::AuthError)),
+            };
+        }
+        (BinaryCommand::Version | BinaryCommand::Quit, _) => {}
+        // Hung up on, so that what follows is not taken for requests.
+        _ if stranger => return Begun::Quit(refused(request.tag, Status::AuthError)),
+        _ => {}
+    }
     let (tag, quiet) = (request.tag, request.quiet);
     let with_key = matches!(request.command, BinaryCommand::Get { with_key: true, .. });
     let words = Words { tag, quiet, with_key };

@@ -19,6 +19,7 @@ use stratakv_protocol::memcache::{
 use crate::answer::{Answer, Dialect, Here, Planned, Wording};
 use crate::binary::{self, Begun};
 use crate::counters::Counters;
+use crate::credentials::Credentials;
 use crate::lending::{Lease, Lending};
 use crate::marks::Marks;
 use crate::output::Output;
@@ -76,6 +77,8 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
     pub(crate) recency: &'a Recency,
+    /// Who may use the server, if not everybody may.
+    pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) server: &'a dyn Surroundings,
     /// Operations that came out.
     pub(crate) submissions: &'a mut Vec<Submission>,
@@ -138,6 +141,8 @@ enum Header {
     },
     /// The value is missing.
     Planned(Box<(Request, Dialect)>),
+    /// The value says who the client is.
+    Account,
 }
 
 /// Which protocol the client speaks: its first byte tells.
@@ -152,6 +157,8 @@ enum Speech {
 #[derive(Debug)]
 pub(crate) struct Connection {
     speech: Speech,
+    /// The client has said who it is.
+    admitted: bool,
     item_bytes_max: u64,
     received: Vec<u8>,
     /// Bytes of `received` already parsed.
@@ -199,6 +206,7 @@ impl Connection {
     pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>) -> Connection {
         Connection {
             speech: Speech::Undecided,
+            admitted: false,
             item_bytes_max: item_bytes_max as u64,
             received: Vec::new(),
             at: 0,
@@ -507,6 +515,10 @@ impl Connection {
         match parsed {
             Parsed::Incomplete => None,
             Parsed::Skip { consumed } => Some(consumed),
+            Parsed::Command { command, consumed } if self.is_stranger(context) => {
+                self.strange_command(&command, context);
+                Some(consumed)
+            }
             Parsed::Command { command, consumed } => {
                 self.command(command, context);
                 Some(consumed)
@@ -514,7 +526,8 @@ impl Connection {
             Parsed::Error { reply, consumed, close } => {
                 context.counters.protocol_errors.add(1);
                 context.counters.store_too_large.add(u64::from(reply == reply::TOO_LARGE));
-                self.answer(Answer::Text(reply), false);
+                let stranger = self.is_stranger(context) && !close;
+                self.answer(Answer::Text(if stranger { reply::UNAUTHENTICATED } else { reply }), false);
                 self.closing |= close;
                 Some(consumed)
             }
@@ -543,7 +556,11 @@ impl Connection {
     }
 
     fn binary_request(&mut self, request: &BinaryRequest<'_>, context: &mut Context<'_>) {
-        match binary::begin(request, context) {
+        match binary::begin(request, self.is_stranger(context), context) {
+            Begun::Admit(text) => {
+                self.admitted = true;
+                self.answer(Answer::Written(text), false);
+            }
             Begun::Request(request, words) => _ = self.plan(request, Dialect::Binary(words), context),
             Begun::Store(request, words, data_bytes) => {
                 let header = Header::Planned(Box::new((request, Dialect::Binary(words))));
@@ -599,6 +616,10 @@ impl Connection {
         match header {
             Header::Classic { verb, key, flags, exptime, noreply } => {
                 self.write_value(verb, key, value, (flags, exptime, noreply), context)
+            }
+            Header::Account => {
+                self.account(&value, context);
+                true
             }
             Header::Planned(planned) => {
                 let (mut request, dialect) = *planned;

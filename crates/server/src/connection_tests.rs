@@ -45,6 +45,78 @@ fn every_binary_conversation_goes_as_written_whatever_the_order_of_events() {
     }
 }
 
+fn answer_to_a_stranger(sent: &[u8]) -> String {
+    let mut told = String::new();
+    for seed in 0..20 {
+        let mut bench = Bench::new(sent);
+        bench.credentials = Some(Credentials::parse(b"user:pass").unwrap());
+        let answer = bench.run(&mut Random::new(seed), [1, 7, 1000][seed as usize % 3]).answer;
+        let again = if sent.starts_with(&[0x80]) {
+            conversations::binary::told(&answer)
+        } else {
+            answer.escape_ascii().to_string().replace("\\r\\n", "|")
+        };
+        assert!(seed == 0 || told == again, "{told}\n{again}");
+        told = again;
+    }
+    told
+}
+
+/// As memcached's `-Y`, but for the words after a wrong password: memcached says nothing.
+#[test]
+fn a_stranger_may_say_who_it_is_and_no_more() {
+    let unknown = "CLIENT_ERROR unauthenticated|";
+    let cases = [
+        ("get a", unknown.to_owned()),
+        ("foo", unknown.to_owned()),
+        ("mn", unknown.to_owned()),
+        ("set a", unknown.to_owned()),
+        ("set a 0 0 -1", unknown.to_owned()),
+        ("add a 0 0 9\r\nuser pass", unknown.repeat(2)),
+        ("ms a 9\r\nuser pass", unknown.repeat(2)),
+        ("set a 0 0 9\r\nuser pass\r\nget a", "STORED|END|".to_owned()),
+        ("set a 0 0 9 noreply\r\nuser pass\r\nget a", "STORED|END|".to_owned()),
+        ("set a 0 0 9\r\nuser Pass\r\nget a", format!("CLIENT_ERROR authentication failure|{unknown}")),
+        ("set a 0 0 9\r\nuser:pass\r\nget a", format!("CLIENT_ERROR authentication failure|{unknown}")),
+        (
+            "set a 0 0 10\r\nuser passX\r\nset a 0 0 9\r\nuser pass\r\nget a",
+            "CLIENT_ERROR authentication failure|STORED|END|".to_owned(),
+        ),
+        ("set a 0 0 9\r\nuser pass\r\nset a 0 0 1\r\n1\r\nget a", "STORED|STORED|VALUE a 0 1|1|END|".to_owned()),
+        ("version\r\nquit\r\nmn", "VERSION 1.0|".to_owned()),
+        ("shutdown\r\nflush_all\r\nstats", unknown.repeat(3)),
+    ];
+    for (sent, expected) in cases {
+        assert_eq!(answer_to_a_stranger(format!("{sent}\r\n").as_bytes()), expected, "{sent}");
+    }
+    let long = format!("set a 0 0 3000\r\n{}\r\n", "x".repeat(1500));
+    assert!(answer_to_a_stranger(long.as_bytes()).starts_with(unknown));
+}
+
+#[test]
+fn a_stranger_in_binary_may_say_who_it_is_and_no_more() {
+    use conversations::binary::frame;
+    let get = |number| frame(number, (0x00, b"a", b"", b"", 0));
+    let auth = |opcode, mechanism, data: &'static [u8]| frame(0, (opcode, mechanism, b"", data, 0));
+    let plain = |data| auth(0x21, b"PLAIN", data);
+    let cases = [
+        (get(0), "#0 00 32 v:Auth failure.\n"),
+        (frame(0, (0x0A, b"", b"", b"", 0)), "#0 0a 32 v:Auth failure.\n"),
+        (frame(0, (0x01, b"a", &[0; 8], b"get a\r\n", 0)), "#0 01 32 v:Auth failure.\n"),
+        (frame(0, (0x0B, b"", b"", b"", 0)), "#0 0b 0 v:1.0\n"),
+        (frame(0, (0x20, b"", b"", b"", 0)), "#0 20 0 v:PLAIN\n"),
+        (plain(b"\0user\0pass"), "#0 21 0 v:Authenticated\n#1 00 1 v:Not found\n"),
+        (plain(b"\0user\0Pass"), "#0 21 32 v:Auth failure.\n#1 00 32 v:Auth failure.\n"),
+        (plain(b""), "#0 21 32 v:Auth failure.\n#1 00 32 v:Auth failure.\n"),
+        (auth(0x21, b"CRAM-MD5", b"\0user\0pass"), "#0 21 32 v:Auth failure.\n#1 00 32 v:Auth failure.\n"),
+        (auth(0x22, b"PLAIN", b"\0user\0Pass"), "#0 22 32 v:Auth failure.\n#1 00 32 v:Auth failure.\n"),
+    ];
+    for (sent, expected) in cases {
+        let follows = if matches!(sent[1], 0x21 | 0x22) { get(1) } else { Vec::new() };
+        assert_eq!(answer_to_a_stranger(&[sent, follows].concat()), expected);
+    }
+}
+
 /// Its client takes nothing: no more pages are asked for than its output holds.
 #[test]
 fn a_listing_does_not_run_ahead_of_its_client() {
@@ -316,6 +388,7 @@ fn operations_ask_for_the_servers_level() {
         counters: &Counters::default(),
         marks: &Marks::default(),
         recency: &Recency::default(),
+        credentials: None,
         server: &NoServer,
         submissions: &mut submissions,
     });

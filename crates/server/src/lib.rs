@@ -22,6 +22,7 @@ mod bench;
 mod binary;
 mod connection;
 mod counters;
+mod credentials;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod lending;

@@ -17,6 +17,7 @@ use stratakv_device::Socket;
 
 use crate::backups::Backups;
 use crate::counters::Counters;
+use crate::credentials::Credentials;
 use crate::lending::Lending;
 use crate::listener;
 use crate::measures::Measures;
@@ -62,6 +63,9 @@ pub struct ServerOptions {
     pub idle_limit: Option<Duration>,
     /// Whether clients may stop the server (`shutdown`). Default: no.
     pub shutdown_command: bool,
+    /// A file of lines `user:password`: clients have to say who they are, as memcached's text protocol (`-Y`) and SASL PLAIN have it. Passwords are sent as they are.
+    /// Read once. Default: `None`, everybody who can connect may do everything.
+    pub auth_file: Option<PathBuf>,
 }
 
 /// A socket that somebody else made and listens on, a service manager say.
@@ -90,6 +94,7 @@ impl Default for ServerOptions {
             slow_from: None,
             idle_limit: None,
             shutdown_command: false,
+            auth_file: None,
         }
     }
 }
@@ -123,7 +128,12 @@ impl ServerOptions {
         if !(1..=VALUE_BYTES_MAX).contains(&self.item_bytes_max) {
             return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", self.item_bytes_max));
         }
+        self.credentials()?;
         self.backup_directory.as_deref().map_or(Ok(()), check_backup_directory)
+    }
+
+    pub(crate) fn credentials(&self) -> Result<Option<Credentials>, Error> {
+        self.auth_file.as_deref().map(Credentials::read).transpose().map_err(Error::Option)
     }
 }
 
@@ -169,6 +179,8 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) shutdown_command: bool,
+    /// Who may use the server, if not everybody may.
+    pub(crate) credentials: Option<Credentials>,
     pub(crate) counters: Vec<Counters>,
     pub(crate) measures: Vec<Measures>,
     pub(crate) slow_from: SlowFrom,
@@ -323,7 +335,8 @@ impl Server {
             );
             options.connections_max = connections_max;
         }
-        let shared = share(store, &options, addresses, seats);
+        let credentials = options.credentials()?;
+        let shared = share(store, &options, credentials, addresses, seats);
         let tls = Mutex::new(options.tls.clone());
         if let Some(tls) = &options.tls {
             shared.acceptor.set(tls.load()?);
@@ -437,6 +450,7 @@ fn check_backup_directory(directory: &Path) -> Result<(), Error> {
 pub(crate) fn share(
     store: Store,
     options: &ServerOptions,
+    credentials: Option<Credentials>,
     addresses: Vec<SocketAddr>,
     seats: Vec<Seat>,
 ) -> Arc<Shared> {
@@ -448,6 +462,7 @@ pub(crate) fn share(
         started: Instant::now(),
         addresses,
         shutdown_command: options.shutdown_command,
+        credentials,
         counters: (0..options.threads).map(|_| Counters::default()).collect(),
         measures: (0..options.threads).map(|_| Measures::default()).collect(),
         slow_from: SlowFrom::new(options.slow_from),

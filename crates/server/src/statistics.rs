@@ -146,7 +146,9 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     reply::stat(out, "num_threads", shared.counters.len());
     reply::stat(out, "cas_enabled", "yes");
     reply::stat(out, "binding_protocol", "auto-negotiate");
-    reply::stat(out, "auth_enabled_sasl", "no");
+    let auth = if shared.credentials.is_some() { "yes" } else { "no" };
+    reply::stat(out, "auth_enabled_sasl", auth);
+    reply::stat(out, "auth_enabled_ascii", auth);
     reply::stat(out, "item_size_max", shared.item_bytes_max);
     reply::stat(out, "flush_enabled", "yes");
     reply::stat(out, "durability", shared.level.name());

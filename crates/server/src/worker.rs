@@ -318,6 +318,7 @@ impl Worker {
             counters: &self.shared.counters[self.index],
             marks: &self.shared.marks,
             recency: &self.shared.recency,
+            credentials: self.shared.credentials.as_ref(),
             server: &here,
             submissions: &mut self.submissions,
         };

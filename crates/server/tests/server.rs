@@ -358,6 +358,27 @@ fn connections_are_listed_with_their_addresses() {
 }
 
 #[test]
+fn accounts_come_from_a_file_and_a_bad_one_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("accounts");
+    std::fs::write(&file, "user:pass\n").unwrap();
+    let bench = Bench::with(IoBackend::Auto, |options| options.auth_file = Some(file.clone()));
+    let mut stream = bench.connect();
+    ask(&mut stream, "set b 0 0 1\r\n", "");
+    ask(&mut stream, "x\r\nget a\r\n", "CLIENT_ERROR authentication failure\r\nCLIENT_ERROR unauthenticated\r\n");
+    ask(&mut stream, "set b 0 0 9\r\nuser pass\r\nget b\r\n", "STORED\r\nEND\r\n");
+    ask(&mut bench.connect(), "get b\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    let stats = converse(bench.address(), b"set b 0 0 9\r\nuser pass\r\nstats\r\n");
+    let stats = String::from_utf8(stats).unwrap();
+    assert!(stats.contains("STAT auth_cmds 3\r\nSTAT auth_errors 1\r\n"), "{stats}");
+    std::fs::write(&file, "secret\n").unwrap();
+    let mut options = options_on(SocketAddr::from(([127, 0, 0, 1], 0)));
+    options.auth_file = Some(file);
+    let error = options.check().unwrap_err().to_string();
+    assert!(error.ends_with("accounts: line 1 is not `user:password`"), "{error}");
+}
+
+#[test]
 fn clients_stop_the_server_only_where_they_may() {
     let bench = Bench::with(IoBackend::Auto, |options| options.shutdown_command = true);
     let mut stream = bench.connect();

@@ -7,11 +7,37 @@ use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Store, Verb, expiry
 
 use super::{Connection, Context, Header, Rest, Storing, hash};
 use crate::answer::{Answer, Dialect};
+use crate::credentials::ATTEMPT_BYTES_MAX;
 use crate::meta;
 use crate::pending::{Access, Held};
 use crate::request;
 
 impl Connection {
+    /// Whether the client has yet to say who it is.
+    pub(super) fn is_stranger(&self, context: &Context<'_>) -> bool {
+        context.credentials.is_some() && !self.admitted
+    }
+
+    /// A command of such a client: a set of any key says by its value who it is.
+    pub(super) fn strange_command(&mut self, command: &Command<'_>, context: &mut Context<'_>) {
+        match command {
+            Command::Store(Store { verb: Verb::Set, data_bytes: data_bytes @ ..=ATTEMPT_BYTES_MAX, .. }) => {
+                self.storing = Some(Storing { header: Header::Account, body: Body::new(*data_bytes) });
+            }
+            Command::Version | Command::Quit => self.command(*command, context),
+            _ => self.answer(Answer::Text(reply::UNAUTHENTICATED), false),
+        }
+    }
+
+    /// The value of such a set.
+    pub(super) fn account(&mut self, value: &[u8], context: &mut Context<'_>) {
+        context.counters.auth_cmds.add(1);
+        self.admitted = context.credentials.is_none_or(|accounts| accounts.admit_text(value));
+        context.counters.auth_errors.add(u64::from(!self.admitted));
+        let reply = if self.admitted { reply::STORED } else { reply::AUTHENTICATION_FAILURE };
+        self.answer(Answer::Text(reply), false);
+    }
+
     pub(super) fn command(&mut self, command: Command<'_>, context: &mut Context<'_>) {
         let held = match command {
             Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, context),

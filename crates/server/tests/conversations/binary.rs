@@ -293,13 +293,8 @@ pub fn conversations() -> Vec<BinaryConversation> {
         same("quitq", &[(QUIT + QUIET, NO, NO, NO, 0), END], ""),
         same(
             "statistics",
-            &[
-                (STAT, b"sizes", NO, NO, 0),
-                (STAT, b"items", NO, NO, 0),
-                (STAT, b"foo", NO, NO, 0),
-                (STAT, b"reset", NO, NO, 0),
-            ],
-            "#0 10 0 k:sizes_status v:disabled\n#0 10 0\n#1 10 0\n#2 10 1 v:Not found\n#3 10 0\n",
+            &[(STAT, b"sizes", NO, NO, 0), (STAT, b"foo", NO, NO, 0), (STAT, b"reset", NO, NO, 0)],
+            "#0 10 0 k:sizes_status v:disabled\n#0 10 0\n#1 10 1 v:Not found\n#2 10 0\n",
         ),
         same(
             "commands nobody knows",
