@@ -174,11 +174,12 @@ impl Job {
             self.pins.insert(name, part);
         }
         // A page that was read twice goes with the later read.
-        self.read.iter_mut().for_each(|older| older.retain(|name| !names.contains(name)));
+        if !canary!("trial_pages_go_with_the_first_read") {
+            self.read.iter_mut().for_each(|older| older.retain(|name| !names.contains(name)));
+        }
         self.missing = self.missing.saturating_sub(1);
         self.read.push_back(names);
-        let held = if canary!("matrix_job_holds_a_fixed_number") { READS_HELD } else { READS_HELD.max(self.asked) };
-        while self.read.len() > held {
+        while self.read.len() > READS_HELD.max(self.asked) {
             let Some(names) = self.read.pop_front() else { break };
             names.iter().for_each(|name| drop(self.pins.remove(name)));
         }

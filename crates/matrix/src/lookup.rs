@@ -10,6 +10,7 @@ use crate::container::Found;
 use crate::cursor::Stop;
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::matrix::Matrix;
+use crate::memory::Lease;
 use crate::merge::Sight;
 use crate::reading::InMemory;
 use crate::table::{self, Hit};
@@ -132,7 +133,10 @@ impl<P: Pmem> Matrix<P> {
             return self.value_apart(version, pointer, memory);
         }
         if long.as_ref().is_none_or(|long| long.pointer != pointer) {
-            *long = Some(LongRead { pointer, bytes: Vec::with_capacity(pointer.value_bytes as usize) });
+            // Its own lease is given back first.
+            *long = None;
+            let lease = self.lease_for_reading(pointer.value_bytes.into()).ok_or(Stop::Missing)?;
+            *long = Some(LongRead { pointer, bytes: Vec::with_capacity(pointer.value_bytes as usize), _lease: lease });
         }
         let Some(read) = long else { return Ok(Bytes::new()) };
         while read.bytes.len() < pointer.value_bytes as usize {
@@ -161,7 +165,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 
 /// Whether a value is read in pieces.
 pub(crate) fn is_long(pointer: Pointer) -> bool {
-    u64::from(pointer.value_bytes) > PIECE_BYTES && !canary!("matrix_long_values_in_one_piece")
+    u64::from(pointer.value_bytes) > PIECE_BYTES && !canary!("trial_long_values_in_one_piece")
 }
 
 /// A long value that is being read.
@@ -169,6 +173,7 @@ pub(crate) fn is_long(pointer: Pointer) -> bool {
 pub(crate) struct LongRead {
     pointer: Pointer,
     bytes: Vec<u8>,
+    _lease: Lease,
 }
 
 impl LongRead {

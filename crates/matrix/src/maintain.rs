@@ -328,7 +328,7 @@ impl<P: Pmem> Matrix<P> {
         match result {
             Err(fault) if of_spill.is_some() => self.fail_spill(&write_failed(fault), effects),
             Err(IoFault::Full) if of_job.is_some() => self.volume_is_full(),
-            Err(fault) if of_job.is_some() || canary!("matrix_errors_of_dropped_files_count") => {
+            Err(fault) if of_job.is_some() || canary!("trial_errors_of_dropped_files_count") => {
                 self.put_off(&write_failed(fault));
             }
             _ => {}

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
@@ -23,6 +24,7 @@ use crate::cursor::Stop;
 use crate::install::{Condemned, Install};
 use crate::job::Job;
 use crate::levels::Levels;
+use crate::memory::Lease;
 use crate::merge::Sight;
 use crate::operations::{Parked, Turns, Work};
 use crate::output::Output;
@@ -99,6 +101,11 @@ pub struct Matrix<P> {
     /// Operations for which the container had no room, in order.
     pub(crate) stalled: VecDeque<u64>,
     pub(crate) turns: Turns,
+    /// Bytes of values that wait to be written, and of long values that are being read, all outside the pool.
+    pub(crate) waiting_bytes: Arc<AtomicU64>,
+    pub(crate) long_bytes: Arc<AtomicU64>,
+    /// Operations that wait for room to read a long value in.
+    pub(crate) crowd: VecDeque<u64>,
     pub(crate) next_operation: u64,
     /// Replies for when the log is durable, each with the version up to which: of writes, and of whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply, u64)>,
@@ -196,12 +203,14 @@ impl<P: Pmem> Matrix<P> {
                 }
                 Ok(*versions.end())
             }
-            Err(Error::Full(_)) => match self.container.batch_error(changes) {
-                // It would not find room in an empty container either.
-                Some(error) => Err(Attempt::Reply(Reply::Failed(error))),
-                None => Err(Attempt::NoRoom),
-            },
-            Err(error) if self.container.has_failed() => {
+            Err(Error::Full(_)) => {
+                match self.container.batch_error(changes).filter(|_| !canary!("trial_large_batches_wait")) {
+                    // It would not find room in an empty container either.
+                    Some(error) => Err(Attempt::Reply(Reply::Failed(error))),
+                    None => Err(Attempt::NoRoom),
+                }
+            }
+            Err(error) if self.container.has_failed() && !canary!("trial_half_written_is_refused") => {
                 self.fail_region(error);
                 // A part of it may be durable, and found at the next opening: what its records point to stays.
                 Err(Attempt::Logged(Reply::Failed(Error::Unknown(
@@ -291,7 +300,17 @@ impl<P: Pmem> Matrix<P> {
         };
         self.next_operation += 1;
         let id = self.next_operation;
-        let parked = Parked { token, work, pins: Pins::new(), missing: 0, spills: false, begun: false, insists: false };
+        let lease = Lease::new(&self.waiting_bytes, work.value_bytes());
+        let parked = Parked {
+            token,
+            work,
+            pins: Pins::new(),
+            missing: 0,
+            spills: false,
+            begun: false,
+            insists: false,
+            _lease: lease,
+        };
         let is_free = self.turns.is_free(&parked.work);
         if !parked.work.is_write() || (is_free && self.stalled.is_empty()) {
             return self.attempt(id, parked, false, effects);
@@ -366,7 +385,9 @@ impl<P: Pmem> Matrix<P> {
             Err(Stop::Missing) => {
                 self.wait_for_turn(id, &parked, queued);
                 parked.missing = self.ask(Waiter::Operation(id));
-                debug_assert!(parked.missing > 0, "an operation stopped and nothing is missing");
+                if parked.missing == 0 {
+                    self.crowd.push_back(id);
+                }
                 self.parked.insert(id, parked);
                 return;
             }
@@ -386,7 +407,7 @@ impl<P: Pmem> Matrix<P> {
     fn missing_snapshot(&self, work: &Work) -> Option<u64> {
         let Work::Page(page) = work else { return None };
         page.snapshot
-            .filter(|id| self.snapshots.version_of(*id).is_none() && !canary!("matrix_page_outlives_its_snapshot"))
+            .filter(|id| self.snapshots.version_of(*id).is_none() && !canary!("trial_page_outlives_its_snapshot"))
     }
 
     /// A write that cannot be ended now holds its keys from here on.
@@ -426,6 +447,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Attempts everything that has got what it waited for.
     fn run_ready(&mut self, effects: &mut Effects) {
+        self.wake_crowd();
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { break };
             if let Some(parked) = self.parked.remove(&id) {
@@ -589,7 +611,11 @@ impl<P: Pmem> Matrix<P> {
         {
             self.fail_region(error);
             let durable = self.container.durable_version();
-            for (_, reply, _) in self.promises.iter_mut().filter(|(_, _, version)| *version > durable) {
+            for (_, reply, _) in self
+                .promises
+                .iter_mut()
+                .filter(|(_, _, version)| *version > durable || canary!("trial_all_rests_on_the_log"))
+            {
                 let why = "the persistent memory failed while the write was made durable";
                 *reply = Reply::Failed(Error::Unknown(why));
             }
@@ -684,12 +710,12 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn room(&self) -> Room {
-        let waiting = self.parked.len() as u32;
-        let (reads, writes) = (
-            4096u32.saturating_sub(waiting),
-            if self.stalled.is_empty() { 4096u32.saturating_sub(waiting) } else { 0 },
-        );
-        Room { reads, writes, write_bytes: if writes > 0 { 64 << 20 } else { 0 } }
+        let left = 4096u32.saturating_sub(self.parked.len() as u32);
+        let writes = if self.stalled.is_empty() { left } else { 0 };
+        let waiting = self.waiting_bytes.load(Ordering::Relaxed);
+        // One write always has room.
+        let bytes = if waiting == 0 { 64 << 20 } else { self.outside_bytes_max().saturating_sub(waiting) };
+        Room { reads: left, writes, write_bytes: if writes > 0 { bytes } else { 0 } }
     }
 
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
@@ -718,7 +744,11 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.empty_limbo();
         self.run_ready(effects);
         self.commit(effects);
-        if let Some(error) = self.region_failed.clone().filter(|_| !self.turns.is_idle()) {
+        if let Some(error) = self
+            .region_failed
+            .clone()
+            .filter(|_| !self.turns.is_idle() && !canary!("trial_failed_region_is_waited_for"))
+        {
             self.refuse_waiting(&error, effects);
         }
         self.maintain(budget, effects);
@@ -730,7 +760,9 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.pump_reads(effects);
         self.pump_close(effects);
         self.find_blocks(effects);
-        if !self.ready.is_empty() {
+        let is_crowd_next =
+            !self.crowd.is_empty() && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
+        if !self.ready.is_empty() || (is_crowd_next && self.io.is_empty()) {
             effects.more();
         }
     }

@@ -1,5 +1,8 @@
 //! The memory of a shard: blocks for reads and writes, what the cache may have, and what to do when there is none.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use stratakv_base::{Mono, canary};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
@@ -12,7 +15,49 @@ use crate::matrix::Matrix;
 const STARVED_TURNS_MAX: u32 = 32;
 const STARVED_NS: u64 = 10_000_000;
 
+/// Operations may hold this share of the memory in values outside the pool: those that wait to be written, and long ones that are being read.
+const OUTSIDE_SHARE: u64 = 4;
+
+/// Bytes outside the pool that somebody holds, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    held: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Lease {
+    pub(crate) fn new(held: &Arc<AtomicU64>, bytes: u64) -> Lease {
+        held.fetch_add(bytes, Ordering::Relaxed);
+        Lease { held: Arc::clone(held), bytes }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl<P: Pmem> Matrix<P> {
+    /// What operations may hold outside the pool.
+    pub(crate) fn outside_bytes_max(&self) -> u64 {
+        self.config.memory_bytes / OUTSIDE_SHARE
+    }
+
+    /// Room for a long value that is to be read; `None`: others have to end first. One always has room.
+    pub(crate) fn lease_for_reading(&self, bytes: u64) -> Option<Lease> {
+        let held = self.long_bytes.load(Ordering::Relaxed);
+        let is_crowded = held > 0 && held + bytes > self.outside_bytes_max() && !canary!("trial_long_reads_crowd");
+        (!is_crowded).then(|| Lease::new(&self.long_bytes, bytes))
+    }
+
+    /// Those that waited for room to read a long value in, one at a time.
+    pub(crate) fn wake_crowd(&mut self) {
+        if self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max() {
+            self.ready.extend(self.crowd.pop_front());
+        }
+    }
+
     /// A block, making room in the cache if need be.
     pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
         for _ in 0..8 {
@@ -55,7 +100,7 @@ impl<P: Pmem> Matrix<P> {
     /// A block was wanted and could not be had. What is in flight gives some back and makes a turn; if nothing is, others have to let go of what they hold, and there is
     /// another turn: not for ever, since a pool that gives nothing then is held by somebody else, who is asked again at intervals.
     pub(crate) fn find_blocks(&mut self, effects: &mut Effects) {
-        if !std::mem::take(&mut self.lacks_block) || canary!("matrix_lacks_blocks_silently") {
+        if !std::mem::take(&mut self.lacks_block) || canary!("trial_lacks_blocks_silently") {
             self.starved_turns = 0;
             return;
         }

@@ -196,7 +196,7 @@ impl<P: Pmem> MatrixOpener<P> {
     /// Both slots must have the superblock that counts before anything is written: what only the other one names is free, and will be written over. The slot that has another one goes
     /// first, so one of them is whole all the while. Then the end is not in order any more.
     fn mend(&mut self, effects: &mut Effects) {
-        if self.config.read_only || canary!("matrix_superblocks_differ") {
+        if self.config.read_only || canary!("trial_superblocks_differ") {
             return;
         }
         let fresh = Superblock { clean: false, ..self.superblock };
@@ -375,6 +375,9 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             ready: VecDeque::new(),
             stalled: VecDeque::new(),
             turns: Turns::default(),
+            waiting_bytes: Arc::default(),
+            long_bytes: Arc::default(),
+            crowd: VecDeque::new(),
             next_operation: 0,
             promises: Vec::new(),
             snapshots: Snapshots::default(),

@@ -10,6 +10,7 @@ use stratakv_engine::{Change, ChangeKind, Error, RecordPart, Token, Update};
 
 use crate::changes::Before;
 use crate::lookup::LongRead;
+use crate::memory::Lease;
 use crate::reading::Pins;
 use crate::scan::{PageWork, RangeWork};
 use crate::spill::Placed;
@@ -60,12 +61,17 @@ pub(crate) struct Parked {
     pub(crate) begun: bool,
     /// Its values found no room once, and something was reclaimed since.
     pub(crate) insists: bool,
+    /// For its values.
+    pub(crate) _lease: Lease,
 }
 
 impl Parked {
     /// Itself, if it goes on though a page that it wanted is damaged.
     pub(crate) fn bearing(&mut self, error: &Error) -> Option<&mut Parked> {
         let Error::Corrupt(corruption) = error else { return None };
+        if canary!("trial_damage_cannot_be_deleted") {
+            return None;
+        }
         self.work.bears(corruption).then_some(self)
     }
 }
@@ -164,6 +170,17 @@ impl Work {
             _ => (&[][..], None),
         };
         changes.iter().map(|change| &change.key).chain(one)
+    }
+
+    /// Bytes of the values that it brings.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        let bytes =
+            |change: &Change| if let ChangeKind::Put { value, .. } = &change.kind { value.len() as u64 } else { 0 };
+        match self {
+            Work::Write { changes, .. } => changes.iter().map(bytes).sum(),
+            Work::Update { update: Update::Append(more) | Update::Prepend(more), .. } => more.len() as u64,
+            _ => 0,
+        }
     }
 
     /// Differs when it came further by an attempt that did not end it.

@@ -97,7 +97,7 @@ impl Output {
         let block = Arc::new(block);
         let mut writes: Vec<(u64, Part)> = Vec::new();
         for page in 0..pages.min(SLICE_PAGES) {
-            let place = Extent::locate(&self.extents, self.begun + page).unwrap_or_default() * PAGE_BYTES as u64;
+            let place = Extent::locate(&self.extents, self.begun + page).ok_or(NoRoom)? * PAGE_BYTES as u64;
             match writes.last_mut() {
                 Some((start, part)) if *start + u64::from(part.len) == place => part.len += PAGE_BYTES as u32,
                 _ => {

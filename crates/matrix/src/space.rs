@@ -69,7 +69,7 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn must_wait_for_room(&self) -> Result<bool, Error> {
-        if canary!("matrix_puts_take_the_last_room") || !self.is_tight() {
+        if canary!("trial_puts_take_the_last_room") || !self.is_tight() {
             return Ok(false);
         }
         match self.rest {
@@ -130,7 +130,7 @@ impl<P: Pmem> Matrix<P> {
     /// Rewrites a table that has values in the value file of which the least is alive, so that those move elsewhere: after the last of them the file is free. Of files that have
     /// less than `poor_percent` alive; `None`: there are none, or no room. One table, and its values in such files: bounded work. O(files + tables).
     pub(crate) fn collection(&self, poor_percent: u64) -> Option<Job> {
-        if canary!("matrix_values_are_not_collected") {
+        if canary!("trial_values_are_not_collected") {
             return None;
         }
         let poor = self.levels.value_files().filter(|values| !values.loose && values.is_poor(poor_percent));

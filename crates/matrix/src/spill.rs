@@ -82,7 +82,8 @@ impl<P: Pmem> Matrix<P> {
         let mut spill = Spill { waiting: Vec::new(), outputs: Vec::new() };
         // Of several writers as much as may wait in memory; at least one.
         let mut bytes = 0;
-        while bytes < 16 << 20
+        let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
+        while bytes < most
             && let Some((id, values)) = self.spills.pop_front()
         {
             bytes += values.iter().map(Bytes::len).sum::<usize>();

@@ -10,7 +10,7 @@ fn small() -> Trial {
 
 /// A store to the region fails in the middle of a record: what of it is durable is not known, so neither is the outcome. What it pointed to stays.
 #[test]
-fn a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value() {
+pub(super) fn a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value() {
     for stores in 0..2 {
         let mut trial = small();
         trial.fill(0..3, 10);
@@ -36,7 +36,7 @@ fn a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value() {
 
 /// A fence fails: who wrote in that turn, or saw what was written, does not know; everybody else gets what he asked for.
 #[test]
-fn reads_are_answered_when_the_memory_fails() {
+pub(super) fn reads_are_answered_when_the_memory_fails() {
     let mut trial = small();
     trial.fill(0..3, 10);
     let new = trial.submit(write(vec![put(&name(0), value(7, 10))]));
@@ -53,7 +53,7 @@ fn reads_are_answered_when_the_memory_fails() {
 
 /// Writes that wait when the memory fails are answered, and the shard closes.
 #[test]
-fn nobody_waits_for_a_region_that_failed() {
+pub(super) fn nobody_waits_for_a_region_that_failed() {
     let mut trial = small();
     trial.fill(0..3, 10);
     let tokens = [
@@ -72,7 +72,7 @@ fn nobody_waits_for_a_region_that_failed() {
 }
 
 #[test]
-fn a_batch_larger_than_the_container_is_refused_and_says_so() {
+pub(super) fn a_batch_larger_than_the_container_is_refused_and_says_so() {
     let mut trial = small();
     let batch: Vec<_> = (0..200).map(|number| put(&name(number), value(number, 3000))).collect();
     let reply = trial.ask(write(batch));
@@ -86,7 +86,7 @@ fn a_batch_larger_than_the_container_is_refused_and_says_so() {
 
 /// Units of 1 MiB, a pool of 4 MiB, values of up to 16 MiB: gets, updates and scans read them in pieces.
 #[test]
-fn values_larger_than_the_memory_are_read_in_pieces() {
+pub(super) fn values_larger_than_the_memory_are_read_in_pieces() {
     let mut trial = Trial::new(MatrixConfig { memory_bytes: 4 << 20, ..config() }, 8 << 20, 64 << 10);
     let sizes = [16 << 20, 5 << 20, 100, 700 << 10];
     for (number, bytes) in (0..).zip(sizes) {
@@ -119,7 +119,7 @@ fn values_larger_than_the_memory_are_read_in_pieces() {
 
 /// All blocks are lent to somebody else: whoever waits for one asks for turns, but not for ever, and goes on when there is one.
 #[test]
-fn a_shard_without_blocks_neither_hangs_nor_spins() {
+pub(super) fn a_shard_without_blocks_neither_hangs_nor_spins() {
     let mut trial = small();
     trial.fill(0..300, 1000);
     trial.settle();
@@ -145,7 +145,7 @@ fn a_shard_without_blocks_neither_hangs_nor_spins() {
 
 /// A run of deleted keys, longer than what a page holds of tables: a scan passes over it once.
 #[test]
-fn a_scan_passes_over_deleted_keys_once() {
+pub(super) fn a_scan_passes_over_deleted_keys_once() {
     let mut trial = Trial::new(MatrixConfig { memory_bytes: 4 << 20, ..config() }, 512 << 10, UNIT_BYTES);
     trial.fill(0..6000, 200);
     trial.settle();
@@ -181,7 +181,7 @@ fn a_scan_passes_over_deleted_keys_once() {
 }
 
 #[test]
-fn a_page_of_a_snapshot_that_was_closed_says_so() {
+pub(super) fn a_page_of_a_snapshot_that_was_closed_says_so() {
     let mut trial = small();
     trial.fill(0..300, 1000);
     trial.settle();
@@ -197,7 +197,7 @@ fn a_page_of_a_snapshot_that_was_closed_says_so() {
 
 /// A page of a table is damaged: what is in it can be deleted, and the key is right from then on.
 #[test]
-fn a_damaged_key_can_be_deleted() {
+pub(super) fn a_damaged_key_can_be_deleted() {
     let mut trial = small();
     trial.fill(0..1500, 300);
     trial.settle();
@@ -211,4 +211,31 @@ fn a_damaged_key_can_be_deleted() {
     let reply = trial.ask(write(vec![delete(&name(number))]));
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     assert_eq!(found(&trial.ask(get(&name(number)))), None);
+}
+
+/// Many gets of long values at once: each gets its own, and no more of them are in memory than its share.
+#[test]
+pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
+    let mut trial = Trial::new(MatrixConfig { memory_bytes: 8 << 20, ..config() }, 8 << 20, 64 << 10);
+    for number in 0..12 {
+        let reply = trial.ask(write(vec![put(&name(number), value(number, 900 << 10))]));
+        assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    }
+    trial.settle();
+    let tokens: Vec<u32> = (0..12).map(|number| trial.submit(get(&name(number)))).collect();
+    for _ in 0..TURNS_MAX {
+        trial.turn();
+        let held = trial.shard.long_bytes.load(Ordering::Relaxed);
+        assert!(held <= 2 << 20, "{held} bytes");
+        if trial.in_flight.is_empty() && !trial.more {
+            break;
+        }
+        while trial.complete_where(None, |_| true) {}
+    }
+    for (number, token) in (0..).zip(tokens) {
+        let reply = trial.replies.remove(&token).unwrap_or_else(|| panic!("get {number} is never answered"));
+        assert!(found(&reply) == Some(value(number, 900 << 10).to_vec()), "key {number}");
+    }
+    assert_eq!(trial.shard.long_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(trial.shard.waiting_bytes.load(Ordering::Relaxed), 0);
 }

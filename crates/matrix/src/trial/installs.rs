@@ -31,7 +31,7 @@ fn with_a_long_manifest() -> Trial {
 
 /// Of two writes of a manifest one fails, and the other one ends while the next manifest is being written.
 #[test]
-fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
+pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
     let mut trial = with_a_long_manifest();
     let begin = |trial: &mut Trial, name: &str| {
         trial.submit(write(vec![put(name, value(1, 4080))]));
@@ -70,7 +70,7 @@ fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
 
 /// What failed at last is free while other requests are in flight all the time.
 #[test]
-fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
+pub(super) fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
     let mut trial = with_a_long_manifest();
     let free = trial.shard.extents.free_pages();
     trial.submit(write(vec![put("a", value(1, 4080))]));
@@ -92,7 +92,7 @@ fn what_a_failed_manifest_had_is_free_under_a_steady_load() {
 /// The process ends between the two superblocks of an installation. From then on what only the older one names is free; so before anything is written over it the older
 /// one must be gone, or a cut within the next superblock leaves it as the only one that is whole.
 #[test]
-fn superblocks_are_alike_before_anything_is_written_over_the_older_ones() {
+pub(super) fn superblocks_are_alike_before_anything_is_written_over_the_older_ones() {
     for requests in [0, 1, u32::MAX] {
         let mut trial = small();
         trial.fill(0..200, 1000);
@@ -123,7 +123,7 @@ fn superblocks_are_alike_before_anything_is_written_over_the_older_ones() {
 }
 
 #[test]
-fn an_end_in_order_is_told_and_only_that() {
+pub(super) fn an_end_in_order_is_told_and_only_that() {
     let mut trial = small();
     assert!(!trial.shard.recovery().clean);
     trial.fill(0..3, 10);
@@ -139,7 +139,7 @@ fn an_end_in_order_is_told_and_only_that() {
 }
 
 #[test]
-fn a_superblock_that_points_beyond_all_volumes_is_damaged() {
+pub(super) fn a_superblock_that_points_beyond_all_volumes_is_damaged() {
     let mut trial = small();
     let forged = crate::volume::Superblock { page: u64::MAX - 1, pages: 3, number: 99, ..trial.shard.superblock };
     forged.encode(&trial.config.uuid, &mut trial.volume[..4096]);
@@ -149,7 +149,7 @@ fn a_superblock_that_points_beyond_all_volumes_is_damaged() {
 
 /// A write of a file that was given up fails while the next compaction is under way: that goes on.
 #[test]
-fn a_late_error_of_a_dropped_file_is_not_the_next_ones() {
+pub(super) fn a_late_error_of_a_dropped_file_is_not_the_next_ones() {
     let mut trial = small();
     for number in 0..2000 {
         trial.submit(write(vec![put(&name(number), value(number, 300))]));

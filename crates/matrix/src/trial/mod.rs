@@ -1,5 +1,7 @@
 //! Trials: a shard on a disk that does each request when it is told to, and a region whose stores fail on command. For what the simulator meets too rarely.
 
+#[cfg(feature = "canaries")]
+mod canaries;
 mod failures;
 mod installs;
 mod space;

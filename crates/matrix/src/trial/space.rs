@@ -26,7 +26,7 @@ fn fill_up(trial: &mut Trial, bytes: usize) -> u64 {
 
 /// A full volume refuses puts, not deletes and reads; what was deleted makes room again, as often as one likes.
 #[test]
-fn a_full_volume_recovers_after_deletes() {
+pub(super) fn a_full_volume_recovers_after_deletes() {
     for bytes in [100, 1000, 3500, 9000] {
         let mut trial = tiny();
         let held = fill_up(&mut trial, bytes);
@@ -51,7 +51,7 @@ fn a_full_volume_recovers_after_deletes() {
 
 /// Most values of a file are overwritten or deleted, and nothing is compacted where the keys of the rest lie.
 #[test]
-fn values_among_dead_ones_are_collected() {
+pub(super) fn values_among_dead_ones_are_collected() {
     let mut trial = Trial::new(MatrixConfig { level_bytes: 64 << 20, ..config() }, 512 << 10, UNIT_BYTES);
     trial.fill(0..4000, 1000);
     trial.settle();
@@ -75,7 +75,7 @@ fn values_among_dead_ones_are_collected() {
 
 /// Long values whose writes are refused, or fail on damage, leave nothing on the volume.
 #[test]
-fn values_of_refused_writes_do_not_stay() {
+pub(super) fn values_of_refused_writes_do_not_stay() {
     let mut trial = tiny();
     trial.settle();
     let free = trial.shard.extents.free_pages();

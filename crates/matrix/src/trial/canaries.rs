@@ -1,0 +1,39 @@
+//! Each deliberate defect is caught by its trial.
+
+use std::panic::catch_unwind;
+
+use stratakv_base::canary;
+
+use super::{failures, installs, space};
+
+const DEFECTS: [(&str, fn()); 17] = [
+    ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
+    ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
+    ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
+    ("trial_errors_of_dropped_files_count", installs::a_late_error_of_a_dropped_file_is_not_the_next_ones),
+    ("trial_half_written_is_refused", failures::a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value),
+    ("trial_all_rests_on_the_log", failures::reads_are_answered_when_the_memory_fails),
+    ("trial_failed_region_is_waited_for", failures::nobody_waits_for_a_region_that_failed),
+    ("trial_large_batches_wait", failures::a_batch_larger_than_the_container_is_refused_and_says_so),
+    ("trial_long_values_in_one_piece", failures::values_larger_than_the_memory_are_read_in_pieces),
+    ("trial_lacks_blocks_silently", failures::a_shard_without_blocks_neither_hangs_nor_spins),
+    ("trial_long_reads_crowd", failures::long_values_that_are_read_at_once_keep_within_their_share),
+    ("trial_scan_begins_anew", failures::a_scan_passes_over_deleted_keys_once),
+    ("trial_page_outlives_its_snapshot", failures::a_page_of_a_snapshot_that_was_closed_says_so),
+    ("trial_damage_cannot_be_deleted", failures::a_damaged_key_can_be_deleted),
+    ("trial_puts_take_the_last_room", space::a_full_volume_recovers_after_deletes),
+    ("trial_values_are_not_collected", space::values_among_dead_ones_are_collected),
+    ("trial_pages_go_with_the_first_read", space::values_among_dead_ones_are_collected),
+];
+
+#[test]
+fn deliberate_defects_are_caught() {
+    let missed = DEFECTS.iter().filter(|(name, trial)| {
+        canary::release(Some(name));
+        let passes = catch_unwind(trial).is_ok();
+        canary::release(None);
+        passes
+    });
+    let missed: Vec<&str> = missed.map(|(name, _)| *name).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+}
