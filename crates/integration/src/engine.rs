@@ -45,9 +45,14 @@ impl Engine {
         }
     }
 
-    /// Whether it spreads keys over shards, in files that grow.
+    /// Whether it spreads keys over shards.
     pub fn has_shards(self) -> bool {
         self == Engine::Slab
+    }
+
+    /// Whether it has files that grow.
+    pub fn has_volumes(self) -> bool {
+        self != Engine::Hash
     }
 
     /// Whether the default collection can be scanned.

@@ -11,7 +11,7 @@ use crate::program::Served;
 use crate::value;
 
 /// What fills the disk, one after the other: the last room is in small pieces.
-const BALLAST_BYTES: [usize; 3] = [50_000, 5_000, 500];
+const BALLAST_BYTES: [usize; 3] = [50_000, 5_000, 1_500];
 /// More than any disk here holds.
 const BALLAST_MAX: u64 = 20_000;
 /// Keys and the lengths of their values.
@@ -21,7 +21,7 @@ type Ballast = BTreeMap<u64, usize>;
 const BALLAST_ID: u64 = 1 << 50;
 
 pub(super) fn full_disk(setting: &Setting<'_>) -> Result<Outcome, String> {
-    if !setting.engine.has_shards() {
+    if !setting.engine.has_volumes() {
         // Its region is as long as it was when it was opened: that fills up instead.
         return fill_again_and_again(setting, &setting.place.join("data"), None);
     }
@@ -33,7 +33,7 @@ pub(super) fn full_disk(setting: &Setting<'_>) -> Result<Outcome, String> {
 }
 
 pub(super) fn file_size_limit(setting: &Setting<'_>) -> Result<Outcome, String> {
-    if !setting.engine.has_shards() {
+    if !setting.engine.has_volumes() {
         return Ok(Outcome::Held("a region grows only where it is opened".into()));
     }
     // In blocks of 512 bytes (dash) or 1 KiB (bash).
@@ -46,7 +46,9 @@ fn fill_again_and_again(setting: &Setting<'_>, data: &Path, before: Option<Strin
     let mut trial = setting.trial(data, 4, mix);
     trial.serve.before = before;
     if let Some(region) = trial.serve.options.iter().position(|option| option == "--region") {
-        trial.serve.options[region + 1] = setting.either("24M", "100M").into();
+        // Beside a disk it is short, so that it is full soon after.
+        let (short, long) = if setting.engine.has_volumes() { ("8M", "8M") } else { ("24M", "100M") };
+        trial.serve.options[region + 1] = setting.either(short, long).into();
     }
     let mut ballast = Ballast::new();
     let rounds = setting.either(2, 5);

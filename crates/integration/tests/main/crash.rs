@@ -45,3 +45,9 @@ fn nothing_acknowledged_in_a_region_is_lost_by_kill_nine() {
     rounds(Engine::Hash, Protocol::Memcache, "auto", 5);
     rounds(Engine::Hash, Protocol::Embedded, "auto", 6);
 }
+
+#[test]
+fn nothing_acknowledged_beside_a_region_is_lost_by_kill_nine() {
+    rounds(Engine::Matrix, Protocol::Memcache, "auto", 7);
+    rounds(Engine::Matrix, Protocol::Embedded, "blocking", 8);
+}
