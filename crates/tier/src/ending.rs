@@ -32,6 +32,8 @@ pub(crate) enum Closing {
 const SEGMENT_BYTES: usize = 44;
 const ENTRY_BYTES: usize = Tag::BYTES + 8;
 const CRC_AT: usize = PAGE_BYTES - 4;
+/// No volume has more: 256 TiB.
+const PAGES_MAX: u64 = 1 << 36;
 /// Segments and entries of a page.
 pub(crate) const SEGMENTS_PER_PAGE: usize = CRC_AT / SEGMENT_BYTES;
 pub(crate) const ENTRIES_PER_PAGE: usize = CRC_AT / ENTRY_BYTES;
@@ -54,6 +56,9 @@ fn encode_segment(stored: &Stored, writer: &mut Writer<'_>) {
 fn decode_segment(reader: &mut Reader<'_>) -> Option<Stored> {
     let (order, id, page, pages) = (reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?);
     let (head_pages, expires, is_void) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()? == 1);
+    if page > PAGES_MAX || pages > PAGES_MAX || u64::from(head_pages) > pages {
+        return None;
+    }
     Some(Stored { id, order, page, pages, head_pages, expires, pins: 0, is_written: true, is_void })
 }
 
@@ -220,5 +225,26 @@ impl Tier {
         self.closing = Closing::Superblock;
         (self.superblock.clean, self.superblock.version) = (true, self.version);
         self.write_superblock(effects);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever a page says, with a checksum that holds.
+        #[test]
+        fn a_page_of_any_bytes_does_no_harm(bytes in prop::collection::vec(any::<u8>(), CRC_AT), segments in 0u64..200, entries in any::<u64>(), number in 0u64..5) {
+            let table = Table { segments, entries: entries >> 8, ..Table::default() };
+            let mut page = bytes;
+            page.resize(PAGE_BYTES, 0);
+            seal(&[1; 16], &table, number, &mut page);
+            prop_assert!(decode_page(&[1; 16], &table, number, &page).is_some());
+            page[0] ^= 1;
+            prop_assert!(decode_page(&[1; 16], &table, number, &page).is_none());
+        }
     }
 }

@@ -222,7 +222,7 @@ impl Tier {
         if canary!("tier_recycled_segment_read_unverified") {
             return Some(fetched);
         }
-        let offset = place.address() - stored.data_at();
+        let offset = place.address().checked_sub(stored.data_at())?;
         let (uuid, body) = (&self.config.uuid, header.body_bytes());
         let is_whole = fetched.slices(HEADER_BYTES, body).map(<[u8]>::len).sum::<usize>() == body;
         let sum = header.sum(uuid, stored.id, offset as usize, fetched.slices(HEADER_BYTES, body));

@@ -1,4 +1,4 @@
-//! Keys that were dropped lately, or asked for in vain: what comes back is wanted.
+//! Keys that were dropped lately: what comes back is wanted.
 
 use crate::index::Tag;
 

@@ -52,7 +52,7 @@ const ON_VOLUME: u64 = 1 << 62;
 const USES_AT: u32 = 60;
 /// Somebody wanted the key before: the admission filter lets it pass.
 const WANTED: u64 = 1 << 59;
-const PLACE: u64 = (1 << 59) - 1 | ON_VOLUME | PRESENT;
+const PLACE: u64 = ((1 << 59) - 1) | ON_VOLUME | PRESENT;
 const PAGES_AT: u32 = 45;
 const SLOT_AT: u32 = 24;
 
@@ -66,7 +66,7 @@ impl Loc {
     pub(crate) fn volume(address: u64, pages: u64) -> Loc {
         let shift = (0..16).find(|shift| pages.div_ceil(1 << shift) < 32).unwrap_or(15);
         let code = shift << 5 | pages.div_ceil(1 << shift).min(31);
-        Loc(PRESENT | ON_VOLUME | code << PAGES_AT | address / 8)
+        Loc(PRESENT | ON_VOLUME | code << PAGES_AT | (address / 8))
     }
 
     pub(crate) fn from_bits(bits: u64) -> Loc {
@@ -144,7 +144,7 @@ struct Table {
 
 impl Table {
     fn home(&self, fingerprint: u32) -> usize {
-        (u64::from(fingerprint) * self.locs.len() as u64 >> 32) as usize
+        ((u64::from(fingerprint) * self.locs.len() as u64) >> 32) as usize
     }
 
     /// Places from a fingerprint's home to the next empty one.

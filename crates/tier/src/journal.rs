@@ -77,9 +77,9 @@ fn encode_records(writer: &mut Writer<'_>, records: &[Record]) {
     }
 }
 
-fn decode_records(reader: &mut Reader<'_>, count: u32) -> Result<Vec<Record>, Truncated> {
+fn decode_records(reader: &mut Reader<'_>, count: u32, max: usize) -> Result<Vec<Record>, Truncated> {
     let record = |_| Ok(Record { tag: Tag::from_bits(reader.u64()?), version: reader.u64()? });
-    (0..count.min(RING_RECORDS as u32)).map(record).collect()
+    (0..count.min(max as u32)).map(record).collect()
 }
 
 /// Seals a page that is written to this page of the volume.
@@ -135,7 +135,7 @@ impl Tail {
         for _ in 0..floors.min(FLOORS_MAX as u32) {
             tail.floors.push(Floor { first: reader.u32()?, last: reader.u32()?, version: reader.u64()? });
         }
-        tail.records = decode_records(&mut reader, records)?;
+        tail.records = decode_records(&mut reader, records, TAIL_RECORDS)?;
         Ok(Some(tail))
     }
 }
@@ -165,7 +165,7 @@ pub(crate) fn decode_ring(uuid: &[u8; 16], page: u64, position: u64, bytes: &[u8
     }
     let (newest, count) = (reader.u64().ok()?, reader.u32().ok()?);
     reader.u32().ok()?;
-    Some((newest, decode_records(&mut reader, count).ok()?))
+    Some((newest, decode_records(&mut reader, count, RING_RECORDS).ok()?))
 }
 
 /// A page to be written: its number on the volume, its bytes.
@@ -311,5 +311,99 @@ impl Journal {
         self.pending.clear();
         self.queued.clear();
         (self.in_flight, self.dirty) = (None, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UUID: [u8; 16] = [5; 16];
+
+    fn record(number: u64) -> Record {
+        Record { tag: Tag::from_bits(number), version: number + 1 }
+    }
+
+    fn journal(ring_pages: u64) -> Journal {
+        Journal::new(UUID, 2, ring_pages, Tail { low: 7, low_page: 40, ..Tail::default() }, VecDeque::new())
+    }
+
+    #[test]
+    fn pages_are_read_back_and_only_where_they_were_written() {
+        let floors = vec![Floor { first: 1, last: 2, version: 3 }; FLOORS_MAX];
+        let records: Vec<Record> = (0..TAIL_RECORDS as u64).map(record).collect();
+        let tail = Tail {
+            number: 9,
+            first: 1,
+            next: 2,
+            untrusted: 3,
+            low: 4,
+            low_page: 5,
+            newest: 6,
+            ends: 7,
+            since: 8,
+            floors,
+            records,
+        };
+        let mut page = vec![0; PAGE_BYTES];
+        tail.encode(&UUID, 3, &mut page);
+        assert_eq!(Tail::decode(&UUID, 3, &page), Some(tail));
+        assert_eq!(Tail::decode(&UUID, 2, &page), None);
+        let records: Vec<Record> = (0..RING_RECORDS as u64).map(record).collect();
+        encode_ring(&UUID, 4, 11, 12, &records, &mut page);
+        assert_eq!(decode_ring(&UUID, 4, 11, &page), Some((12, records)));
+        assert_eq!(decode_ring(&UUID, 4, 12, &page), None, "another position's");
+        assert_eq!(Tail::decode(&UUID, 4, &page), None);
+    }
+
+    #[test]
+    fn a_tag_waits_for_its_group_and_for_no_other() {
+        let mut journal = journal(4);
+        let (one, two) = (Tag::from_bits(1), Tag::from_bits(2));
+        assert_eq!(journal.waits_for(Some(one)), None);
+        journal.invalidate(one, 10);
+        let first = journal.waits_for(Some(one)).expect("it waits");
+        assert_eq!(journal.waits_for(Some(two)), None);
+        assert_eq!(journal.issue().len(), 1);
+        journal.invalidate(two, 11);
+        assert!(journal.issue().is_empty(), "one group at a time");
+        assert!(journal.page_written() && journal.is_written(first));
+        assert_eq!(journal.waits_for(Some(one)), None);
+        assert!(journal.waits_for(Some(two)).is_some());
+        journal.flush(&[Floor { first: 0, last: 0, version: 12 }]);
+        assert!(journal.waits_for(Some(one)).is_some(), "everybody waits for a flush");
+    }
+
+    #[test]
+    fn a_full_ring_gives_up_its_oldest_page_and_what_that_spoke_of() {
+        let mut journal = journal(2);
+        let mut untrusted = Vec::new();
+        for round in 0..4 {
+            journal.tail.newest = 100 + round;
+            (0..RING_RECORDS as u64).for_each(|number| journal.invalidate(Tag::from_bits(number), 1));
+            let pages = journal.issue();
+            for _ in pages {
+                journal.page_written();
+            }
+            untrusted.push(journal.tail.untrusted);
+        }
+        assert_eq!(journal.tail.next - journal.tail.first, 2);
+        assert!(untrusted[0] == 0 && untrusted[3] >= 100, "{untrusted:?}");
+        assert!(journal.tail.untrusted < 103, "the newest segments are trusted");
+    }
+
+    proptest! {
+        /// Whatever a page says, with a checksum that holds.
+        #[test]
+        fn pages_of_any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), CRC_AT), is_tail in any::<bool>()) {
+            let mut page = bytes;
+            page.resize(PAGE_BYTES, 0);
+            page[..8].copy_from_slice(&if is_tail { MAGIC } else { !MAGIC }.to_le_bytes());
+            seal(&UUID, 3, &mut page);
+            prop_assert_eq!(Tail::decode(&UUID, 3, &page).is_some(), is_tail);
+            let _ = decode_ring(&UUID, 3, u64::from_le_bytes([page[8], page[9], page[10], page[11], page[12], page[13], page[14], page[15]]), &page);
+        }
     }
 }

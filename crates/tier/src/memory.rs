@@ -4,8 +4,8 @@
 //! each time they were used. What leaves goes to the volume, or is dropped.
 
 use stratakv_base::limits::SLICE_BYTES;
-use stratakv_device::Class;
 use stratakv_device::block::CHUNK_BYTES;
+use stratakv_device::{Block, Class};
 use stratakv_engine::Effects;
 
 use crate::ending::Closing;
@@ -101,12 +101,23 @@ impl Tier {
     fn add_blocks(&mut self, slot: u32, bytes: usize, effects: &Effects) -> bool {
         let Some(segment) = self.segments.get(slot) else { return false };
         let (class, count) = (segment.class(), segment.blocks_for(bytes));
-        let blocks: Vec<_> = (0..count).map_while(|_| effects.block(class)).collect();
+        let take = |_| effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects));
+        let blocks: Vec<_> = (0..count).map_while(take).collect();
         if blocks.len() < count {
             return false;
         }
         blocks.into_iter().for_each(|block| self.segments.add_block(slot, block));
         true
+    }
+
+    /// The pool's chunks are all lent out in this class, or are of the other one: one that nobody uses is given back for it.
+    pub(crate) fn block_of_another_chunk(class: Class, effects: &Effects) -> Option<Block> {
+        let pool = effects.pool();
+        let limit_bytes = pool.limit_bytes();
+        pool.set_limit_bytes(pool.held_bytes().saturating_sub(CHUNK_BYTES));
+        pool.retire_chunk();
+        pool.set_limit_bytes(limit_bytes);
+        pool.take(class)
     }
 
     fn open_slot(&self, stream: Stream, class: usize) -> Option<u32> {

@@ -235,7 +235,7 @@ impl TierOpener {
 
     fn table_done(&mut self, effects: &mut Effects) {
         if let Some(table) = self.table() {
-            let pages = table.next_page - table.page;
+            let pages = table.next_page.saturating_sub(table.page);
             let Table { page, order, .. } = table;
             let stored = Stored {
                 id: 0,

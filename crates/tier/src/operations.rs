@@ -360,7 +360,9 @@ impl Tier {
             Found::Absent => self.counters.misses += 1,
             Found::Dram(loc, _) => {
                 self.counters.hits_dram += 1;
-                self.index.replace(tag, loc, loc.with_uses(loc.uses() + 1));
+                if loc.uses() < 3 {
+                    self.index.replace(tag, loc, loc.with_uses(loc.uses() + 1));
+                }
             }
             Found::Volume(loc, fetched) => {
                 self.counters.hits_volume += 1;

@@ -141,12 +141,12 @@ impl Tier {
             }
             retire.next += 1;
             let (tag, place) = item;
-            if self.index.at(tag, place).is_some_and(|loc| loc.uses() > 0)
+            let is_hot = self.index.at(tag, place).is_some_and(|loc| loc.uses() > 0);
+            if is_hot
                 && self.fetch_item(tag, place, RECYCLER).is_some()
+                && let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut())
             {
-                if let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) {
-                    retire.in_flight += 1;
-                }
+                retire.in_flight += 1;
             }
         }
         false

@@ -103,11 +103,11 @@ impl Tier {
         &self.report
     }
 
-    /// A block for a read, making room if need be.
+    /// A block for a read, making room if need be. It may be longer than was asked for.
     pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
-        effects.block(class).or_else(|| {
+        effects.block(class).or_else(|| effects.block(Class::Slice)).or_else(|| {
             self.evict(effects);
-            effects.block(class)
+            effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects))
         })
     }
 

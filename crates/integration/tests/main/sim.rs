@@ -51,8 +51,14 @@ fn seeds_of_tier_show_nothing_older() {
         }
     }
     assert!(sums.ends.iter().all(|ends| *ends > 50), "{sums:?}");
-    assert!(sums.warm[0] > 50 && sums.warm[1] == 0 && sums.warm[2] > 50, "kills are survived, power cuts are not: {sums:?}");
-    assert!(sums.hits_ssd > 1000 && sums.recycled.iter().all(|count| *count > 50) && sums.invalidations > 1000, "{sums:?}");
+    assert!(
+        sums.warm[0] > 50 && sums.warm[1] == 0 && sums.warm[2] > 50,
+        "kills are survived, power cuts are not: {sums:?}"
+    );
+    assert!(
+        sums.hits_ssd > 1000 && sums.recycled.iter().all(|count| *count > 50) && sums.invalidations > 1000,
+        "{sums:?}"
+    );
 }
 
 /// Each found a defect once: a write that waited for room pinned the segment that room was to come from; a superblock or a tail of the journal that could not be
