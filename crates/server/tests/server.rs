@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use stratakv::{IoBackend, Level, Options, Store};
 use stratakv_server::{Error, Server, ServerOptions};
 
+mod compatibility;
 mod conversations;
 use conversations::{conversations, matches};
 
@@ -339,6 +340,21 @@ fn statistics_have_the_names_that_dashboards_read() {
     for name in ["maxbytes", "maxconns", "tcpport", "evictions", "item_size_max", "shutdown_command"] {
         assert!(settings.contains(&format!("STAT {name} ")), "{name}:\n{settings}");
     }
+}
+
+#[test]
+fn groups_of_slab_classes_are_empty() {
+    let bench = Bench::new();
+    let answer = converse(bench.address(), b"set a 0 0 1\r\n1\r\nstats items\r\nstats slabs\r\n");
+    let text = String::from_utf8(answer).unwrap();
+    assert_eq!(text, "STORED\r\nEND\r\nSTAT active_slabs 0\r\nSTAT total_malloced 0\r\nEND\r\n");
+}
+
+#[test]
+fn what_is_not_there_is_refused() {
+    let bench = Bench::new();
+    let answer = converse(bench.address(), b"watch fetchers\r\nextstore free_memchunks 1 2\r\nmn\r\n");
+    assert_eq!(answer.escape_ascii().to_string(), "ERROR\\r\\nERROR\\r\\nMN\\r\\n");
 }
 
 #[test]

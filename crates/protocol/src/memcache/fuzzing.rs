@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use stratakv_base::random::Random;
 
-use super::{Body, Command, DumpKind, KEY_BYTES_MAX, Meta, MetaVerb, Parsed, Parser, Statistics, Store, Verb, reply};
+use super::{
+    BinaryCommand, BinaryParsed, BinaryParser, Body, Command, DumpKind, KEY_BYTES_MAX, Meta, MetaVerb, Parsed, Parser,
+    Statistics, Store, Verb, reply,
+};
 
 /// Small, so that refused blocks are met too.
 const ITEM_BYTES_MAX: usize = 300;
@@ -26,6 +29,84 @@ pub fn memcache(input: &[u8]) {
     if stream.len() < 200 {
         assert_eq!(run(&stream, |_| 1), whole);
     }
+}
+
+/// The same for the binary protocol: the stream in `input` whole and cut into pieces.
+///
+/// # Panics
+/// A property does not hold.
+pub fn memcache_binary(input: &[u8]) {
+    let Some((seed, input)) = input.split_first() else { return };
+    let stream = repeated(input);
+    let whole = run_binary(&stream, |left| left);
+    let mut random = Random::new(u64::from(*seed));
+    let longest = [3, 40, 2100][usize::from(*seed) % 3];
+    assert_eq!(run_binary(&stream, |_| 1 + random.below(longest) as usize), whole);
+    if stream.len() < 200 {
+        assert_eq!(run_binary(&stream, |_| 1), whole);
+    }
+}
+
+/// Feeds the stream in pieces of `piece(bytes left)`.
+fn run_binary(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<String> {
+    let mut parser = BinaryParser::new(ITEM_BYTES_MAX);
+    let (mut received, mut body, mut out) = (Vec::new(), None, Vec::new());
+    let mut left = stream;
+    while !left.is_empty() {
+        let (fresh, rest) = left.split_at(piece(left.len()).min(left.len()));
+        left = rest;
+        received.extend_from_slice(fresh);
+        loop {
+            match step_binary(&mut parser, &mut received, &mut body, &mut out) {
+                Some(true) => {}
+                Some(false) => break,
+                None => return out,
+            }
+        }
+    }
+    out
+}
+
+/// Takes one thing off the front of what was received; false if it is not whole, `None` if that ends it.
+fn step_binary(
+    parser: &mut BinaryParser,
+    received: &mut Vec<u8>,
+    body: &mut Option<Body>,
+    out: &mut Vec<String>,
+) -> Option<bool> {
+    if let Some(mut collected) = body.take() {
+        let taken = collected.push(received);
+        received.drain(..taken);
+        if collected.missing() > 0 {
+            *body = Some(collected);
+            return Some(false);
+        }
+        out.push(format!("{:?}", collected.finish().expect("a bare block has no end to miss")));
+        return Some(true);
+    }
+    let consumed = match parser.parse(received) {
+        BinaryParsed::Incomplete => return Some(false),
+        BinaryParsed::Skip { consumed } => consumed,
+        BinaryParsed::Request { request, consumed } => {
+            if let BinaryCommand::Store { key, data_bytes, .. } = request.command {
+                assert!(data_bytes <= ITEM_BYTES_MAX && (1..=KEY_BYTES_MAX).contains(&key.len()));
+                *body = Some(Body::bare(data_bytes));
+            }
+            out.push(format!("{request:?}"));
+            consumed
+        }
+        BinaryParsed::Error { tag, status, consumed, close } => {
+            assert!(close || tag.is_some());
+            out.push(format!("{tag:?} {status:?} {close}"));
+            if close {
+                return None;
+            }
+            consumed
+        }
+    };
+    assert!((1..=received.len()).contains(&consumed), "progress, within the input");
+    received.drain(..consumed);
+    Some(true)
 }
 
 fn repeated(input: &[u8]) -> Cow<'_, [u8]> {
@@ -245,6 +326,14 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/memcache");
         for file in std::fs::read_dir(folder).unwrap() {
             memcache(&std::fs::read(file.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_binary_corpus_holds() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/memcache_binary");
+        for file in std::fs::read_dir(folder).unwrap() {
+            memcache_binary(&std::fs::read(file.unwrap().path()).unwrap());
         }
     }
 
