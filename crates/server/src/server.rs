@@ -22,7 +22,7 @@ use crate::lending::Lending;
 use crate::listener;
 use crate::measures::Measures;
 use crate::timing::SlowFrom;
-use crate::tls::{Acceptor, Tls, TlsOptions};
+use crate::tls::{Acceptor, TlsOptions};
 use crate::unix::{self, SocketFile};
 use crate::marks::Marks;
 use crate::recency::Recency;
@@ -224,7 +224,7 @@ impl IdleLimit {
 /// An accepted connection.
 pub(crate) struct Arrival {
     pub(crate) socket: Socket,
-    pub(crate) tls: Option<Box<Tls>>,
+    pub(crate) tls: bool,
 }
 
 /// A client, as `stats conns` tells of it.
@@ -276,8 +276,8 @@ pub struct Server {
     tls: Mutex<Option<TlsOptions>>,
     /// Turns of each thread when they were last looked at.
     turns_seen: Mutex<Vec<u64>>,
-    /// Removed at the end.
-    _files: Vec<SocketFile>,
+    /// Removed when it has stopped.
+    files: Mutex<Vec<SocketFile>>,
 }
 
 /// A socket to accept from.
@@ -341,7 +341,8 @@ impl Server {
         if let Some(tls) = &options.tls {
             shared.acceptor.set(tls.load()?);
         }
-        let server = Server { shared, threads: Mutex::default(), tls, turns_seen: Mutex::default(), _files: files };
+        let server =
+            Server { shared, threads: Mutex::default(), tls, turns_seen: Mutex::default(), files: Mutex::new(files) };
         server.start_threads(listeners, bells)?;
         tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
         Ok(server)
@@ -422,6 +423,7 @@ impl Server {
         let threads = std::mem::take(&mut *lock(&self.threads));
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Defect))).collect();
         self.shared.backups.stop();
+        lock(&self.files).clear();
         results.into_iter().collect()
     }
 }

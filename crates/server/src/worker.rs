@@ -481,10 +481,6 @@ impl Worker {
             }
             return;
         }
-        let tls = if tls { self.shared.acceptor.begin().map(Box::new).map(Some) } else { Some(None) };
-        let Some(tls) = tls else {
-            return tracing::error!("a TLS connection cannot be begun");
-        };
         self.counters().total_connections.add(1);
         let seats = self.shared.seats.iter().enumerate();
         let Some((index, seat)) = seats.min_by_key(|(_, seat)| seat.connections.load(Ordering::Relaxed)) else {
@@ -503,14 +499,20 @@ impl Worker {
         }
     }
 
-    fn adopt(&mut self, Arrival { socket, tls }: Arrival) {
+    fn adopt(&mut self, arrival: Arrival) {
+        let tls = arrival.tls.then(|| self.shared.acceptor.begin().map(Box::new));
+        if matches!(tls, Some(None)) {
+            tracing::error!("a TLS connection cannot be begun");
+            self.shared.seats[self.index].connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
         let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending));
         let last_seconds = self.shared.started.elapsed().as_secs().into();
-        let peer = Arc::new(Peer { address: peer_address(&socket), last_seconds });
+        let peer = Arc::new(Peer { address: peer_address(&arrival.socket), last_seconds });
         let listed = Arc::clone(&peer);
         let entry = Entry {
-            socket,
-            tls,
+            socket: arrival.socket,
+            tls: tls.flatten(),
             peer,
             connection,
             operations: 0,
