@@ -39,6 +39,12 @@ pub(crate) fn begin(filter: &str, format: LogFormat) -> Result<(), Failure> {
     Ok(())
 }
 
+/// # Errors
+/// `filter` is none.
+pub(crate) fn check(filter: &str) -> Result<(), Failure> {
+    parse(filter).map(drop)
+}
+
 /// Changes what is told from now on.
 ///
 /// # Errors

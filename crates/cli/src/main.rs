@@ -32,7 +32,7 @@ mod update;
 use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
 
@@ -87,9 +87,9 @@ enum Command {
     Completions(completions::Arguments),
 }
 
-fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
+fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     match command {
-        Command::Serve(arguments) => serve::run(&arguments, output),
+        Command::Serve(arguments) => serve::run(&arguments, given, output),
         Command::Get(arguments) => get::run(&arguments, output),
         Command::Put(arguments) => put::run(&arguments, output),
         Command::Del(arguments) => del::run(&arguments),
@@ -117,15 +117,31 @@ fn survive_file_size_limit() {
     }
 }
 
-/// Takes the arguments; ends the process if they are wrong, or ask for help.
-fn parse() -> Result<Arguments, Failure> {
+/// What a command line asks for: the subcommand, and its options as they were given.
+type Asked = (Command, ArgMatches);
+
+/// Takes the arguments. Ends the process if the command line is wrong, or asks for help.
+fn parse() -> Result<Asked, Failure> {
+    try_parse().unwrap_or_else(|error| error.exit())
+}
+
+/// Takes them again: the file of `--config` may have changed, and what names stand for.
+fn parse_again() -> Result<Asked, Failure> {
+    try_parse().unwrap_or_else(|error| Err(Failure::usage(error.to_string().lines().next().unwrap_or_default())))
+}
+
+fn try_parse() -> Result<Result<Asked, Failure>, clap::Error> {
     let mut command = Arguments::command();
     command.build();
     let command = with_whole_usage(command);
-    let matches = configuration::with_file(command.clone(), command.get_matches())?;
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    remote::refuse_options_without_effect(&matches)?;
-    Ok(arguments)
+    let given = command.clone().try_get_matches()?;
+    let matches = match configuration::with_file(command, given) {
+        Ok(matches) => matches,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let arguments = Arguments::from_arg_matches(&matches)?;
+    let options = matches.subcommand().map(|(_, options)| options.clone()).unwrap_or_default();
+    Ok(remote::refuse_options_without_effect(&matches).map(|()| (arguments.command, options)))
 }
 
 /// Beside an error, clap shows only the arguments that must be there: it would seem that there are no options.
@@ -136,16 +152,16 @@ fn with_whole_usage(mut command: clap::Command) -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = match parse() {
-        Ok(arguments) => arguments,
+    let (command, given) = match parse() {
+        Ok(parsed) => parsed,
         Err(failure) => return ended(Err(failure)),
     };
     survive_file_size_limit();
-    if let Err(failure) = begin_log(&arguments.command) {
+    if let Err(failure) = begin_log(&command) {
         return ended(Err(failure));
     }
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
-    let result = run(arguments.command, &mut output);
+    let result = run(command, &given, &mut output);
     // What was found before a failure is still worth having.
     let flushed = output.flush().map_err(Failure::output);
     ended(result.and(flushed))

@@ -1,20 +1,20 @@
 //! `stratakv serve`.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
+mod listen;
+mod signals;
+mod systemd;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::{flag, low_level::pipe};
+use clap::{ArgMatches, Args, CommandFactory};
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Engine, Placement, Store, StoreEvent};
 use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
-use stratakv_server::{Admin, Server, ServerOptions};
+use stratakv_server::{Admin, Server, ServerOptions, TlsOptions};
 
 use crate::Output;
 use crate::doctor::{choose_depth, choose_placement};
@@ -24,6 +24,8 @@ use crate::opening::{
     DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, PlacementArgument, refuse_another_format,
     tell_growth,
 };
+use listen::{Listen, address, mode};
+use signals::Signals;
 
 /// Serve a store to memcache clients; it is created if there is none
 #[derive(Args)]
@@ -36,9 +38,9 @@ use crate::opening::{
   stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
 SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
-the process at once; nothing acknowledged is lost. Exit code 5 if another process has the store or the port.
-Without --auth-file whoever can connect can read and change everything, and nothing is encrypted, so other addresses than
-loopback are refused without --insecure.")]
+the process at once; nothing acknowledged is lost. SIGHUP: the file of --config and those of TLS are read again. Exit code 5 if another process has the store or the port.
+Without --auth-file or --tls-client-ca whoever can connect can read and change everything, so other addresses than loopback are
+refused without --insecure.")]
 pub(crate) struct Arguments {
     /// Take options from a file of TOML, by their names; the command line and the environment win over it
     #[arg(long, value_name = "FILE")]
@@ -47,9 +49,21 @@ pub(crate) struct Arguments {
     open: OpenArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
-    /// Address for memcache clients; may be given several times; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11211", value_parser = address)]
-    memcache: Vec<SocketAddr>,
+    /// Where memcache clients may connect: ADDRESS:PORT, tls:ADDRESS:PORT or unix:PATH; may be given several times; port 0 takes a free one [default: 127.0.0.1:11211, or the sockets that systemd hands over]
+    #[arg(long, value_name = "LISTEN")]
+    memcache: Vec<Listen>,
+    /// Who may connect to unix: sockets: the mode of their files
+    #[arg(long, value_name = "MODE", default_value = "0700", value_parser = mode)]
+    unix_mode: u32,
+    /// Certificate of tls: addresses, in PEM, with those between it and its authority behind it
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Certificates of authorities, in PEM: clients of tls: addresses must show a certificate that one of them has signed
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArguments,
     /// Server threads [default: one for each core]
@@ -122,45 +136,71 @@ impl LogArguments {
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; write for example 127.0.0.1:11211"))?;
-    found.next().ok_or_else(|| format!("`{text}` has no address"))
-}
-
 impl Arguments {
     fn server_options(&self) -> Result<ServerOptions, Failure> {
-        let open = self.memcache.iter().chain(&self.admin).find(|address| !address.ip().is_loopback());
-        if let (Some(address), false) = (open, self.insecure) {
-            let why = match self.auth_file {
-                None => "there is no authentication",
-                Some(_) => "nothing that is sent is encrypted, passwords neither",
-            };
-            return Err(Failure::usage(format!(
-                "{address} can be reached from other machines and {why}: listen on 127.0.0.1, or say --insecure"
-            )));
-        }
+        self.refuse_open_addresses()?;
         let item_bytes_max = usize::try_from(self.item_bytes_max).unwrap_or(usize::MAX);
         if !(1..=VALUE_BYTES_MAX).contains(&item_bytes_max) {
             return Err(Failure::usage(format!("--item-bytes-max: 1 to {VALUE_BYTES_MAX} bytes")));
         }
-        let defaults = ServerOptions::default();
-        let threads = self.threads.unwrap_or(defaults.threads);
-        let (memcache, backup_directory) = (self.memcache.clone(), self.backup_dir.clone());
-        let (connections_max, idle_limit) = (self.connections, self.idle_timeout);
-        let slow_from = self.slow_log_ms.map(Duration::from_millis);
-        let (auth_file, shutdown_command) = (self.auth_file.clone(), self.enable_shutdown);
-        Ok(ServerOptions {
-            memcache,
-            threads,
-            connections_max,
+        let inherited = systemd::inherited()?;
+        let mut options = ServerOptions {
+            memcache: Vec::new(),
+            tls: self.tls(),
+            unix_mode: self.unix_mode,
+            connections_max: self.connections,
             item_bytes_max,
-            backup_directory,
-            slow_from,
-            idle_limit,
-            auth_file,
-            shutdown_command,
-            ..defaults
-        })
+            backup_directory: self.backup_dir.clone(),
+            slow_from: self.slow_from(),
+            idle_limit: self.idle_timeout,
+            inherited,
+            auth_file: self.auth_file.clone(),
+            shutdown_command: self.enable_shutdown,
+            ..ServerOptions::default()
+        };
+        options.threads = self.threads.unwrap_or(options.threads);
+        for listen in self.memcache.iter().cloned() {
+            match listen {
+                Listen::Tcp(address) => options.memcache.push(address),
+                Listen::Tls(address) => options.tls_memcache.push(address),
+                Listen::Unix(path) => options.unix.push(path),
+            }
+        }
+        if self.memcache.is_empty() && options.inherited.is_empty() {
+            options.memcache = ServerOptions::default().memcache;
+        }
+        Ok(options)
+    }
+
+    /// Addresses at which anybody could read and change everything.
+    fn refuse_open_addresses(&self) -> Result<(), Failure> {
+        let open = self.memcache.iter().filter_map(|listen| match listen {
+            Listen::Tcp(address) => Some(address),
+            // With it clients show who they are.
+            Listen::Tls(address) if self.tls_client_ca.is_none() && self.auth_file.is_none() => Some(address),
+            _ => None,
+        });
+        match open.chain(&self.admin).find(|address| !address.ip().is_loopback()) {
+            Some(address) if !self.insecure => {
+                let why = match self.auth_file {
+                    None => "there is no authentication",
+                    Some(_) => "nothing that is sent is encrypted, passwords neither",
+                };
+                Err(Failure::usage(format!(
+                    "{address} can be reached from other machines and {why}: listen on 127.0.0.1, on tls:{address} with --tls-client-ca or --auth-file, or say --insecure"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn tls(&self) -> Option<TlsOptions> {
+        let (certificate, key) = (self.tls_cert.clone()?, self.tls_key.clone()?);
+        Some(TlsOptions { certificate, key, client_authority: self.tls_client_ca.clone() })
+    }
+
+    fn slow_from(&self) -> Option<Duration> {
+        self.slow_log_ms.map(Duration::from_millis)
     }
 
     /// Before the store is opened: it tells meanwhile that it is not ready.
@@ -244,11 +284,12 @@ fn disk_of(directory: &Path) -> &Path {
     directory.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."))
 }
 
-pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let options = arguments.server_options()?;
     options.check().map_err(failure)?;
-    refuse_busy_ports(&options.memcache)?;
+    refuse_busy_ports(options.memcache.iter().chain(&options.tls_memcache))?;
     let started = Instant::now();
+    systemd::opening();
     let admin = arguments.start_admin()?;
     let store = arguments.open()?;
     let signals = Signals::register()?;
@@ -259,11 +300,46 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         writeln!(output, "admin     http://{}/", admin.address()).map_err(Failure::output)?;
     }
     announce(&store, arguments, &server, started, output).map_err(Failure::output)?;
-    signals.shut_down(Arc::clone(&server))?;
+    let given = given.clone();
+    signals.attend(Arc::clone(&server), move |server| reload(&given, server))?;
+    systemd::ready();
     let ended = server.join().map_err(failure);
     store.close()?;
     ended?;
     eprintln!("stratakv: closed in order");
+    Ok(())
+}
+
+/// Options that SIGHUP can change. The log's format, and all others, are fixed until the next start.
+const RELOADED: [&str; 6] = ["log", "slow_log_ms", "idle_timeout", "tls_cert", "tls_key", "tls_client_ca"];
+
+/// Takes over what has changed in the file of `--config`, and reads the files of TLS again.
+fn reload(given: &ArgMatches, server: &Server) {
+    systemd::reloading();
+    match try_reload(given, server) {
+        Ok(()) => eprintln!("stratakv: options are read again"),
+        Err(failure) => eprintln!("stratakv: nothing is changed: {}", failure.message),
+    }
+    systemd::ready();
+}
+
+fn try_reload(given: &ArgMatches, server: &Server) -> Result<(), Failure> {
+    let (crate::Command::Serve(arguments), now) = crate::parse_again()? else { return Ok(()) };
+    logging::check(&arguments.log.log)?;
+    server.reload_tls(arguments.tls()).map_err(failure)?;
+    logging::change(&arguments.log.log)?;
+    server.set_slow_from(arguments.slow_from());
+    server.set_idle_limit(arguments.idle_timeout);
+    let command = crate::Arguments::command();
+    let options = command.find_subcommand("serve").into_iter().flat_map(clap::Command::get_arguments);
+    let raw = |matches: &ArgMatches, id: &str| -> Option<Vec<_>> {
+        Some(matches.try_get_raw(id).ok()??.map(std::ffi::OsStr::to_owned).collect())
+    };
+    for id in options.map(|option| option.get_id().as_str()).filter(|id| !RELOADED.contains(id)) {
+        if raw(given, id) != raw(&now, id) {
+            eprintln!("stratakv: --{} has changed: that takes effect at the next start", id.replace('_', "-"));
+        }
+    }
     Ok(())
 }
 
@@ -279,9 +355,9 @@ fn tell(event: &StoreEvent) {
 }
 
 /// Recovery may take minutes: a port that is taken should be told before, not after it.
-fn refuse_busy_ports(addresses: &[SocketAddr]) -> Result<(), Failure> {
-    let asked = addresses.iter().filter(|address| address.port() != 0);
-    asked.copied().try_for_each(|address| stratakv_server::check_free(address).map_err(failure))
+fn refuse_busy_ports<'a>(addresses: impl Iterator<Item = &'a SocketAddr>) -> Result<(), Failure> {
+    let mut asked = addresses.copied().filter(|address| address.port() != 0);
+    asked.try_for_each(|address| stratakv_server::check_free(address).map_err(failure))
 }
 
 fn failure(error: stratakv_server::Error) -> Failure {
@@ -342,40 +418,20 @@ fn announce(
         let places = format_count(recovery.corrupt.len() as u64, "damaged place");
         eprintln!("stratakv: {places}: run `stratakv check`");
     }
-    for address in server.addresses() {
+    for path in arguments.memcache.iter().filter_map(Listen::path) {
+        writeln!(output, "unix      {}", path.display())?;
+    }
+    // Those of TLS come last, as the server has them.
+    let tls = arguments.memcache.iter().filter(|listen| matches!(listen, Listen::Tls(_))).count();
+    let (plain, tls) = server.addresses().split_at(server.addresses().len() - tls);
+    for address in tls {
+        writeln!(output, "tls       {address}")?;
+    }
+    for address in plain {
         writeln!(output, "memcache  {address}")?;
     }
+    if plain.is_empty() {
+        writeln!(output, "memcache  {}", if tls.is_empty() { "at sockets" } else { "by TLS" })?;
+    }
     output.flush()
-}
-
-/// SIGTERM and SIGINT: the first asks for an end, the second makes one.
-struct Signals(UnixStream);
-
-impl Signals {
-    fn register() -> Result<Signals, Failure> {
-        let register = || {
-            let (heard, rung) = UnixStream::pair()?;
-            let asked = Arc::new(AtomicBool::new(false));
-            for signal in [SIGTERM, SIGINT] {
-                // In this order: the second signal finds `asked` set by the first.
-                flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
-                flag::register(signal, Arc::clone(&asked))?;
-                pipe::register(signal, rung.try_clone()?)?;
-            }
-            Ok(Signals(heard))
-        };
-        register().map_err(|error: io::Error| Failure::failed(format!("cannot handle signals: {error}")))
-    }
-
-    /// From now on the first signal shuts the server down.
-    fn shut_down(mut self, server: Arc<Server>) -> Result<(), Failure> {
-        let wait = move || {
-            if self.0.read_exact(&mut [0]).is_ok() {
-                eprintln!("stratakv: finishing; a second signal ends at once");
-                server.shutdown();
-            }
-        };
-        let spawned = std::thread::Builder::new().name("signals".into()).spawn(wait);
-        spawned.map(drop).map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))
-    }
 }

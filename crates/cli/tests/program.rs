@@ -349,8 +349,11 @@ impl Serving {
 
     fn with(data: &Path, more: &[&str]) -> Serving {
         let arguments = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash"];
-        let mut child =
-            command(data, &[&arguments, more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Serving::started(&mut command(data, &[&arguments, more].concat()))
+    }
+
+    fn started(command: &mut Command) -> Serving {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut lines = Vec::new();
         let address = loop {

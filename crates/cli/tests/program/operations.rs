@@ -130,3 +130,176 @@ fn connections_over_the_limit_are_told_in_the_log() {
     // At most one a second: twenty refusals are over before that many seconds are.
     assert!(lines.len() < 20, "{told}");
 }
+
+#[test]
+fn unix_sockets_are_served_and_told() {
+    let (directory, data) = directory();
+    let path = directory.path().join("kv.sock");
+    let listen = format!("unix:{}", path.display());
+    let serving = Serving::with(&data, &["--threads", "1", "--memcache", &listen, "--unix-mode", "0600"]);
+    assert_eq!(serving.told("unix"), path.to_str().unwrap());
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(b"get a\r\nquit\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "END\r\n");
+    serving.end();
+    assert!(!path.exists());
+    for bad in ["unix:", "tls:127.0.0.1", "nowhere"] {
+        let refused = refused_to_serve(&data, &["--memcache", bad]);
+        assert_eq!(code(&refused), 2, "{}", stderr(&refused));
+    }
+}
+
+/// A notify socket as systemd has it.
+struct Manager {
+    socket: std::os::unix::net::UnixDatagram,
+    path: std::path::PathBuf,
+}
+
+impl Manager {
+    fn new(directory: &Path) -> Manager {
+        let path = directory.join("notify");
+        let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(120))).unwrap();
+        Manager { socket, path }
+    }
+
+    /// Waits until it is told this line.
+    fn wait_for(&self, wanted: &str) {
+        let mut heard = Vec::new();
+        loop {
+            let mut message = [0; 4096];
+            let bytes = match self.socket.recv(&mut message) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                other => other.unwrap_or_else(|error| panic!("no {wanted} in {heard:?}: {error}")),
+            };
+            let text = String::from_utf8_lossy(&message[..bytes]).into_owned();
+            let found = text.lines().any(|line| line.starts_with(wanted));
+            heard.push(text);
+            if found {
+                return;
+            }
+        }
+    }
+}
+
+/// Starts `serve` with descriptor 3 being `listener`, as systemd does; what it prints goes nowhere.
+fn activated(
+    data: &Path,
+    listener: std::os::fd::OwnedFd,
+    manager: &Manager,
+    arguments: &[&str],
+) -> std::process::Child {
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=memcache; export LISTEN_PID LISTEN_FDS LISTEN_FDNAMES; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        script,
+        "sh",
+        PROGRAM,
+        "serve",
+        "--durability",
+        "process_crash",
+        "--threads",
+        "1",
+        "--shards",
+        "1",
+    ]);
+    command.args(["--placement", "in_place"]).args(arguments);
+    command.env("STRATAKV_DATA", data).env("NOTIFY_SOCKET", &manager.path).env("WATCHDOG_USEC", "200000");
+    command.env_remove("WATCHDOG_PID").env_remove("STRATAKV_LOG").stdin(Stdio::from(listener)).stdout(Stdio::null());
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn systemd_hands_over_a_socket_and_is_told_how_far_the_server_is() {
+    let (directory, data) = directory();
+    let manager = Manager::new(directory.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let config = directory.path().join("stratakv.toml");
+    std::fs::write(&config, "").unwrap();
+    let mut child =
+        activated(&data, listener.try_clone().unwrap().into(), &manager, &["--config", config.to_str().unwrap()]);
+    manager.wait_for("STATUS=opening");
+    manager.wait_for("READY=1");
+    assert_eq!(converse(&address, "set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+    // More than once: the threads are asked anew each time.
+    (0..3).for_each(|_| manager.wait_for("WATCHDOG=1"));
+    let pid = child.id().to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, pid.as_str()]).status().unwrap().success());
+    signal("-HUP");
+    manager.wait_for("RELOADING=1");
+    manager.wait_for("READY=1");
+    signal("-TERM");
+    manager.wait_for("STOPPING=1");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // Clients wait for the next one, and it has what the first had.
+    let mut early = TcpStream::connect(&address).unwrap();
+    early.write_all(b"get a\r\nquit\r\n").unwrap();
+    let mut child = activated(&data, listener.into(), &manager, &[]);
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "VALUE a 0 1\r\n1\r\nEND\r\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_hangup_signal_has_options_read_again() {
+    let (directory, data) = directory();
+    let config = directory.path().join("stratakv.toml");
+    std::fs::write(&config, "threads = 1\nlog-format = 'json'\nlog = 'error'\n").unwrap();
+    let manager = Manager::new(directory.path());
+    let socket = manager.path.to_str().unwrap();
+    let arguments =
+        ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash", "--config", config.to_str().unwrap()];
+    let mut start = command(&data, &arguments);
+    let mut serving = Serving::started(start.env("NOTIFY_SOCKET", socket));
+    manager.wait_for("READY=1");
+    let reload = |text: &str| {
+        std::fs::write(&config, text).unwrap();
+        serving.signal("-HUP");
+        manager.wait_for("RELOADING=1");
+        manager.wait_for("READY=1");
+    };
+    converse(&serving.address, "get before\r\n");
+    reload("threads = 2\nlog-format = 'json'\nlog = 'warn'\nslow-log-ms = 0\nidle-timeout = '100ms'\n");
+    converse(&serving.address, "get between\r\n");
+    let mut idle = TcpStream::connect(&serving.address).unwrap();
+    assert_eq!(idle.read_to_end(&mut Vec::new()).unwrap(), 0);
+    // What makes no sense leaves everything as it is.
+    reload("log = 'a=b=c'\n");
+    reload("slow-log-ms = 'never'\n");
+    converse(&serving.address, "get still\r\n");
+    reload("threads = 1\nlog-format = 'json'\nlog = 'warn'\n");
+    converse(&serving.address, "get after\r\n");
+    serving.signal("-TERM");
+    let mut told = String::new();
+    serving.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(serving.child.wait().unwrap().code(), Some(0), "{told}");
+    for (key, logged) in [("before", false), ("between", true), ("still", true), ("after", false)] {
+        assert_eq!(told.contains(&format!("\"key\":\"{key}\"")), logged, "{key}: {told}");
+    }
+    assert_eq!(told.matches("nothing is changed").count(), 2, "{told}");
+    assert!(told.contains("log filter") && told.contains("--slow-log-ms"), "{told}");
+    assert_eq!(told.matches("--threads has changed").count(), 1, "{told}");
+}
+
+#[test]
+fn tls_wants_its_files() {
+    let (directory, data) = directory();
+    let refused = refused_to_serve(&data, &["--memcache", "tls:127.0.0.1:0"]);
+    assert!(code(&refused) == 2 && stderr(&refused).contains("--tls-cert"), "{}", stderr(&refused));
+    let file = directory.path().join("file.pem");
+    std::fs::write(&file, b"nothing").unwrap();
+    let path = file.to_str().unwrap();
+    let tls = ["--memcache", "tls:127.0.0.1:0", "--tls-cert", path];
+    assert_eq!(code(&refused_to_serve(&data, &tls)), 2);
+    let refused = refused_to_serve(&data, &[&tls[..], &["--tls-key", path]].concat());
+    assert!(code(&refused) == 2 && stderr(&refused).contains(path), "{}", stderr(&refused));
+    let refused = refused_to_serve(&data, &["--memcache", "tls:0.0.0.0:0", "--tls-cert", path, "--tls-key", path]);
+    assert!(code(&refused) == 2 && stderr(&refused).contains("--tls-client-ca"), "{}", stderr(&refused));
+    assert!(!data.exists());
+}
