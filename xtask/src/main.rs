@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | interleave | sanitize | lab | mixed | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -11,6 +11,7 @@ mod mixed;
 mod nightly;
 mod sanitize;
 mod sim;
+mod status_page;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ usage: cargo xtask COMMAND
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; docs/lab.md says more
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
+  status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         "sim" => sim::run(&repository(), rest),
         "compare" => compare::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
+        "status-page" => status_page::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
         "crash" | "realdata" | "soak" => ci::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {

@@ -1,0 +1,309 @@
+//! `cargo xtask status-page`: the status page in a real browser (Chromium, without a window) while clients load the server: it polls, its figures are those
+//! of the load, nothing on it fails. `--screenshot FILE` keeps what it looks like.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use crate::ci::{cargo, succeed};
+
+const USAGE: &str = "usage: cargo xtask status-page [--screenshot FILE] [--polls 20]";
+/// Programs that are Chromium, or talk as it does.
+const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
+/// Clients, each with so many commands under way.
+const CLIENTS: usize = 4;
+const PIPELINE: usize = 16;
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs the command.
+pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
+    let (screenshot, polls) = parse(arguments)?;
+    succeed("status-page", cargo(root).args(["build", "--package", "stratakv-cli"]))?;
+    let directory = std::env::temp_dir().join(format!("stratakv-status-page-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    let outcome = look(root, &directory, screenshot.as_deref(), polls);
+    let removed = std::fs::remove_dir_all(&directory);
+    outcome.and(removed.map_err(|error| format!("cannot remove {}: {error}", directory.display())))
+}
+
+fn parse(arguments: &[String]) -> Result<(Option<PathBuf>, u64), String> {
+    let (mut screenshot, mut polls) = (None, 20);
+    for pair in arguments.chunks(2) {
+        match pair {
+            [option, file] if option == "--screenshot" => screenshot = Some(PathBuf::from(file)),
+            [option, number] if option == "--polls" => polls = number.parse().map_err(|_| USAGE.to_owned())?,
+            _ => return Err(USAGE.into()),
+        }
+    }
+    Ok((screenshot, polls))
+}
+
+fn look(root: &Path, directory: &Path, screenshot: Option<&Path>, polls: u64) -> Result<(), String> {
+    let server = Serving::start(root, &directory.join("data"))?;
+    let load = Load::start(&server.memcache)?;
+    let mut browser = Browser::start(&directory.join("profile"))?;
+    browser.open(&server.admin)?;
+    let deadline = Instant::now() + PATIENCE;
+    while browser.number("Number(document.body.dataset.polls || 0)")? < polls as f64 {
+        if Instant::now() > deadline {
+            return Err(format!("the page did not poll {polls} times: {:?}", browser.complaints));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    check(&mut browser)?;
+    if let Some(file) = screenshot {
+        std::fs::write(file, browser.screenshot()?).map_err(|error| format!("{}: {error}", file.display()))?;
+        println!("status-page: {}", file.display());
+    }
+    load.end()?;
+    match browser.complaints.is_empty() {
+        true => Ok(println!("status-page: it lives, and nothing on it failed")),
+        false => Err(format!("the browser complains: {:#?}", browser.complaints)),
+    }
+}
+
+/// What a person would look for.
+fn check(browser: &mut Browser) -> Result<(), String> {
+    let expected = [
+        ("it is serving", "document.getElementById('state').textContent === 'serving'"),
+        ("eight tiles", "document.querySelectorAll('#tiles section').length === 8"),
+        ("operations are counted", "parseFloat(document.querySelector('#tiles .value').textContent) > 0"),
+        ("latencies are shown", "/[0-9] (µs|ms|s)/.test(document.querySelectorAll('#tiles .value')[1].textContent)"),
+        ("most gets hit", "parseFloat(document.querySelectorAll('#tiles .value')[2].textContent) > 50"),
+        ("a line for each kind", "document.querySelectorAll('#rates polyline').length === 5"),
+        (
+            "which has as many points as there were polls",
+            "document.querySelector('#rates polyline').getAttribute('points').split(' ').length == Math.min(120, document.body.dataset.polls)",
+        ),
+        (
+            "and is not flat",
+            "new Set(document.querySelector('#rates polyline').getAttribute('points').split(' ').map(point => point.split(',')[1])).size > 1",
+        ),
+        ("a row for each thread", "document.querySelectorAll('#cores tbody tr').length === 2"),
+        ("nothing is NaN", "!/NaN|undefined|Infinity/.test(document.body.innerText)"),
+    ];
+    for (what, expression) in expected {
+        if browser.evaluate(expression)? != Value::Bool(true) {
+            let text = browser.evaluate("document.body.innerText")?;
+            return Err(format!("{what}: not so. The page says:\n{}", text.as_str().unwrap_or_default()));
+        }
+    }
+    Ok(())
+}
+
+/// A server of the debug build.
+struct Serving {
+    child: Child,
+    admin: String,
+    memcache: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Serving {
+    fn start(root: &Path, data: &Path) -> Result<Serving, String> {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+        let mut command = Command::new(target.join("debug/stratakv"));
+        command.args([
+            "serve",
+            "--memcache",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--threads",
+            "2",
+            "--shards",
+            "2",
+        ]);
+        command
+            .args(["--memory", "256M", "--durability", "process_crash", "--placement", "in_place", "--data"])
+            .arg(data);
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("cannot start the server: {error}"))?;
+        let stdout = child.stdout.take().ok_or("the server has no stdout")?;
+        let mut serving =
+            Serving { child, admin: String::new(), memcache: String::new(), _stdout: BufReader::new(stdout) };
+        while serving.memcache.is_empty() {
+            let mut line = String::new();
+            if !matches!(serving._stdout.read_line(&mut line), Ok(1..)) {
+                return Err("the server ended".into());
+            }
+            let told = |name| line.strip_prefix(name).map(|rest: &str| rest.trim().to_owned());
+            serving.admin = told("admin").unwrap_or(std::mem::take(&mut serving.admin));
+            serving.memcache = told("memcache").unwrap_or_default();
+        }
+        Ok(serving)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It has ended, or ends.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Clients that write and read, three in four of the keys they read being there.
+struct Load {
+    over: Arc<AtomicBool>,
+    clients: Vec<std::thread::JoinHandle<Result<(), String>>>,
+}
+
+impl Load {
+    fn start(address: &str) -> Result<Load, String> {
+        let over = Arc::new(AtomicBool::new(false));
+        let client = |number: usize| {
+            let (over, address) = (Arc::clone(&over), address.to_owned());
+            std::thread::spawn(move || client(&address, number, &over).map_err(|error| error.to_string()))
+        };
+        Ok(Load { clients: (0..CLIENTS).map(client).collect(), over })
+    }
+
+    fn end(self) -> Result<(), String> {
+        self.over.store(true, Ordering::Relaxed);
+        self.clients
+            .into_iter()
+            .try_for_each(|client| client.join().unwrap_or(Err("a client ended by a defect".into())))
+    }
+}
+
+fn client(address: &str, number: usize, over: &AtomicBool) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    let mut answers = BufReader::new(stream.try_clone()?);
+    let value = "v".repeat(400);
+    let mut round = number;
+    while !over.load(Ordering::Relaxed) {
+        let mut commands = String::new();
+        let mut ends = 0;
+        for _ in 0..PIPELINE {
+            round = round.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let key = (round >> 33) % 8000;
+            match (round >> 50) % 20 {
+                0..4 => commands.push_str(&format!("set k{} 0 0 {}\r\n{value}\r\n", key % 6000, value.len())),
+                4 => commands.push_str(&format!("incr n{} 1\r\n", key % 10)),
+                5 => commands.push_str(&format!("delete k{}\r\n", 6000 + key % 100)),
+                _ => commands.push_str(&format!("get k{key}\r\n")),
+            }
+            ends += 1;
+        }
+        stream.write_all(commands.as_bytes())?;
+        while ends > 0 {
+            let mut line = String::new();
+            if answers.read_line(&mut line)? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            ends -= usize::from(!line.starts_with("VALUE ") && !line.starts_with("vv"));
+        }
+        // The page is to be looked at, not the machine to be filled.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Chromium, spoken to in its DevTools protocol over two pipes: messages of JSON, each ended by a zero byte.
+struct Browser {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    session: Option<String>,
+    number: u64,
+    /// Exceptions, refusals by the page's policy, and other errors on it.
+    complaints: VecDeque<String>,
+}
+
+impl Browser {
+    fn start(profile: &Path) -> Result<Browser, String> {
+        let installed = |name: &&&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
+        let program = BROWSERS.iter().find(installed).ok_or("no Chromium is installed (Debian: chromium)")?;
+        // It reads from descriptor 3 and writes to 4.
+        let script = "exec 3<&0 4>&1 </dev/null >/dev/null; exec \"$@\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", program, "--headless=new", "--remote-debugging-pipe", "--no-sandbox"]);
+        command.args(["--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-dev-shm-usage"]);
+        command.arg(format!("--user-data-dir={}", profile.display()));
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = child.map_err(|error| format!("cannot start {program}: {error}"))?;
+        let (to, from) = (child.stdin.take().ok_or("no pipe")?, child.stdout.take().ok_or("no pipe")?);
+        let from = BufReader::new(from);
+        Ok(Browser { child, to, from, session: None, number: 0, complaints: VecDeque::new() })
+    }
+
+    fn open(&mut self, url: &str) -> Result<(), String> {
+        let target = self.ask("Target.createTarget", json!({ "url": "about:blank" }))?;
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        let session = self.ask("Target.attachToTarget", attach)?;
+        self.session = session["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
+            self.ask(domain, json!({}))?;
+        }
+        let size = json!({ "width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": false });
+        self.ask("Emulation.setDeviceMetricsOverride", size)?;
+        self.ask("Page.navigate", json!({ "url": url })).map(drop)
+    }
+
+    fn evaluate(&mut self, expression: &str) -> Result<Value, String> {
+        let answer = self.ask("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }))?;
+        match answer.get("exceptionDetails") {
+            Some(exception) => Err(format!("{expression}: {exception}")),
+            None => Ok(answer["result"]["value"].clone()),
+        }
+    }
+
+    fn number(&mut self, expression: &str) -> Result<f64, String> {
+        self.evaluate(expression)?.as_f64().ok_or_else(|| format!("{expression} is no number"))
+    }
+
+    fn screenshot(&mut self) -> Result<Vec<u8>, String> {
+        let answer = self.ask("Page.captureScreenshot", json!({ "format": "png" }))?;
+        let data = answer["data"].as_str().ok_or("no picture came")?;
+        base64::engine::general_purpose::STANDARD.decode(data).map_err(|error| error.to_string())
+    }
+
+    /// Sends a command and waits for its answer; notes complaints that come meanwhile.
+    fn ask(&mut self, method: &str, parameters: Value) -> Result<Value, String> {
+        self.number += 1;
+        let mut message = json!({ "id": self.number, "method": method, "params": parameters });
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        let failed = |error: std::io::Error| format!("the browser does not hear or answer: {error}");
+        self.to.write_all(format!("{message}\0").as_bytes()).map_err(failed)?;
+        loop {
+            let mut bytes = Vec::new();
+            if self.from.by_ref().read_until(0, &mut bytes).map_err(failed)? == 0 {
+                return Err("the browser ended".into());
+            }
+            let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+            let heard: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            if heard["id"] == self.number {
+                return match heard.get("error") {
+                    Some(error) => Err(format!("{method}: {error}")),
+                    None => Ok(heard["result"].clone()),
+                };
+            }
+            let level = &heard["params"]["entry"]["level"];
+            if heard["method"] == "Runtime.exceptionThrown" || (heard["method"] == "Log.entryAdded" && level == "error")
+            {
+                self.complaints.push_back(heard["params"].to_string());
+            }
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.ask("Browser.close", json!({}));
+        // What does not close is ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
