@@ -6,6 +6,7 @@ use std::path::Path;
 use super::disk::SmallDisk;
 use super::{Outcome, Setting};
 use crate::crash::{Mix, Trial};
+use crate::engine::Engine;
 use crate::memcache::Client;
 use crate::program::Served;
 use crate::value;
@@ -37,7 +38,11 @@ pub(super) fn file_size_limit(setting: &Setting<'_>) -> Result<Outcome, String> 
         return Ok(Outcome::Held("a region grows only where it is opened".into()));
     }
     // In blocks of 512 bytes (dash) or 1 KiB (bash).
-    let blocks = setting.either(24_000, 60_000);
+    let blocks = match setting.engine {
+        // Longer than its capacity, see below.
+        Engine::Matrix => setting.either(60_000, 150_000),
+        _ => setting.either(24_000, 60_000),
+    };
     fill_again_and_again(setting, &setting.place.join("data"), Some(format!("ulimit -f {blocks}")))
 }
 
@@ -49,6 +54,10 @@ fn fill_again_and_again(setting: &Setting<'_>, data: &Path, before: Option<Strin
         // Beside a disk it is short, so that it is full soon after.
         let (short, long) = if setting.engine.has_volumes() { ("8M", "8M") } else { ("24M", "100M") };
         trial.serve.options[region + 1] = setting.either(short, long).into();
+        // What a compaction needs is set aside of a capacity; of a device, by nobody: when that is full, deletes may be refused too.
+        if setting.engine.has_volumes() {
+            trial.serve = trial.serve.options(&["--capacity", setting.either("24M", "72M")]);
+        }
     }
     let mut ballast = Ballast::new();
     let rounds = setting.either(2, 5);
