@@ -250,7 +250,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn merge_with(&self, job: &mut Job, budget_bytes: u64, next_file: &mut u64) -> Result<(), Stop> {
         let pins = std::mem::take(&mut job.pins);
-        let memory = InMemory { pins: &pins, in_order: true, ..self.in_memory(RUN_PAGES) };
+        let memory = InMemory { pins: &pins, is_job: true, ..self.in_memory(RUN_PAGES) };
         let done = self.merge_steps(job, budget_bytes, next_file, &memory);
         job.pins = pins;
         done

@@ -181,8 +181,8 @@ impl<P: Pmem> Matrix<P> {
             cache: &self.cache,
             pins: &self.pins,
             ahead_pages,
-            in_order: false,
             backward: false,
+            is_job: false,
             missing: &self.missing,
             shard: self.config.shard,
         }

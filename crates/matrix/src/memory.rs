@@ -44,11 +44,11 @@ impl<P: Pmem> Matrix<P> {
         self.config.memory_bytes / OUTSIDE_SHARE
     }
 
-    /// Room for a long value that is to be read; `None`: others have to end first. One always has room.
-    pub(crate) fn lease_for_reading(&self, bytes: u64) -> Option<Lease> {
+    /// Room for a long value that is to be read; `None`: others have to end first. One always has room, and so has whoever does not wait.
+    pub(crate) fn lease_for_reading(&self, bytes: u64, at_once: bool) -> Option<Lease> {
         let held = self.long_bytes.load(Ordering::Relaxed);
         let is_crowded = held > 0 && held + bytes > self.outside_bytes_max() && !canary!("trial_long_reads_crowd");
-        (!is_crowded).then(|| Lease::new(&self.long_bytes, bytes))
+        (at_once || !is_crowded).then(|| Lease::new(&self.long_bytes, bytes))
     }
 
     /// Those that waited for room to read a long value in, one at a time.

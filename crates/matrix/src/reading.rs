@@ -122,8 +122,9 @@ pub(crate) struct InMemory<'a> {
     pub(crate) pins: &'a Pins,
     /// How many pages of a table to read at once where one is missing, and whether those that come before it.
     pub(crate) ahead_pages: u32,
-    /// It goes through tables, and value files of which it moves what is alive, from one end to the other: where something is missing, this run and the next one are read.
-    pub(crate) in_order: bool,
+    /// They are a compaction's. It goes through tables, and value files of which it moves what is alive, from one end to the other: where something is missing, this run and the next one
+    /// are read. It does not wait for room outside the pool: it reads one value at a time.
+    pub(crate) is_job: bool,
     pub(crate) backward: bool,
     pub(crate) missing: &'a RefCell<Vec<Wanted>>,
     pub(crate) shard: u32,
@@ -148,7 +149,7 @@ impl InMemory<'_> {
     fn miss_run(&self, wanted: Wanted, ahead_pages: u32, locate: impl Fn(u32) -> Option<u64>) {
         self.miss(wanted);
         let ordinal = wanted.ordinal + wanted.pages;
-        if let Some(page) = locate(ordinal).filter(|_| self.in_order)
+        if let Some(page) = locate(ordinal).filter(|_| self.is_job)
             && self.held(wanted.file, ordinal, page).is_none()
         {
             self.miss(Wanted { page, pages: self.run(page, ordinal, ahead_pages, locate), ordinal, ..wanted });
@@ -200,7 +201,7 @@ impl InMemory<'_> {
                     ordinal += 1;
                 }
                 None => {
-                    let ahead = if self.in_order { RUN_PAGES } else { 0 };
+                    let ahead = if self.is_job { RUN_PAGES } else { 0 };
                     let locate = |ordinal| self.levels.locate_value(pointer, ordinal);
                     let pages = self.run(page, ordinal, ahead.max(end - ordinal), locate);
                     self.miss_run(Wanted { page, pages, file: pointer.file, ordinal, is_table: false }, ahead, locate);

@@ -136,18 +136,16 @@ impl<P: Pmem> Matrix<P> {
         let poor = self.levels.value_files().filter(|values| !values.loose && values.is_poor(poor_percent));
         let mut poor: Vec<_> = poor.collect();
         poor.sort_by_key(|values| (values.live_bytes * 1000 / values.bytes.max(1), values.file));
-        let file = poor.first()?.file;
+        poor.into_iter().find_map(|values| self.collection_of(values.file, poor_percent))
+    }
+
+    fn collection_of(&self, file: u64, poor_percent: u64) -> Option<Job> {
         let places =
             (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
         let mut places = places.filter(|(_, table)| table.facts.apart.iter().any(|(apart, _)| *apart == file));
         let (level, table) = places.next()?;
-        let moved: u64 = table
-            .facts
-            .apart
-            .iter()
-            .filter(|(apart, _)| self.is_poor(*apart, poor_percent))
-            .map(|(_, bytes)| bytes)
-            .sum();
+        let poor = table.facts.apart.iter().filter(|(apart, _)| self.is_poor(*apart, poor_percent));
+        let moved: u64 = poor.map(|(_, bytes)| bytes).sum();
         let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
         (job.collects, job.poor_percent) = (true, poor_percent);
         self.has_room_for(job.pages_in() + moved.div_ceil(4096) * 9 / 8 + 1).then_some(job)

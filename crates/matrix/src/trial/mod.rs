@@ -85,6 +85,8 @@ pub(crate) struct Trial {
     pub(crate) replies: HashMap<u32, Reply>,
     /// The last turn asked for another one.
     pub(crate) more: bool,
+    /// It asked for one, then or later.
+    pub(crate) wakes: bool,
     pub(crate) effects: Effects,
     now: Now,
     last_token: u32,
@@ -165,6 +167,7 @@ impl Trial {
             in_flight: VecDeque::new(),
             replies: HashMap::new(),
             more: false,
+            wakes: false,
             effects,
             now: Now { mono: Mono(1), wall: Wall(1000) },
             last_token: 0,
@@ -217,6 +220,7 @@ impl Trial {
 
     fn take_effects(&mut self) {
         self.more = self.effects.more;
+        self.wakes = self.more || self.effects.wake_at.is_some();
         self.in_flight.extend(self.effects.requests.drain(..));
         for (token, reply) in self.effects.replies.drain(..) {
             assert!(self.replies.insert(token.slot, reply).is_none(), "a second reply");

@@ -30,13 +30,16 @@ impl Extent {
     }
 }
 
-/// Free pages: holes, and everything from `end` up to the capacity. O(log holes) for each call, O(holes) where none is long enough.
+/// Free pages: holes, and everything from `end` up to the capacity. O(log holes) for each call, O(holes) to take some.
 #[derive(Clone, Debug)]
 pub struct Extents {
     /// First page of each hole, its pages. No two touch, none touches `end`.
     holes: BTreeMap<u64, u64>,
     end: u64,
     capacity: u64,
+    first: u64,
+    /// Pages that somebody has.
+    used: u64,
 }
 
 /// Two extents want the same page, or one lies outside.
@@ -46,7 +49,7 @@ pub struct Clash(pub Extent);
 impl Extents {
     /// All pages from `first` to `capacity` are free.
     pub fn new(first: u64, capacity: u64) -> Extents {
-        Extents { holes: BTreeMap::new(), end: first, capacity }
+        Extents { holes: BTreeMap::new(), end: first, capacity, first, used: 0 }
     }
 
     /// Takes what is in use already, at opening.
@@ -62,11 +65,13 @@ impl Extents {
                 self.holes.insert(self.end, extent.page - self.end);
             }
             self.end = extent.end();
+            self.used += u64::from(extent.pages);
             return Ok(());
         }
         let hole = self.holes.range(..=extent.page).next_back().map(|(page, pages)| (*page, *pages));
         let (page, pages) = hole.filter(|(page, pages)| page + pages >= extent.end()).ok_or(Clash(extent))?;
         self.cut(page, pages, extent);
+        self.used += u64::from(extent.pages);
         Ok(())
     }
 
@@ -87,6 +92,7 @@ impl Extents {
         if u64::from(pages) > self.free_pages() {
             return None;
         }
+        self.used += u64::from(pages);
         let fits = self.holes.iter().filter(|(_, len)| **len >= u64::from(pages)).min_by_key(|(_, len)| **len);
         if let Some((page, len)) = fits.map(|(page, len)| (*page, *len)) {
             let extent = Extent { page, pages };
@@ -147,6 +153,7 @@ impl Extents {
             extent.end()
         );
         let (mut page, mut pages) = (extent.page, u64::from(extent.pages));
+        self.used -= pages;
         if let Some((left, len)) = before.filter(|(left, len)| left + len == page) {
             self.holes.remove(&left);
             (page, pages) = (left, pages + len);
@@ -163,7 +170,7 @@ impl Extents {
 
     /// Pages that can be taken.
     pub fn free_pages(&self) -> u64 {
-        self.holes.values().sum::<u64>() + self.capacity.saturating_sub(self.end)
+        (self.end - self.first - self.used) + self.capacity.saturating_sub(self.end)
     }
 
     /// Pages of the volume, free or not.
