@@ -28,8 +28,9 @@ const WINDOW: usize = 256;
 const FETCHED_SHARE: u64 = 8;
 /// Keys deleted in one step of a range delete.
 const DELETED_MAX: usize = 256;
-/// A scan of more items than this reads tables in runs of 16 pages.
+/// A scan of more items than this reads tables in runs of 4 pages, each level its own; of more than the second in runs of 16.
 const ITEMS_FEW: u32 = 8;
+const ITEMS_SOME: u32 = 256;
 
 /// A page that is being gathered.
 #[derive(Debug)]
@@ -205,7 +206,12 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Stop`]: it goes on from here once the pages are there.
     pub(crate) fn page(&self, work: &mut PageWork) -> Result<Reply, Stop> {
-        let ahead_pages = if work.items_max as u32 > ITEMS_FEW || work.skips > 0 { 16 } else { 1 };
+        let ahead_pages = match work.items_max as u32 {
+            _ if work.skips > 0 => 16,
+            ..=ITEMS_FEW => 1,
+            ..=ITEMS_SOME => 4,
+            _ => 16,
+        };
         let memory = InMemory { backward: work.reverse, ..self.in_memory(ahead_pages) };
         while !work.gathered || work.items.iter().any(|(_, _, value)| value.is_none()) {
             let wanted = work.items.iter().filter(|(_, _, value)| value.is_none()).count();

@@ -77,6 +77,17 @@ impl Answer {
     }
 }
 
+impl Answer {
+    /// Whether the bytes of a record that comes are of use.
+    pub(crate) fn needs_value(&self) -> bool {
+        match self {
+            Answer::Value { .. } => true,
+            Answer::Planned(planned) => planned.plan.needs_value(),
+            _ => false,
+        }
+    }
+}
+
 /// Puts replies into words. One for each connection: the values of a get are one answer.
 #[derive(Debug, Default)]
 pub(crate) struct Wording {

@@ -8,9 +8,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stratakv_base::{CollectionId, Key, Level, Wall};
 use stratakv_device::ring::Chunk;
-use stratakv_engine::{Operation, RecordPart, Reply};
+use stratakv_engine::{Operation, RecordPart, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
     BinaryParsed, BinaryParser, BinaryRequest, Body, Parsed, Parser, Statistics, Verb, expiry, reply,
@@ -276,6 +277,10 @@ impl Connection {
         }
         let mut reply = reply;
         let mut read_bytes = 0;
+        if let (false, Reply::Record(Some(record))) = (pending.answer.needs_value(), &mut reply) {
+            // A touch brings the whole record.
+            record.value = Value::Inline(Bytes::new());
+        }
         if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
             self.value_bytes = record.value_bytes.max(self.value_bytes - self.value_bytes / 8);
             if !pending.whole && record.value_bytes > pending.reading_bytes {

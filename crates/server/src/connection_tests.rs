@@ -267,6 +267,34 @@ fn pipelined_gets_of_long_values_hold_few_of_their_bytes() {
     }
 }
 
+/// A touch's reply has the whole record: 64 of them were once held for a client that wanted none of their bytes.
+#[test]
+fn touches_of_long_values_hold_none_of_their_bytes() {
+    let value = "x".repeat(1_000_000);
+    for command in ["touch a 0", "mg a T0 t", "mg a T0 s N5"] {
+        let mut bench = Bench::new(format!("set a 0 0 {}\r\n{value}\r\nget b\r\nget b\r\n", value.len()).as_bytes());
+        bench.unsent.extend(format!("{command}\r\n").repeat(64).as_bytes());
+        let mut random = Random::new(12);
+        let mut most = 0;
+        for _ in 0..5_000 {
+            bench.advance();
+            if let Some(buffer) = bench.connection.next_recv() {
+                bench.receive(buffer, 100_000);
+            }
+            if bench.model.waiting() > 0 {
+                let (sequence, reply) = bench.model.answer(&mut random);
+                bench.connection.replied(sequence, reply);
+            }
+            let held = |pending: &Pending| match &pending.reply {
+                Some(Reply::Record(Some(record))) => record.value.len(),
+                _ => 0,
+            };
+            most = most.max(bench.connection.pending.iter().map(held).sum::<u64>());
+        }
+        assert!(bench.submitted >= 64 && most == 0, "{command}: {most} bytes, {} operations", bench.submitted);
+    }
+}
+
 #[test]
 fn a_value_asked_for_again_is_not_overtaken_by_a_later_write_of_its_connection() {
     let value = "x".repeat(100_000);

@@ -194,6 +194,11 @@ impl Plan {
         self.stage == Stage::First && matches!(self.request.action, Action::Get { value: true, .. })
     }
 
+    /// Whether what is being asked is for the bytes of the record, for the client or to change them.
+    pub(crate) fn needs_value(&self) -> bool {
+        self.wants_value() || (self.stage == Stage::Read && self.request.reads_first())
+    }
+
     /// The first operation.
     pub(crate) fn begin(&mut self, level: Level, marks: &Marks) -> Operation {
         self.stage = Stage::First;
