@@ -1,14 +1,13 @@
 //! `cargo xtask status-page`: the status page in a real browser (Chromium, without a window) while clients load the server: it polls, its figures are those
 //! of the load, nothing on it fails. `--screenshot FILE` keeps what it looks like.
 
-use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -21,6 +20,8 @@ const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
 /// Clients, each with so many commands under way.
 const CLIENTS: usize = 4;
 const PIPELINE: usize = 16;
+/// Between one pipeline of a client and the next.
+const PAUSE: Duration = Duration::from_millis(2);
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -49,15 +50,12 @@ fn parse(arguments: &[String]) -> Result<(Option<PathBuf>, u64), String> {
 
 fn look(root: &Path, directory: &Path, screenshot: Option<&Path>, polls: u64) -> Result<(), String> {
     let server = Serving::start(root, &directory.join("data"))?;
-    let load = Load::start(&server.memcache)?;
+    let load = Load::start(&server.memcache);
     let mut browser = Browser::start(&directory.join("profile"))?;
     browser.open(&server.admin)?;
-    let deadline = Instant::now() + PATIENCE;
-    while browser.number("Number(document.body.dataset.polls || 0)")? < polls as f64 {
-        if Instant::now() > deadline {
-            return Err(format!("the page did not poll {polls} times: {:?}", browser.complaints));
-        }
-        std::thread::sleep(Duration::from_millis(200));
+    let polled = format!("Number(document.body.dataset.polls || 0) >= {polls}");
+    if !browser.becomes_true(&polled)? {
+        return Err(format!("the page did not poll {polls} times: {:?}", browser.complaints));
     }
     check(&mut browser)?;
     if let Some(file) = screenshot {
@@ -65,10 +63,11 @@ fn look(root: &Path, directory: &Path, screenshot: Option<&Path>, polls: u64) ->
         println!("status-page: {}", file.display());
     }
     load.end()?;
-    match browser.complaints.is_empty() {
-        true => Ok(println!("status-page: it lives, and nothing on it failed")),
-        false => Err(format!("the browser complains: {:#?}", browser.complaints)),
+    if !browser.complaints.is_empty() {
+        return Err(format!("the browser complains: {:#?}", browser.complaints));
     }
+    println!("status-page: it lives, and nothing on it failed");
+    Ok(())
 }
 
 /// What a person would look for.
@@ -153,35 +152,33 @@ impl Drop for Serving {
 }
 
 /// Clients that write and read, three in four of the keys they read being there.
-struct Load {
-    over: Arc<AtomicBool>,
-    clients: Vec<std::thread::JoinHandle<Result<(), String>>>,
-}
+struct Load(Vec<(mpsc::Sender<()>, Client)>);
+
+type Client = JoinHandle<Result<(), String>>;
 
 impl Load {
-    fn start(address: &str) -> Result<Load, String> {
-        let over = Arc::new(AtomicBool::new(false));
+    fn start(address: &str) -> Load {
         let client = |number: usize| {
-            let (over, address) = (Arc::clone(&over), address.to_owned());
-            std::thread::spawn(move || client(&address, number, &over).map_err(|error| error.to_string()))
+            let ((over, is_over), address) = (mpsc::channel(), address.to_owned());
+            (over, std::thread::spawn(move || client(&address, number, &is_over).map_err(|error| error.to_string())))
         };
-        Ok(Load { clients: (0..CLIENTS).map(client).collect(), over })
+        Load((0..CLIENTS).map(client).collect())
     }
 
     fn end(self) -> Result<(), String> {
-        self.over.store(true, Ordering::Relaxed);
-        self.clients
-            .into_iter()
-            .try_for_each(|client| client.join().unwrap_or(Err("a client ended by a defect".into())))
+        let (over, clients): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
+        drop(over);
+        clients.into_iter().try_for_each(|client| client.join().unwrap_or(Err("a client ended by a defect".into())))
     }
 }
 
-fn client(address: &str, number: usize, over: &AtomicBool) -> std::io::Result<()> {
+fn client(address: &str, number: usize, is_over: &mpsc::Receiver<()>) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     let mut answers = BufReader::new(stream.try_clone()?);
     let value = "v".repeat(400);
     let mut round = number;
-    while !over.load(Ordering::Relaxed) {
+    // The page is to be looked at, not the machine to be filled.
+    while is_over.recv_timeout(PAUSE) == Err(mpsc::RecvTimeoutError::Timeout) {
         let mut commands = String::new();
         let mut ends = 0;
         for _ in 0..PIPELINE {
@@ -203,8 +200,6 @@ fn client(address: &str, number: usize, over: &AtomicBool) -> std::io::Result<()
             }
             ends -= usize::from(!line.starts_with("VALUE ") && !line.starts_with("vv"));
         }
-        // The page is to be looked at, not the machine to be filled.
-        std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
 }
@@ -216,8 +211,9 @@ struct Browser {
     from: BufReader<ChildStdout>,
     session: Option<String>,
     number: u64,
+    loaded: bool,
     /// Exceptions, refusals by the page's policy, and other errors on it.
-    complaints: VecDeque<String>,
+    complaints: Vec<String>,
 }
 
 impl Browser {
@@ -234,7 +230,7 @@ impl Browser {
         let mut child = child.map_err(|error| format!("cannot start {program}: {error}"))?;
         let (to, from) = (child.stdin.take().ok_or("no pipe")?, child.stdout.take().ok_or("no pipe")?);
         let from = BufReader::new(from);
-        Ok(Browser { child, to, from, session: None, number: 0, complaints: VecDeque::new() })
+        Ok(Browser { child, to, from, session: None, number: 0, loaded: false, complaints: Vec::new() })
     }
 
     fn open(&mut self, url: &str) -> Result<(), String> {
@@ -247,19 +243,32 @@ impl Browser {
         }
         let size = json!({ "width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": false });
         self.ask("Emulation.setDeviceMetricsOverride", size)?;
-        self.ask("Page.navigate", json!({ "url": url })).map(drop)
+        self.ask("Page.navigate", json!({ "url": url }))?;
+        while !self.loaded {
+            self.hear()?;
+        }
+        Ok(())
     }
 
     fn evaluate(&mut self, expression: &str) -> Result<Value, String> {
-        let answer = self.ask("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }))?;
+        let answer = self.ask(
+            "Runtime.evaluate",
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
+        )?;
         match answer.get("exceptionDetails") {
             Some(exception) => Err(format!("{expression}: {exception}")),
             None => Ok(answer["result"]["value"].clone()),
         }
     }
 
-    fn number(&mut self, expression: &str) -> Result<f64, String> {
-        self.evaluate(expression)?.as_f64().ok_or_else(|| format!("{expression} is no number"))
+    /// Waits in the page until it is so, or for as long as anything may take.
+    fn becomes_true(&mut self, expression: &str) -> Result<bool, String> {
+        let patience_ms = PATIENCE.as_millis();
+        let answer = self.evaluate(&format!(
+            "new Promise(done => {{ const look = () => ({expression}) ? done(true) : setTimeout(look, 50);
+               setTimeout(() => done(false), {patience_ms}); look(); }})"
+        ))?;
+        Ok(answer == Value::Bool(true))
     }
 
     fn screenshot(&mut self) -> Result<Vec<u8>, String> {
@@ -278,24 +287,31 @@ impl Browser {
         let failed = |error: std::io::Error| format!("the browser does not hear or answer: {error}");
         self.to.write_all(format!("{message}\0").as_bytes()).map_err(failed)?;
         loop {
-            let mut bytes = Vec::new();
-            if self.from.by_ref().read_until(0, &mut bytes).map_err(failed)? == 0 {
-                return Err("the browser ended".into());
-            }
-            let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
-            let heard: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            let heard = self.hear()?;
             if heard["id"] == self.number {
                 return match heard.get("error") {
                     Some(error) => Err(format!("{method}: {error}")),
                     None => Ok(heard["result"].clone()),
                 };
             }
-            let level = &heard["params"]["entry"]["level"];
-            if heard["method"] == "Runtime.exceptionThrown" || (heard["method"] == "Log.entryAdded" && level == "error")
-            {
-                self.complaints.push_back(heard["params"].to_string());
-            }
         }
+    }
+
+    /// The next message; complaints are noted.
+    fn hear(&mut self) -> Result<Value, String> {
+        let mut bytes = Vec::new();
+        let failed = |error: std::io::Error| format!("the browser does not answer: {error}");
+        if self.from.read_until(0, &mut bytes).map_err(failed)? == 0 {
+            return Err("the browser ended".into());
+        }
+        let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+        let heard: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        self.loaded |= heard["method"] == "Page.loadEventFired";
+        let level = &heard["params"]["entry"]["level"];
+        if heard["method"] == "Runtime.exceptionThrown" || (heard["method"] == "Log.entryAdded" && level == "error") {
+            self.complaints.push(heard["params"].to_string());
+        }
+        Ok(heard)
     }
 }
 

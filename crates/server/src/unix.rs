@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -47,7 +46,7 @@ pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(Socket, SocketFile), 
         // Before anybody can connect: until it listens, connecting is refused.
         chmodat(CWD, path, Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())?;
         listen(&socket, BACKLOG)?;
-        Ok((Arc::new(OwnedFd::from(socket)), file))
+        Ok((Arc::new(socket), file))
     };
     made().map_err(|error| {
         refused("its directory must exist and be writable, and the path have at most 107 bytes", error)

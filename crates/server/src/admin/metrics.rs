@@ -8,6 +8,9 @@ use crate::counters::Counters;
 use crate::measures::{Distribution, Kind};
 use crate::server::Shared;
 
+/// A family with a sample for each thread: its name, what it is, and its value.
+type PerCore = (&'static str, &'static str, fn(&Core) -> String);
+
 /// Everything, in a fixed order.
 pub(super) fn text(phase: &Phase) -> String {
     let mut out = Exposition::default();
@@ -41,7 +44,7 @@ fn server(shared: &Shared, out: &mut Exposition) {
     }
     latencies(shared, out);
     let cores = figures::cores(shared);
-    let by_core: [(&str, &str, fn(&Core) -> String); 7] = [
+    let by_core: [PerCore; 7] = [
         ("core_cpu_seconds_total", "Processor time of a server thread.", |core| seconds(core.cpu_ns).to_string()),
         ("core_operations_total", "Operations answered to clients of a thread.", |core| core.operations.to_string()),
         ("core_turns_total", "Turns of a thread.", |core| core.turns.to_string()),

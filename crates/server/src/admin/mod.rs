@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::listener;
 use crate::server::{Error, Server, Shared, lock};
@@ -26,7 +26,7 @@ const CONNECTIONS_MAX: usize = 32;
 /// What a client may take for its request, and again for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long accepting is left alone after it failed.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// An admin address. It can be there before the server is, and tells then that the store is being opened. Dropping it closes the address.
 #[derive(Debug)]
@@ -112,7 +112,8 @@ fn accept(state: &Arc<State>, listener: &TcpListener, stopped: &UnixStream) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an admin connection; trying again in a moment");
-                std::thread::sleep(ACCEPT_PAUSE);
+                // Nothing tells when there are descriptors again; the end is not slept through.
+                let _ = poll(&mut [PollFd::new(stopped, PollFlags::IN)], Some(&ACCEPT_PAUSE));
             }
         }
     }
