@@ -184,7 +184,9 @@ fn run_bytes(key_bytes: u64, value_bytes: u64) -> f64 {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if matches!(arguments.engine, EngineArgument::Matrix | EngineArgument::Tier) {
-        return Err(Failure::usage("plan knows the needs of the engines `slab` and `hash`; with `matrix` take a tenth of the data as the region, and measure; `tier` takes what it is given"));
+        return Err(Failure::usage(
+            "plan knows the needs of the engines `slab` and `hash`; with `matrix` take a tenth of the data as the region, and measure; `tier` takes what it is given",
+        ));
     }
     if !(1..=1 << 44).contains(&arguments.keys) {
         return Err(Failure::usage("--keys: 1 to 2^44"));

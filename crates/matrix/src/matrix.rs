@@ -10,8 +10,8 @@ use foldhash::{HashMap, HashMapExt};
 use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, canary};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::{
-    Budget, Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply,
-    Room, Shard, ShardId, SnapshotOp, Statistic, Token,
+    Budget, Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome,
+    Reply, Room, Shard, ShardId, SnapshotOp, Statistic, Token,
 };
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;

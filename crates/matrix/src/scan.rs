@@ -207,10 +207,9 @@ impl<P: Pmem> Matrix<P> {
     /// [`Stop`]: it goes on from here once the pages are there.
     pub(crate) fn page(&self, work: &mut PageWork) -> Result<Reply, Stop> {
         let ahead_pages = match work.items_max as u32 {
-            _ if work.skips > 0 => 16,
-            ..=ITEMS_FEW => 1,
-            ..=ITEMS_SOME => 4,
-            _ => 16,
+            items if work.skips > 0 || items > ITEMS_SOME => 16,
+            items if items > ITEMS_FEW => 4,
+            _ => 1,
         };
         let memory = InMemory { backward: work.reverse, ..self.in_memory(ahead_pages) };
         while !work.gathered || work.items.iter().any(|(_, _, value)| value.is_none()) {

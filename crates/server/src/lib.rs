@@ -27,8 +27,8 @@ mod credentials;
 pub mod fuzzing;
 mod lending;
 mod listener;
-mod measures;
 mod marks;
+mod measures;
 mod meta;
 #[cfg(any(test, fuzzing))]
 mod model;

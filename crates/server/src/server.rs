@@ -20,12 +20,12 @@ use crate::counters::Counters;
 use crate::credentials::Credentials;
 use crate::lending::Lending;
 use crate::listener;
+use crate::marks::Marks;
 use crate::measures::Measures;
+use crate::recency::Recency;
 use crate::timing::SlowFrom;
 use crate::tls::{Acceptor, TlsOptions};
 use crate::unix::{self, SocketFile};
-use crate::marks::Marks;
-use crate::recency::Recency;
 use crate::worker::Worker;
 
 /// Most bytes of the store's buffers that answers on their way to clients may hold, over all connections.

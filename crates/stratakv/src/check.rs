@@ -148,9 +148,9 @@ fn check_matrix(matrix: &Matrix<Part>, shard: &OpenedShard, sum: &mut CheckRepor
     for piece in matrix.table_pieces() {
         for at in 0..piece.extent.pages {
             let offset = (piece.extent.page + u64::from(at)) * PAGE_BYTES as u64;
-            if let Err(damage) = read_page(shard, offset).and_then(|page| {
-                matrix.verify(piece, at, &page).map_err(|corruption| corruption.to_string())
-            }) {
+            if let Err(damage) = read_page(shard, offset)
+                .and_then(|page| matrix.verify(piece, at, &page).map_err(|corruption| corruption.to_string()))
+            {
                 sum.damage.push(damage);
             }
         }

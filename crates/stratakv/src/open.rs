@@ -15,13 +15,14 @@ use stratakv_engine::Progress;
 use stratakv_matrix::MatrixConfig;
 use stratakv_pmem::Mapping;
 use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
-use stratakv_tier::{TierConfig, TierOpener};
 use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
+use stratakv_tier::{TierConfig, TierOpener};
 
 use crate::containers::{Containers, named};
 use crate::devices;
 use crate::directory::{
-    Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER, Manifest, io_error, volume_name,
+    Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER,
+    Manifest, io_error, volume_name,
 };
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;

@@ -82,7 +82,9 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
     if engine == Engine::Hash {
         check_options_of_hash(options)?;
     } else if options.region_paths.len() > 1 {
-        return Err(Error::Option("several paths for the region: with the engine `matrix` it is one file or device".into()));
+        return Err(Error::Option(
+            "several paths for the region: with the engine `matrix` it is one file or device".into(),
+        ));
     } else if options.placement != Placement::InPlace {
         return Err(Error::Option("a placement is of the engine `slab`: leave it out".into()));
     }
