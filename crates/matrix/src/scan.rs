@@ -313,16 +313,12 @@ impl<P: Pmem> Matrix<P> {
         if is_empty_range(&work.from, &work.to) {
             return Ok(Attempt::Logged(Reply::Number { number: work.deleted, version: work.version }));
         }
-        let found = self.keys_to_delete(work);
-        let (keys, is_last) = match found {
-            Ok(found) => found,
-            Err((stop, passed)) => {
-                if let Some(passed) = passed.filter(|passed| is_further(&work.from, passed, false)) {
-                    (work.from, work.skips) = (passed, work.skips + 1);
-                }
-                return Err(stop);
-            }
-        };
+        let mut passed = None;
+        let found = self.keys_to_delete(work, &mut passed);
+        if let Some(passed) = passed.filter(|passed| is_further(&work.from, passed, false)) {
+            (work.from, work.skips) = (passed, work.skips + 1);
+        }
+        let (keys, is_last) = found?;
         let appends: Vec<_> = keys
             .iter()
             .map(|key| Change { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what: What::Delete })
@@ -339,12 +335,12 @@ impl<P: Pmem> Matrix<P> {
         Ok(if is_last { Attempt::Logged(reply) } else { Attempt::Again })
     }
 
-    /// The next keys of the range, and whether those are the last ones; else how far it came without finding any.
-    fn keys_to_delete(&self, work: &RangeWork) -> Result<(Vec<Key>, bool), (Stop, Option<Bound<Key>>)> {
+    /// The next keys of the range, and whether those are the last ones. `passed`: how far it came without finding any.
+    fn keys_to_delete(&self, work: &RangeWork, passed: &mut Option<Bound<Key>>) -> Result<(Vec<Key>, bool), Stop> {
         let memory = self.in_memory(16);
         let mut cursor = self.cursor(&memory);
         let to = upper(&work.to);
-        cursor.seek(&lower(&work.from)).map_err(|stop| (stop, None))?;
+        cursor.seek(&lower(&work.from))?;
         let mut visible = Visible::new(&mut cursor, self.sight());
         let (mut keys, mut bytes) = (Vec::new(), 0);
         // A step of it must find room in the container.
@@ -352,7 +348,10 @@ impl<P: Pmem> Matrix<P> {
             let found = match visible.forward(false) {
                 // What was found so far is deleted before the rest is read.
                 Err(Stop::Missing) if !keys.is_empty() => return Ok((keys, false)),
-                Err(stop) => return Err((stop, visible.passed(false))),
+                Err(stop) => {
+                    *passed = visible.passed(false);
+                    return Err(stop);
+                }
                 Ok(found) => found,
             };
             let inside = to.as_deref().is_none_or(|to| visible.key() < to);

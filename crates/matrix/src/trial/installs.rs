@@ -38,7 +38,7 @@ pub(super) fn a_late_write_of_a_failed_manifest_is_not_the_next_ones() {
         while trial.shard.install.is_none() {
             trial.turn();
             // Of the value: those of the manifest are more.
-            while trial.shard.install.is_none() && trial.in_flight.len() > 0 {
+            while trial.shard.install.is_none() && !trial.in_flight.is_empty() {
                 let (io, request) = trial.in_flight.pop_back().unwrap();
                 trial.in_flight.push_front((io, request));
                 trial.complete_where(None, |_| true);
