@@ -172,7 +172,8 @@ impl RocksDb {
             rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(table, 1);
             rocksdb_options_set_block_based_table_factory(options, table);
             if let Some((fast, bytes)) = &fast {
-                let paths = [rocksdb_dbpath_create(fast.as_ptr(), *bytes), rocksdb_dbpath_create(name.as_ptr(), 1 << 40)];
+                let paths =
+                    [rocksdb_dbpath_create(fast.as_ptr(), *bytes), rocksdb_dbpath_create(name.as_ptr(), 1 << 40)];
                 rocksdb_options_set_db_paths(options, paths.as_ptr(), paths.len());
                 rocksdb_options_set_wal_dir(options, fast.as_ptr());
                 paths.into_iter().for_each(|path| rocksdb_dbpath_destroy(path));

@@ -30,6 +30,7 @@ mod scan;
 mod snapshots;
 mod space;
 mod spill;
+mod statistics;
 pub mod table;
 #[cfg(test)]
 mod trial;

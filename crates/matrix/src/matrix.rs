@@ -33,6 +33,7 @@ use crate::scan::{PageWork, RangeWork};
 use crate::snapshots::Snapshots;
 use crate::space::Rest;
 use crate::spill::Spill;
+use crate::statistics::Counters;
 use crate::table;
 use crate::volume::{Extent, Extents, Superblock};
 
@@ -49,24 +50,6 @@ pub(crate) enum Purpose {
     Flush(u64),
     /// Its superblock.
     Superblock(u64),
-}
-
-/// Counters, see [`Shard::statistics`].
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) page_reads: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) write_bytes: u64,
-    pub(crate) user_bytes: u64,
-    pub(crate) installs: u64,
-    pub(crate) columns: u64,
-    pub(crate) level_compactions: u64,
-    pub(crate) value_collections: u64,
-    pub(crate) compacted_bytes: u64,
-    pub(crate) rows: u64,
-    pub(crate) full_refusals: u64,
-    pub(crate) corrupt_records: u64,
-    pub(crate) stalled_turns: u64,
 }
 
 /// How far closing is.
@@ -784,38 +767,6 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     }
 
     fn statistics(&self, out: &mut Vec<Statistic>) {
-        let container = self.container.statistics();
-        let counters = &self.counters;
-        let mut add = |name, value| out.push(Statistic { name, value });
-        add("container_units", container.units);
-        add("container_units_free", container.units_free);
-        add("container_unit_bytes", container.unit_bytes);
-        add("container_rows", container.rows_receiver + container.rows_compactor);
-        add("container_elements", container.elements);
-        add("memtable_bytes", container.memtable_bytes);
-        add("index_bytes", container.index_bytes + container.row_dram_bytes + self.levels.footprint_bytes() as u64);
-        add("metadata_elements_touched", container.elements_touched);
-        add("levels", self.levels.depth() as u64);
-        add("tables", (0..self.levels.depth()).map(|level| self.levels.level(level).len() as u64).sum());
-        add("value_files", self.levels.value_files().count() as u64);
-        add("value_live_bytes", self.levels.value_files().map(|values| values.live_bytes).sum());
-        add("value_bytes", self.levels.value_files().map(|values| values.bytes).sum());
-        add("cached_pages", self.cache.borrow().len() as u64);
-        add("volume_free_pages", self.extents.free_pages());
-        add("page_reads", counters.page_reads);
-        add("read_bytes", counters.read_bytes);
-        add("write_bytes", counters.write_bytes);
-        add("user_bytes", counters.user_bytes);
-        add("installs", counters.installs);
-        add("columns_down", counters.columns);
-        add("level_compactions", counters.level_compactions);
-        add("value_collections", counters.value_collections);
-        add("compacted_bytes", counters.compacted_bytes);
-        add("rows_flushed", counters.rows);
-        add("stalled_turns", counters.stalled_turns);
-        add("full_refusals", counters.full_refusals);
-        add("corrupt_records", counters.corrupt_records);
-        add("snapshots", self.snapshots.len() as u64);
-        add("snapshot_oldest_ns", self.snapshots.oldest_ns(self.now.mono));
+        self.count(out);
     }
 }

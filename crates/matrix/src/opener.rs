@@ -17,11 +17,12 @@ use crate::container::{Config, Container, Report};
 use crate::cursor::Stop;
 use crate::install::manifest_checksum;
 use crate::levels::Levels;
-use crate::matrix::{Closing, Counters, Matrix};
+use crate::matrix::{Closing, Matrix};
 use crate::operations::Turns;
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::Rest;
+use crate::statistics::Counters;
 use crate::volume::{Extent, Extents, FIRST_PAGE, Manifest, Refusal, Superblock};
 
 /// A manifest longer than this is none: 1 GiB.

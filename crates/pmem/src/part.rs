@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_part_lies_in_its_region() {
         assert!(Part::new(mapping(), 8192, 8193).is_err());
-        assert!(Part::new(mapping(), u64::MAX & !4095, 4096).is_err());
+        assert!(Part::new(mapping(), !4095, 4096).is_err());
         assert!(Part::new(mapping(), 100, 4096).is_err());
         assert!(Part::new(mapping(), 4096, 12 << 10).is_ok());
     }

@@ -140,7 +140,7 @@ enum By {
     Blocking,
     Futures,
     Session(Box<Session>),
-    Memcache { client: Client, _server: Server },
+    Memcache { client: Box<Client>, _server: Server },
 }
 
 impl Subject {
@@ -154,7 +154,7 @@ impl Subject {
                 let options = ServerOptions { memcache, threads: 2, ..ServerOptions::default() };
                 let server = Server::start(store.clone(), options).expect("a server");
                 let client = Client::connect(server.addresses()[0]).expect("a connection");
-                By::Memcache { client, _server: server }
+                By::Memcache { client: Box::new(client), _server: server }
             }
         };
         Subject { store, by }
