@@ -332,13 +332,12 @@ impl Options {
         if let Some(engine) = self.engine.filter(|engine| engine.has_region()) {
             region::check_options(engine, self)?;
         }
-        if matches!(self.engine, Some(Engine::Slab | Engine::Tier))
-            && (self.region_bytes.is_some() || !self.region_paths.is_empty())
-        {
-            return refuse(
-                "a region is of the engines `hash` and `matrix`, and another one was asked for: leave one of them out"
-                    .into(),
-            );
+        let names_region = self.region_bytes.is_some() || !self.region_paths.is_empty();
+        if let Some(engine) = self.engine.filter(|engine| names_region && !engine.has_region()) {
+            return refuse(format!(
+                "a region is of the engines `hash` and `matrix`, and `{}` was asked for: leave one of them out",
+                engine.name()
+            ));
         }
         order::check(&self.orders)?;
         if !(1..=4096).contains(&self.depth) {
