@@ -23,6 +23,14 @@ pub(crate) struct Backup {
     from: Bound<Key>,
 }
 
+/// The one under way, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Backups {
+    open: Option<Backup>,
+    /// The newest cursor that was seen: those of shard 0 only grow, so an older one is of a backup that has ended.
+    newest: u64,
+}
+
 impl<P: Pmem> Matrix<P> {
     /// Begins a backup at shard 0; its cursor. One that is under way ends.
     pub(crate) fn begin_backup(&mut self) -> Reply {
@@ -32,11 +40,12 @@ impl<P: Pmem> Matrix<P> {
 
     /// The shard's cut is where it is asked first. `cursor`: as shard 0 named it; its own is the snapshot's number.
     fn snapshot_for_backup(&mut self, cursor: Option<u64>) -> u64 {
-        if let Some(Backup { snapshot, .. }) = self.backup.take() {
+        if let Some(Backup { snapshot, .. }) = self.backups.open.take() {
             self.snapshots.close(snapshot);
         }
         let snapshot = self.snapshots.open(self.container.version(), self.now.mono);
-        self.backup = Some(Backup { cursor: cursor.unwrap_or(snapshot), snapshot, from: Bound::Unbounded });
+        let cursor = cursor.unwrap_or(snapshot);
+        self.backups = Backups { open: Some(Backup { cursor, snapshot, from: Bound::Unbounded }), newest: cursor };
         snapshot
     }
 
@@ -45,10 +54,10 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Error::NoSnapshot`]: another backup was begun, or the snapshot of this one was closed.
     pub(crate) fn backup_piece(&mut self, cursor: u64) -> Result<PageWork, Error> {
-        if self.config.shard != 0 && self.backup.as_ref().is_none_or(|backup| backup.cursor != cursor) {
+        if self.config.shard != 0 && cursor > self.backups.newest {
             self.snapshot_for_backup(Some(cursor));
         }
-        let known = self.backup.as_ref().filter(|backup| backup.cursor == cursor);
+        let known = self.backups.open.as_ref().filter(|backup| backup.cursor == cursor);
         let backup = known.ok_or(Error::NoSnapshot { id: cursor })?;
         let request = PageRequest {
             from: backup.from.clone(),
@@ -63,9 +72,19 @@ impl<P: Pmem> Matrix<P> {
         Ok(PageWork::new(request, sight).of_backup(cursor))
     }
 
+    /// Lets go of a snapshot; where this is not shard 0, of that of a backup, which is named as shard 0 names it. Whether there was one.
+    pub(crate) fn close_snapshot(&mut self, id: u64) -> bool {
+        if self.config.shard == 0 {
+            return self.snapshots.close(id);
+        }
+        self.backups.newest = self.backups.newest.max(id);
+        let ended = self.backups.open.take_if(|backup| backup.cursor == id);
+        ended.is_some_and(|backup| self.snapshots.close(backup.snapshot))
+    }
+
     /// A piece was gathered: the next one begins behind it, and after the last one the snapshot is let go.
     pub(crate) fn backup_went_on(&mut self, cursor: u64, reply: &Reply) {
-        let (Some(backup), Reply::Page { next, .. }) = (&mut self.backup, reply) else { return };
+        let (Some(backup), Reply::Page { next, .. }) = (&mut self.backups.open, reply) else { return };
         if backup.cursor != cursor {
             return;
         }
@@ -73,7 +92,7 @@ impl<P: Pmem> Matrix<P> {
             Some(next) => backup.from = next.clone(),
             None => {
                 self.snapshots.close(backup.snapshot);
-                self.backup = None;
+                self.backups.open = None;
             }
         }
     }

@@ -16,7 +16,7 @@ use stratakv_engine::{
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
-use crate::backup::Backup;
+use crate::backup::Backups;
 use crate::changes::Attempt;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
@@ -93,7 +93,7 @@ pub struct Matrix<P> {
     /// Replies for when the log is durable, each with the version up to which: of writes, and of whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply, u64)>,
     pub(crate) snapshots: Snapshots,
-    pub(crate) backup: Option<Backup>,
+    pub(crate) backups: Backups,
     pub(crate) job: Option<Job>,
     pub(crate) jobs_begun: u64,
     pub(crate) install: Option<Install>,
@@ -317,7 +317,7 @@ impl<P: Pmem> Matrix<P> {
                 let version = self.container.version();
                 Reply::Number { number: self.snapshots.open(version, self.now.mono), version }
             }
-            SnapshotOp::Close(id) if self.snapshots.close(id) => Reply::Number { number: id, version: 0 },
+            SnapshotOp::Close(id) if self.close_snapshot(id) => Reply::Number { number: id, version: 0 },
             SnapshotOp::Close(id) => Reply::Failed(Error::NoSnapshot { id }),
         }
     }

@@ -12,6 +12,7 @@ use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
+use crate::backup::Backups;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Config, Container, Report};
 use crate::cursor::Stop;
@@ -382,7 +383,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             next_operation: 0,
             promises: Vec::new(),
             snapshots: Snapshots::default(),
-            backup: None,
+            backups: Backups::default(),
             job: None,
             jobs_begun: 0,
             install: None,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use stratakv::Engine;
 use stratakv_base::Wall;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_protocol::memcache::{Statistics, reply};
@@ -54,21 +55,22 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
         reply::stat(out, name, value);
     }
     reply::stat(out, "connection_structures", shared.connections());
+    let engine = shared.store.stats();
     // What memcached tells and does not happen, or is not told apart, here.
-    for name in NOTHING {
+    for name in NOTHING.iter().filter(|name| engine.iter().all(|statistic| statistic.name != **name)) {
         reply::stat(out, name, 0);
     }
     reply::stat(out, "accepting_conns", 1);
     reply::stat(out, "threads", shared.counters.len());
-    let engine = shared.store.stats();
     let known = |name| engine.iter().find(|statistic| statistic.name == name).map_or(0, |statistic| statistic.value);
     // Where memcached has memory these have the medium: what the store has taken of it, and what of that holds records.
     let usable_bytes = known("usable_bytes");
     let free_bytes = (known("pages_free") + known("pages_limbo")) * PAGE_BYTES as u64;
-    // Of a store in a region its length, and what of it is in use.
-    reply::stat(out, "limit_maxbytes", usable_bytes + known("region_bytes"));
-    reply::stat(out, "bytes", usable_bytes.saturating_sub(free_bytes) + known("region_used_bytes"));
-    reply::stat(out, "curr_items", known("records"));
+    // Of a store in a region its length, and what of it is in use; of a cache what both tiers have.
+    let cached_bytes = known("dram_bytes") + known("ssd_bytes");
+    reply::stat(out, "limit_maxbytes", usable_bytes + known("region_bytes") + known("ssd_capacity_bytes"));
+    reply::stat(out, "bytes", usable_bytes.saturating_sub(free_bytes) + known("region_used_bytes") + cached_bytes);
+    reply::stat(out, "curr_items", known("records") + known("items"));
     reply::stat(out, "reclaimed", known("expired_removed"));
     reply::stat(out, "durability", shared.level.name());
     reply::stat(out, "engine", shared.store.engine().name());
@@ -128,6 +130,8 @@ fn connections(shared: &Shared, out: &mut Vec<u8>) {
 }
 
 fn settings(shared: &Shared, out: &mut Vec<u8>) {
+    // Whether keys can be listed.
+    let is_dumped = matches!(shared.store.engine(), Engine::Slab | Engine::Matrix);
     reply::stat(out, "maxconns", shared.connections_max);
     if let Some(address) = shared.addresses.first() {
         reply::stat(out, "tcpport", address.port());
@@ -135,12 +139,12 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
         reply::stat(out, "inter", address.ip());
     }
     reply::stat(out, "verbosity", 0);
-    reply::stat(out, "evictions", "off");
+    reply::stat(out, "evictions", if shared.store.engine() == Engine::Tier { "on" } else { "off" });
     reply::stat(out, "maxbytes", shared.store.stats().iter().find(|s| s.name == "usable_bytes").map_or(0, |s| s.value));
     reply::stat(out, "shutdown_command", if shared.shutdown_command { "yes" } else { "no" });
     reply::stat(out, "detail_enabled", "no");
     reply::stat(out, "lru_crawler", "no");
-    reply::stat(out, "dump_enabled", if shared.store.region().is_none() { "yes" } else { "no" });
+    reply::stat(out, "dump_enabled", if is_dumped { "yes" } else { "no" });
     reply::stat(out, "track_sizes", "no");
     reply::stat(out, "ssl_enabled", "no");
     reply::stat(out, "num_threads", shared.counters.len());

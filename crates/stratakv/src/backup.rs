@@ -314,7 +314,10 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
     let blocks_bytes = least_bytes.saturating_add(records.saturating_mul(REGION_BLOCK_BYTES));
     // Segments that are begun by several threads, and ends of segments.
     let ample_bytes = blocks_bytes.saturating_add(blocks_bytes / 8).saturating_add(1 << 20).next_multiple_of(1 << 20);
-    if let Some(asked) = options.region_bytes.filter(|asked| *asked < least_bytes) {
+    let had = manifest.engine.as_deref().and_then(Engine::named);
+    // Only that of `hash` holds all records.
+    let holds_all = options.engine.or(had) != Some(Engine::Matrix);
+    if let Some(asked) = options.region_bytes.filter(|asked| holds_all && *asked < least_bytes) {
         return Err(Error::Option(format!(
             "a region of {} cannot hold the {} of {}: give it {}, or leave its length out",
             format_bytes(asked),
@@ -323,7 +326,12 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
             format_bytes(ample_bytes)
         )));
     }
-    options.restoring = Some(Restoring { region_bytes: manifest.region_bytes, ample_bytes });
+    options.restoring = Some(match holds_all {
+        true => Restoring { region_bytes: manifest.region_bytes, ample_bytes },
+        false => {
+            Restoring { region_bytes: manifest.region_bytes.filter(|_| had == Some(Engine::Matrix)), ample_bytes: 0 }
+        }
+    });
     let Some(had) = manifest.engine.as_deref().filter(|_| options.engine.is_none()) else { return Ok(options) };
     let engine = Engine::named(had).ok_or_else(|| {
         let why = format!("engine `{had}` is unknown to this program; use a newer stratakv, or name an engine");

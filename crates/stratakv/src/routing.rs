@@ -11,7 +11,9 @@ use std::task::Poll;
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Key, Level};
-use stratakv_engine::{Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply};
+use stratakv_engine::{
+    Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply, SnapshotOp,
+};
 use stratakv_pmem::Mapping;
 use stratakv_runtime::{Pending, Runtime};
 
@@ -100,6 +102,8 @@ impl Inner {
                 Route::Shard(0)
             }
             Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Sync => Route::All,
+            // Of a backup: each shard has one of its own.
+            Operation::Snapshot(SnapshotOp::Close(_)) if self.engine == Engine::Matrix => Route::All,
             Operation::Snapshot(_) => Route::Refused(EngineError::Unsupported(Capability::Snapshot)),
             Operation::Backup { shard, .. } if (*shard as usize) < self.shards() => Route::Shard(*shard as usize),
             Operation::Backup { .. } => Route::Refused(EngineError::Unsupported(Capability::Backup)),

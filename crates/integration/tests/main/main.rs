@@ -20,6 +20,7 @@ mod kinds;
 mod library;
 mod linearizability;
 mod lists;
+mod matrix;
 mod metamorphic;
 mod order_model;
 mod orders;

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use stratakv::Engine;
 
 use super::Phase;
 use crate::counters::Counters;
@@ -90,7 +89,7 @@ impl Disk {
 
 /// The engine's name.
 pub(super) fn engine(shared: &Shared) -> &'static str {
-    if shared.store.region().is_some() { Engine::Hash.name() } else { Engine::Slab.name() }
+    shared.store.engine().name()
 }
 
 /// /stats.json. Numbers are since the start; who wants rates asks twice.
