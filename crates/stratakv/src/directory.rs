@@ -55,6 +55,9 @@ pub(crate) struct Manifest {
     /// Its further files and devices, each with the later parts. Format 4.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) regions: Vec<PathBuf>,
+    /// Bytes of all volumes of engine `tier` together, as they were asked for last: with another length they would begin empty. Format 6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cache_bytes: Option<u64>,
 }
 
 impl Manifest {
@@ -342,6 +345,7 @@ mod tests {
             devices: Vec::new(),
             region: None,
             regions: Vec::new(),
+            cache_bytes: None,
         }
     }
 

@@ -95,6 +95,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     }
     let engine = manifest.engine();
+    let manifest = resized(&directory, manifest, options)?;
     let Running { runtime, recovery, region, mapping } = match engine {
         Engine::Slab | Engine::Matrix | Engine::Tier => run_shards(&directory, &manifest, options, created)?,
         Engine::Hash => run_in_region(&directory, &manifest, options, created)?,
@@ -104,6 +105,19 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         runtime.listen(listener(Arc::clone(watcher)));
     }
     Ok(Opened { runtime, recovery, directory, uuid: manifest.uuid, region, engine, mapping })
+}
+
+/// What the store is, if the volumes of a cache are to be of another length from now on: remembered, for who names none.
+fn resized(directory: &Directory, manifest: Manifest, options: &Options) -> Result<Manifest, Error> {
+    let asked = options.capacity_bytes.filter(|_| manifest.engine() == Engine::Tier);
+    if asked.is_none_or(|bytes| manifest.cache_bytes == Some(bytes)) {
+        return Ok(manifest);
+    }
+    let resized = Manifest { cache_bytes: asked, ..manifest };
+    if !options.read_only && resized.complete {
+        directory.write_manifest(&resized)?;
+    }
+    Ok(resized)
 }
 
 /// What a new store will be, where nothing of another one is in its way.
@@ -258,7 +272,22 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     };
     let engine = engine.name().to_owned();
     let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
-    Ok(Manifest { format, engine, shards, uuid, placement, complete: false, directories, devices, region, regions })
+    let cache_bytes = (options.engine == Some(Engine::Tier))
+        .then(|| options.capacity_bytes.unwrap_or(options.memory_bytes.saturating_mul(TIERS_RATIO)));
+    let complete = false;
+    Ok(Manifest {
+        format,
+        engine,
+        shards,
+        uuid,
+        placement,
+        complete,
+        directories,
+        devices,
+        region,
+        regions,
+        cache_bytes,
+    })
 }
 
 /// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
@@ -333,7 +362,7 @@ fn open_one(
     let config = slab_config(directory, manifest, options, (how, &volume), volume_bytes);
     let shard = match containers {
         None if manifest.engine() == Engine::Tier => {
-            let config = tier_config(&config);
+            let config = tier_config(&config, manifest, volume_bytes);
             let opener = if created { TierOpener::create(config) } else { TierOpener::recover(config) };
             let tier = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
             AnyShard::Tier(Box::new(tier.map_err(|error| Error::opening(path, error))?))
@@ -387,8 +416,10 @@ const TIERS_RATIO: u64 = 8;
 /// A segment of a cache.
 const SEGMENT_BYTES: u32 = 1 << 20;
 
-fn tier_config(config: &SlabConfig) -> TierConfig {
-    let capacity_bytes = config.capacity_bytes.unwrap_or(config.memory_bytes.saturating_mul(TIERS_RATIO));
+fn tier_config(config: &SlabConfig, manifest: &Manifest, room_bytes: u64) -> TierConfig {
+    let capacity_bytes = manifest.cache_bytes.unwrap_or_default() / u64::from(manifest.shards);
+    // A range of a device is as long as it will ever be.
+    let capacity_bytes = if manifest.devices.is_empty() { capacity_bytes } else { capacity_bytes.min(room_bytes) };
     TierConfig {
         uuid: config.uuid,
         shard: config.shard,

@@ -28,4 +28,5 @@ mod places;
 mod realdata;
 mod scenarios;
 mod sim;
+mod tier;
 mod transactions;
