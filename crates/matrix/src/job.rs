@@ -397,3 +397,22 @@ impl<P: Pmem> Matrix<P> {
         debug_assert!(added.is_ok(), "versions come in order: {added:?}");
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use stratakv_device::{Class, Pool};
+
+    use super::*;
+
+    /// Of two reads that overlapped the older one dropped pages of the newer: a compaction hung.
+    #[test]
+    pub(crate) fn a_page_that_was_read_twice_goes_with_the_later_read() {
+        let pool = Pool::new(4 << 20);
+        let part = || Part::whole(Arc::new(pool.take(Class::Page).expect("a block")));
+        let mut job = Job::new(Source::Level { tables: Vec::new() }, 0, Vec::new());
+        let mut read = |first: u32| job.take((first..first + 2).map(|page| ((1, page), part())));
+        [0, 1].into_iter().chain((1..READS_HELD as u32).map(|at| at * 10)).for_each(&mut read);
+        let is_held = |page| job.pins.contains_key(&(1, page));
+        assert!(!is_held(0) && is_held(1) && is_held(2), "{:?}", job.read);
+    }
+}

@@ -4,6 +4,8 @@ use std::panic::catch_unwind;
 
 use stratakv_base::canary;
 
+use crate::job;
+
 use super::{failures, installs, space};
 
 const DEFECTS: [(&str, fn()); 17] = [
@@ -23,7 +25,7 @@ const DEFECTS: [(&str, fn()); 17] = [
     ("trial_damage_cannot_be_deleted", failures::a_damaged_key_can_be_deleted),
     ("trial_puts_take_the_last_room", space::a_full_volume_recovers_after_deletes),
     ("trial_values_are_not_collected", space::values_among_dead_ones_are_collected),
-    ("trial_pages_go_with_the_first_read", space::values_among_dead_ones_are_collected),
+    ("trial_pages_go_with_the_first_read", job::tests::a_page_that_was_read_twice_goes_with_the_later_read),
 ];
 
 #[test]
