@@ -281,6 +281,12 @@ impl TierOpener {
         let fits = |head: &Head| {
             page + u64::from(head.pages) <= layout.log_page + layout.log_pages && head.head_pages <= HEAD_PAGES_MAX
         };
+        // A volume that ends before it has none there.
+        if result.is_err_and(|fault| fault != IoFault::Short) {
+            // It may be there the next time, and an older one than those that follow at the beginning: nobody knows which keys have copies in it.
+            self.report.start = Start::Emptied;
+            return self.begin_writing(effects);
+        }
         let found = result.ok().and_then(|()| Head::decode(&self.config.uuid, page, block));
         let Some(head) = found.filter(|head| self.recovery.is_next(head.order) && fits(head)) else {
             // The log ends here, or goes on at its beginning.

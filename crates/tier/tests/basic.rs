@@ -391,6 +391,25 @@ fn without_a_volume_it_is_a_cache_in_dram() {
 }
 
 #[test]
+fn a_head_that_could_not_be_read_once_brings_nothing_old_back() {
+    let mut driver = Driver::new(config());
+    // Written twice they are wanted, so that the log wraps.
+    for number in 0..16_000 {
+        driver.put(number, 3000);
+        driver.put(number, 3000);
+    }
+    driver.settle();
+    driver.end(Ending::Kill);
+    driver.fails = |request| matches!(request, DiskRequest::Read { offset, len: 4096, .. } if *offset >= 28 << 20);
+    driver.open(false);
+    driver.fails = |_| false;
+    (0..16_000).for_each(|number| drop(driver.put(number, 10)));
+    driver.restart(Ending::Kill);
+    let old = (0..16_000).filter(|number| driver.get(*number).is_some_and(|found| found.len() == 3000)).count();
+    assert_eq!(old, 0);
+}
+
+#[test]
 fn opened_for_reading_it_answers_and_writes_nothing() {
     let mut driver = Driver::new(config());
     (0..3000).for_each(|number| drop(driver.put(number, 3000)));
