@@ -305,6 +305,11 @@ impl Journal {
         left == 0
     }
 
+    /// It cannot be written: nothing is said to anybody before the volume is void, as nobody knows any more which keys have copies.
+    pub(crate) fn hold(&mut self) {
+        self.barrier = self.gathering;
+    }
+
     /// The volume counts no longer: nothing waits for the journal.
     pub(crate) fn abandon(&mut self) {
         self.written = u64::MAX;

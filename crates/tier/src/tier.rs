@@ -187,6 +187,7 @@ impl Tier {
         let Some(volume) = self.volume.as_mut().filter(|volume| !volume.is_lost) else { return };
         tracing::error!(%fault, shard = self.config.shard, "the journal cannot be written: the cache goes on in DRAM only");
         volume.is_lost = true;
+        volume.journal.hold();
         self.index.retain(|_, loc| !loc.is_on_volume());
         self.write_void(effects);
     }

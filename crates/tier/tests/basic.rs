@@ -320,6 +320,19 @@ fn a_journal_that_cannot_be_written_costs_the_second_tier_and_nothing_else() {
 }
 
 #[test]
+fn a_journal_that_failed_lets_no_overwrite_pass_before_the_volume_is_void() {
+    let mut driver = Driver::new(config());
+    (0..8000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    driver.fails = |request| matches!(request, DiskRequest::Write { .. });
+    assert!(matches!(driver.put(3000, 10), Reply::Failed(Error::Unknown(_))));
+    assert!(matches!(driver.put(3001, 10), Reply::Failed(Error::Unknown(_))), "its copy may come back");
+    driver.fails = |_| false;
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Recovered);
+    assert_eq!(driver.get(3001).map(|found| found.len()), Some(3000), "and it does");
+}
+
+#[test]
 fn a_restart_is_warm_and_a_kill_leaves_what_was_spilled() {
     let mut driver = Driver::new(config());
     (0..6000).for_each(|number| drop(driver.put(number, 3000)));
