@@ -202,7 +202,7 @@ impl Tier {
             let key = source.key(offset, &header);
             let (tag, place) = (Tag::of(&key), Loc::dram(slot, offset));
             let Some(loc) = self.index.at(tag, place) else { continue };
-            let home = source.home(offset, &header).filter(|home| self.is_home(home));
+            let home = source.home(offset, &header).filter(|home| self.may_be_found(home));
             if header.expiry.is_past(self.now.wall) || self.is_flushed(&key, header.version) {
                 self.counters.expired += u64::from(header.expiry.is_past(self.now.wall));
                 self.let_go(tag, place, home);
@@ -296,8 +296,9 @@ impl Tier {
         };
     }
 
-    pub(crate) fn is_home(&self, home: &Home) -> bool {
-        self.volume.as_ref().is_some_and(|volume| volume.is_home(home))
+    /// Whether a recovery might find this copy. If so the item keeps its home, or becomes it: also while its segment is being retired, until the journal has said so.
+    fn may_be_found(&self, home: &Home) -> bool {
+        self.volume.as_ref().is_some_and(|volume| volume.may_return(home))
     }
 
     /// Looks at one segment: if all of it has expired, it goes.
@@ -319,7 +320,7 @@ impl Tier {
         for (offset, header) in source.walk() {
             let (tag, place) = (Tag::of(&source.key(offset, &header)), Loc::dram(slot, offset));
             if self.index.at(tag, place).is_some() {
-                let home = source.home(offset, &header).filter(|home| self.is_home(home));
+                let home = source.home(offset, &header).filter(|home| self.may_be_found(home));
                 self.let_go(tag, place, home);
                 self.counters.expired += 1;
             }
