@@ -14,7 +14,7 @@ use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, RecordPart, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
-    BinaryParsed, BinaryParser, BinaryRequest, Body, Parsed, Parser, Statistics, Verb, expiry, reply,
+    BinaryParsed, BinaryParser, BinaryRequest, Body, LINE_BYTES_MAX, Parsed, Parser, Statistics, Verb, expiry, reply,
 };
 
 use crate::answer::{Answer, Dialect, Here, Planned, Wording};
@@ -36,7 +36,7 @@ const PENDING_MAX: usize = 64;
 /// Bytes of answers put into words ahead of sending; further replies wait as they are, and count as commands in progress.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of answers read, being read, waiting and being sent for one connection, beyond which nothing more is begun. A longer value
-/// comes alone.
+/// comes alone; one that is next in order and asked for again comes beside those behind it.
 const HELD_BYTES_MAX: u64 = 2 << 20;
 /// Bytes of values being written for one connection, beyond which nothing more is begun.
 const WRITING_BYTES_MAX: u64 = 4 << 20;
@@ -174,8 +174,6 @@ pub(crate) struct Connection {
     pending: VecDeque<Pending>,
     /// Number of the first of `pending`.
     first: u32,
-    /// Of `pending`, those with replies missing.
-    waiting: usize,
     wording: Wording,
     output: Output,
     sending_bytes: u64,
@@ -219,7 +217,6 @@ impl Connection {
             replied: Vec::new(),
             pending: VecDeque::new(),
             first: 0,
-            waiting: 0,
             wording: Wording::default(),
             output: Output::default(),
             sending_bytes: 0,
@@ -309,7 +306,6 @@ impl Connection {
             pending.reply = Some(reply);
         }
         if pending.missing == 0 {
-            self.waiting = self.waiting.saturating_sub(1);
             let written = std::mem::take(&mut pending.writing_bytes);
             self.writing_bytes = self.writing_bytes.saturating_sub(written);
         }
@@ -438,7 +434,9 @@ impl Connection {
     fn ask_again(&mut self, context: &mut Context<'_>) {
         let Some(Pending { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
         let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
-        if self.broken || !self.may_hold(bytes) {
+        // What was read for those behind it leaves after it: there is no waiting for that room.
+        let some_leaves = self.output.bytes() + self.sending_bytes > 0;
+        if self.broken || (some_leaves && !self.may_hold(bytes)) {
             return;
         }
         let operation = Operation::Get { key: key.clone(), part: RecordPart::Whole };
@@ -462,7 +460,6 @@ impl Connection {
                 Next::End(outcome) => {
                     planned.outcome = Some(outcome);
                     pending.missing = 0;
-                    self.waiting = self.waiting.saturating_sub(1);
                     let written = std::mem::take(&mut pending.writing_bytes);
                     self.writing_bytes = self.writing_bytes.saturating_sub(written);
                 }
@@ -501,7 +498,11 @@ impl Connection {
         let consumed = match &mut self.speech {
             Speech::Undecided => None,
             Speech::Text(parser) => {
-                let parsed = parser.parse(fresh);
+                let mut parsed = parser.parse(fresh);
+                if line_bytes(&parsed, fresh) > LINE_BYTES_MAX && self.is_stranger(context) {
+                    // The keys of a long get are kept for those who may have them.
+                    parsed = Parsed::Error { reply: reply::LINE_TOO_LONG, consumed: fresh.len(), close: true };
+                }
                 self.text(parsed, context)
             }
             Speech::Binary(parser) => {
@@ -637,7 +638,7 @@ impl Connection {
     /// Begins a command, or holds it until what it must wait for is done.
     fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
         let access = held.access();
-        let must_wait = self.waiting > 0 && self.pending.iter().any(|p| p.is_open() && access.conflicts(p.access));
+        let must_wait = self.pending.iter().any(|p| p.is_open() && access.conflicts(p.access));
         if must_wait {
             self.held = Some(held);
             return false;
@@ -694,13 +695,21 @@ impl Connection {
     ) {
         let sequence = self.first.wrapping_add(self.pending.len() as u32);
         context.submissions.push(Submission { sequence, target, operation });
-        self.waiting += 1;
         self.pending.push_back(Pending { missing: replies, ..pending });
     }
 
     /// An answer that needs no operation.
     fn answer(&mut self, answer: Answer, noreply: bool) {
         self.pending.push_back(Pending::new(answer, noreply, Access::None));
+    }
+}
+
+/// How long the line at the front of the input is, without its newline, or what there is of it.
+fn line_bytes(parsed: &Parsed<'_>, input: &[u8]) -> usize {
+    match parsed {
+        Parsed::Incomplete => input.len(),
+        Parsed::Skip { .. } => 0,
+        Parsed::Command { consumed, .. } | Parsed::Error { consumed, .. } => consumed.saturating_sub(1),
     }
 }
 

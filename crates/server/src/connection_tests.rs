@@ -429,3 +429,103 @@ fn operations_ask_for_the_servers_level() {
         .collect();
     assert_eq!(levels, [Level::ProcessCrash; 3]);
 }
+
+/// Everything sent, received and answered, for as long as something happens.
+fn settle(bench: &mut Bench, peer_reads: bool) {
+    let mut random = Random::new(13);
+    for _ in 0..2000 {
+        bench.advance();
+        if !bench.unsent.is_empty()
+            && let Some(buffer) = bench.connection.next_recv()
+        {
+            bench.receive(buffer, 100_000);
+        }
+        if bench.model.waiting() > 0 {
+            let (sequence, reply) = bench.model.answer(&mut random);
+            bench.connection.replied(sequence, reply);
+        }
+        if peer_reads && let Some((chunks, _)) = bench.connection.next_send() {
+            bench.take_sent(chunks);
+            bench.connection.sent(true);
+        }
+    }
+}
+
+/// What was read for the keys behind it left no room for the long value, and they could not leave before it: it hung.
+#[test]
+fn a_long_value_is_asked_for_again_although_those_behind_it_hold_all_the_room() {
+    let set = |key: &str, bytes: usize| format!("set {key} 0 0 {bytes} noreply\r\n{}\r\n", "x".repeat(bytes));
+    let keys: Vec<String> = (1..32).map(|number| format!("k{number}")).collect();
+    let sets: String = keys.iter().map(|key| set(key, 60_000)).collect();
+    let mut bench = Bench::new((sets + &set("big", 240_000)).as_bytes());
+    settle(&mut bench, true);
+    // It has seen a value of this length, so it asks for 64 KiB of each of the next.
+    bench.unsent.extend(b"get k1\r\n");
+    settle(&mut bench, true);
+    bench.answer.clear();
+    bench.unsent.extend(format!("get big {}\r\n", keys.join(" ")).as_bytes());
+    settle(&mut bench, true);
+    let values = bench.answer.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"VALUE ")).count();
+    assert!(values == 32 && bench.answer.ends_with(b"\r\nEND\r\n"), "{values} values");
+}
+
+/// Who was not admitted could once make the server keep a line of a megabyte.
+#[test]
+fn a_stranger_may_not_send_a_long_line() {
+    let told = "CLIENT_ERROR line too long|".to_owned();
+    let line = |bytes: usize| format!("{:<bytes$}", "get a").into_bytes();
+    let ended = |mut line: Vec<u8>| {
+        line.extend(b"\r\nmn\r\n");
+        line
+    };
+    assert_eq!(answer_to_a_stranger(&ended(line(2047))), "CLIENT_ERROR unauthenticated|".repeat(2));
+    assert_eq!(answer_to_a_stranger(&ended(line(2048))), told);
+    assert_eq!(answer_to_a_stranger(&line(2049)), told);
+    // Its peer sends for ever, of either protocol.
+    for (start, bytes_max) in [(&b"get "[..], 4096), (&b"\x80\x21\x00\x05\0\0\0\0\0\0\x10\x05"[..], 4400)] {
+        let mut bench = Bench::new(start);
+        bench.credentials = Some(Credentials::parse(b"user:pass").unwrap());
+        bench.unsent.extend(vec![b'a'; 1 << 20]);
+        let mut most = 0;
+        while let Some(buffer) = bench.connection.next_recv() {
+            bench.receive(buffer, 1000);
+            bench.advance();
+            most = most.max(bench.connection.received.len() - bench.connection.at);
+        }
+        assert!(bench.connection.closing && most <= bytes_max, "{most} bytes");
+    }
+}
+
+/// Once all replies had come, a write no longer waited for a read of its key that could not be worded yet, and took its mark.
+#[test]
+fn a_write_waits_for_the_words_of_a_read_that_tells_of_marks() {
+    let mut bench = Bench::new(b"set k 0 0 1\r\n1\r\nmd k I\r\n");
+    bench.unsent.extend(format!("set a 0 0 60000\r\n{}\r\nget a\r\n", "x".repeat(60_000)).as_bytes());
+    settle(&mut bench, true);
+    bench.answer.clear();
+    bench.unsent.extend(b"get a\r\n".repeat(18));
+    bench.unsent.extend(b"mg k s\r\nmd k I\r\n");
+    settle(&mut bench, false);
+    assert!(bench.connection.output.bytes() >= OUTPUT_BYTES_MAX && bench.model.waiting() == 0);
+    settle(&mut bench, true);
+    let end = bench.answer.rsplit(|byte| *byte == b'x').next().unwrap();
+    assert_eq!(end.escape_ascii().to_string(), r"\r\nEND\r\nHD s1 X W\r\nHD\r\n");
+}
+
+/// Marks of records that end were once kept for ever.
+#[test]
+fn a_given_version_ends_with_its_record() {
+    let key = Key::new(CollectionId::default(), b"k").unwrap();
+    let expiry_after = |sent: &str| {
+        let bench = Bench::new(sent.as_bytes()).run(&mut Random::new(14), 1000);
+        bench.marks.of(&key, bench.marks.meant(&key, 50)).map(|mark| mark.expiry)
+    };
+    let ten = Some(stratakv_base::Expiry(WALL.0 + 10));
+    assert_eq!(expiry_after("ms k 1 E50 T10\r\n1\r\n"), ten);
+    assert_eq!(expiry_after("ms k 1 E50\r\n1\r\n"), Some(stratakv_base::Expiry::NEVER));
+    assert_eq!(expiry_after("ms k 1 E50 MA N10\r\n1\r\n"), ten, "an append that makes it");
+    assert_eq!(expiry_after("ma k E50 N10\r\n"), ten);
+    assert_eq!(expiry_after("set k 0 10 1\r\n1\r\nma k E50 t\r\n"), ten);
+    assert_eq!(expiry_after("set k 0 10 1\r\n1\r\nmd k x E50\r\n"), ten);
+    assert_eq!(expiry_after("set k 0 0 1\r\n1\r\nmd k E50\r\n"), None, "there is no record");
+}

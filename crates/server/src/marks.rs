@@ -104,11 +104,20 @@ impl Marks {
         }
     }
 
-    /// Marks a record; false if there is no room.
+    /// Marks a record; false if there is no room. The mark of a newer version stays: what is to be marked has been written since.
     pub(crate) fn set(&self, key: &Key, mark: Mark, wall: Wall) -> bool {
-        let mut shelf = self.shelf(key);
+        self.put(&mut self.shelf(key), key, mark, wall)
+    }
+
+    fn put(&self, shelf: &mut Shelf, key: &Key, mark: Mark, wall: Wall) -> bool {
+        if let Some(now) = shelf.marks.get_mut(key) {
+            if now.version <= mark.version {
+                *now = mark;
+            }
+            return true;
+        }
         let before = shelf.marks.len();
-        if before >= self.shelf_max && !shelf.marks.contains_key(key) {
+        if before >= self.shelf_max {
             // Once a second: a full shelf is not searched for every mark.
             if shelf.swept == wall {
                 return false;
@@ -116,7 +125,7 @@ impl Marks {
             shelf.swept = wall;
             shelf.marks.retain(|_, mark| !mark.expiry.is_past(wall));
         }
-        let room = shelf.marks.len() < self.shelf_max || shelf.marks.contains_key(key);
+        let room = shelf.marks.len() < self.shelf_max;
         if room {
             shelf.marks.insert(key.clone(), mark);
         }
@@ -124,32 +133,28 @@ impl Marks {
         room
     }
 
-    /// What a reader of this version is told. If it is stale, or `wants` to make it anew, the first who asks wins.
+    /// What a reader of this version is told. If it is stale, or `wants` to make it anew, the first who asks wins; without room for marks everybody.
     pub(crate) fn tell(&self, key: &Key, version: u64, expiry: Expiry, wants: bool, wall: Wall) -> Told {
-        let Some(mark) = self.of(key, version) else {
-            let fresh = Mark { version, expiry, sent: true, ..Mark::default() };
-            return Told { won: wants && self.set_first(key, fresh, wall), ..Told::default() };
-        };
-        let mut told = Told { stale: mark.stale, sent: mark.sent, won: false };
-        if !mark.sent && (mark.stale || wants) {
-            match self.shelf(key).marks.get_mut(key) {
-                Some(now) if now.version == version && !now.sent => {
-                    now.sent = true;
-                    told.won = true;
+        if !wants && self.is_empty() {
+            return Told::default();
+        }
+        let mut shelf = self.shelf(key);
+        match shelf.marks.get_mut(key) {
+            Some(mark) if mark.version == version => {
+                let won = !mark.sent && (mark.stale || wants);
+                let told = Told { stale: mark.stale, sent: mark.sent, won };
+                mark.sent |= won;
+                told
+            }
+            // It has been made anew.
+            Some(mark) if mark.version > version => Told::default(),
+            _ => {
+                if wants {
+                    self.put(&mut shelf, key, Mark { version, expiry, sent: true, ..Mark::default() }, wall);
                 }
-                _ => told.sent = true,
+                Told { won: wants, ..Told::default() }
             }
         }
-        told
-    }
-
-    /// Marks a version that has no mark; false if another client came first. Without room for marks everybody wins.
-    fn set_first(&self, key: &Key, mark: Mark, wall: Wall) -> bool {
-        let taken = self.of(key, mark.version).is_some_and(|now| now.sent);
-        if !taken {
-            self.set(key, mark, wall);
-        }
-        !taken
     }
 
     /// The record was written anew: what was known of it before is over.
@@ -242,5 +247,16 @@ mod tests {
         assert_eq!((taken, marks.count.load(Ordering::Relaxed)), (SHELVES, SHELVES));
         assert!(marks.set(&key("later"), mark, Wall(WALL.0 + 5)));
         assert_eq!(marks.count.load(Ordering::Relaxed), SHELVES);
+    }
+
+    /// Its mark was once put in place of the newer one, and the record counted as fresh.
+    #[test]
+    fn who_comes_late_does_not_wipe_out_the_mark_of_a_newer_version() {
+        let (marks, a) = (Marks::default(), key("a"));
+        assert!(marks.set(&a, Mark { version: 9, stale: true, ..Mark::default() }, WALL));
+        assert_eq!(marks.tell(&a, 7, Expiry::NEVER, true, WALL), Told::default(), "it has been written since");
+        assert!(marks.set(&a, Mark { version: 8, shown: Some(50), ..Mark::default() }, WALL));
+        let told = marks.tell(&a, 9, Expiry::NEVER, false, WALL);
+        assert_eq!(told, Told { stale: true, sent: false, won: true });
     }
 }

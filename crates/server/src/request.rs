@@ -325,18 +325,24 @@ impl Plan {
                 Outcome::Vivified { version: marks.shown(key, version), expiry }
             }
             Action::Arithmetic { initial: Some((number, expiry)), .. } => {
-                let version = self.remember(version, wall, marks);
+                let version = self.remember(version, *expiry, wall, marks);
                 Outcome::Number { number: *number, version, expiry: *expiry }
             }
-            _ => Outcome::Done { version: self.remember(version, wall, marks) },
+            Action::Store { vivify: Some(expiry), .. } => {
+                Outcome::Done { version: self.remember(version, *expiry, wall, marks) }
+            }
+            _ => Outcome::Done { version: self.remember(version, Expiry::NEVER, wall, marks) },
         })
     }
 
-    /// What was known of the record is over; a version that the client gave is kept. The version that clients see.
-    fn remember(&self, version: u64, wall: Wall, marks: &Marks) -> u64 {
+    /// What was known of the record is over; a version that the client gave is kept until the record ends. The version that clients see.
+    fn remember(&self, version: u64, expiry: Expiry, wall: Wall, marks: &Marks) -> u64 {
         let key = &self.request.key;
         match self.request.version {
-            Some(_) => _ = marks.set(key, Mark { version, shown: self.request.version, ..Mark::default() }, wall),
+            Some(_) => {
+                let mark = Mark { version, expiry, shown: self.request.version, ..Mark::default() };
+                marks.set(key, mark, wall);
+            }
             None => marks.forget(key, version),
         }
         marks.shown(key, version)
@@ -388,7 +394,7 @@ impl Plan {
         Next::End(match self.request.action {
             Action::Arithmetic { touch, .. } => {
                 match self.request.version {
-                    Some(_) if marks.is_unknown(key) => _ = self.remember(version, wall, marks),
+                    Some(_) if marks.is_unknown(key) => _ = self.remember(version, expiry, wall, marks),
                     shown => marks.keep(key, version, shown, touch),
                 }
                 Outcome::Number { number: self.number, version: marks.shown(key, version), expiry }
@@ -402,7 +408,15 @@ impl Plan {
                 }
                 Outcome::Done { version: marks.shown(key, version) }
             }
-            _ => Outcome::Done { version: self.remember(version, wall, marks) },
+            Action::Delete => {
+                marks.forget(key, version);
+                Outcome::Done { version }
+            }
+            Action::Store { mode: StoreMode::Set | StoreMode::Add | StoreMode::Replace, expiry, .. } => {
+                Outcome::Done { version: self.remember(version, expiry, wall, marks) }
+            }
+            // Of an append that did not read the record its end is not known: never, if nothing is.
+            _ => Outcome::Done { version: self.remember(version, expiry, wall, marks) },
         })
     }
 

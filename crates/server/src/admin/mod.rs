@@ -48,6 +48,15 @@ struct State {
     connections: AtomicUsize,
 }
 
+/// One of the connections; given back however it ends, by a defect too.
+struct Place(Arc<State>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// How far the server is.
 enum Phase {
     Opening,
@@ -122,22 +131,26 @@ fn accept(state: &Arc<State>, listener: &TcpListener, stopped: &UnixStream) {
 impl State {
     /// Serves one connection in a thread of its own, if there is room.
     fn seat(self: &Arc<Self>, stream: TcpStream) {
-        if self.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-            self.connections.fetch_sub(1, Ordering::AcqRel);
+        let Some(place) = self.place() else {
             // A fresh connection takes this without waiting; one that does not is closed all the same.
             let _ = stream.set_nonblocking(true);
             let _ = http::send(&stream, &Response::text(Status::Unavailable, "too many admin connections\n"), true);
             return;
-        }
-        let state = Arc::clone(self);
+        };
         let body = move || {
-            state.converse(&stream);
-            state.connections.fetch_sub(1, Ordering::AcqRel);
+            place.0.converse(&stream);
+            drop(place);
         };
         if let Err(error) = std::thread::Builder::new().name("admin-request".into()).spawn(body) {
             tracing::warn!(%error, "cannot start a thread for an admin request");
-            self.connections.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// A place for one more connection, if there is room.
+    fn place(self: &Arc<Self>) -> Option<Place> {
+        let taken = self.connections.fetch_add(1, Ordering::AcqRel);
+        let place = Place(Arc::clone(self));
+        (taken < CONNECTIONS_MAX).then_some(place)
     }
 
     /// One request, one answer.

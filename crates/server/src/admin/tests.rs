@@ -104,3 +104,19 @@ fn the_page_is_whole_and_may_run_nothing_but_its_own() {
         assert!(!body.contains(word), "{word}");
     }
 }
+
+/// 32 of them, and the address answered nobody any more.
+#[test]
+fn a_request_that_ends_by_a_defect_gives_its_place_back() {
+    let state = Arc::new(state(&[]));
+    let place = state.place().unwrap();
+    let ended = std::thread::spawn(move || {
+        let _place = place;
+        panic!("on purpose");
+    });
+    assert!(ended.join().is_err());
+    let places: Vec<_> = std::iter::from_fn(|| state.place()).collect();
+    assert_eq!(places.len(), CONNECTIONS_MAX);
+    drop(places);
+    assert_eq!(state.connections.load(Ordering::Acquire), 0);
+}

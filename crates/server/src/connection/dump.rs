@@ -36,7 +36,6 @@ impl Connection {
         let left = if let DumpKind::Cache { items_max } = kind { items_max } else { u32::MAX };
         let dump = Dump { kind, shard: 0, from: start(), left, asked: false };
         let pending = Pending::new(Answer::Dump(dump), false, Access::Everything);
-        self.waiting += 1;
         self.pending.push_back(Pending { missing: 1, ..pending });
     }
 
@@ -50,14 +49,12 @@ impl Connection {
             dump.asked = false;
             if !dump.page(reply, &context.here(), &mut self.output) {
                 *missing = 0;
-                self.waiting = self.waiting.saturating_sub(1);
                 return;
             }
         }
         if dump.left == 0 || dump.shard >= context.shards {
             self.output.push(reply::END);
             *missing = 0;
-            self.waiting = self.waiting.saturating_sub(1);
         } else if !dump.asked && self.output.bytes() < OUTPUT_BYTES_MAX {
             dump.asked = true;
             let target = Target::Shard(dump.shard);
