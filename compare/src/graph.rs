@@ -14,9 +14,10 @@ use crate::rocksdb::{Log, RocksDb, RocksDbGraph};
 use crate::subject::{Means, Opened, Subject};
 
 /// Those that can be equally durable on any medium: when the process dies nothing is lost, but for RocksDB without a log, which is shown for what the log costs.
-pub const SUBJECTS: [Subject; 4] = [
+pub const SUBJECTS: [Subject; 5] = [
     Subject::Hash,
     Subject::Ours(Placement::InPlace, Level::ProcessCrash),
+    Subject::Matrix,
     Subject::RocksDb { sync: false },
     Subject::RocksDbWithoutLog,
 ];
@@ -64,7 +65,7 @@ impl GraphJob {
             None => {
                 let (memory_bytes, region_bytes) = (self.memory_bytes, options.graph_region_bytes());
                 // One thread writes: one shard spares `slab` agreement among shards.
-                let (fast, fast_bytes) = (std::path::PathBuf::new(), 0);
+                let (fast, fast_bytes) = (self.directory.join("pmem"), (region_bytes / 10).next_multiple_of(1 << 20));
                 let means =
                     Means { fast, fast_bytes, memory_bytes, capacity_bytes: 0, region_bytes, clients: 1, cores: 1 };
                 let opened = Opened::open(subject, &self.directory, &means).map_err(said)?;

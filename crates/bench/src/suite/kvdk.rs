@@ -50,7 +50,7 @@ impl KvdkOptions {
             records,
             list_elements: records / 10,
             graph: GraphOptions { source, searches: 8, top: 100, seed },
-            subjects: vec![Subject::Hash, Subject::Slab, Subject::Memory],
+            subjects: vec![Subject::Hash, Subject::Slab, Subject::Matrix, Subject::Memory],
             threads: 1,
             rounds: 3,
             region_bytes: None,
@@ -152,9 +152,9 @@ mod tests {
     fn every_phase_is_measured_over_every_store_and_nothing_is_left() {
         let place = tempfile::tempdir().expect("a directory");
         let report = run_kvdk(place.path(), &tiny()).expect("a run");
-        assert_eq!(report.phases.len(), 2 * 13 + 4);
+        assert_eq!(report.phases.len(), 3 * 13 + 4);
         assert_eq!(report.each_round.len(), 2 * report.phases.len());
-        for subject in ["hash", "slab"] {
+        for subject in ["hash", "slab", "matrix"] {
             let of = report.phases.iter().filter(|one| one.subject == subject);
             let operations: Vec<u64> = of.map(|one| one.operations).collect();
             assert_eq!(operations[..9], [1000, 1000, 1000, 1000, 1000, 1000, 1000, 100, 100], "{subject}");

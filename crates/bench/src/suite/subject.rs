@@ -8,6 +8,9 @@ use stratakv::{Engine, Level, Options, Store};
 
 use crate::target::BenchError;
 
+/// With less, the memtables of `matrix` would be small.
+const MATRIX_BYTES_MIN: u64 = 64 << 20;
+
 /// A column of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
@@ -15,6 +18,8 @@ pub enum Subject {
     Hash,
     /// Engine `slab`.
     Slab,
+    /// Engine `matrix`, its region a tenth of what the store may hold.
+    Matrix,
     /// No store: a hash table in memory. Only the graph is measured in it.
     Memory,
 }
@@ -24,6 +29,7 @@ impl fmt::Display for Subject {
         f.write_str(match self {
             Subject::Hash => "hash",
             Subject::Slab => "slab",
+            Subject::Matrix => "matrix",
             Subject::Memory => "memory",
         })
     }
@@ -32,12 +38,19 @@ impl fmt::Display for Subject {
 /// What a store is given.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Means {
-    /// Length of the region of `hash`.
+    /// Length of the region of `hash`, which holds everything.
     pub(super) region_bytes: u64,
     /// Cap on memory of either.
     pub(super) memory_bytes: u64,
     /// Shards of `slab`.
     pub(super) shards: usize,
+}
+
+impl Means {
+    /// Length of the region of `matrix`.
+    fn matrix_bytes(&self) -> u64 {
+        (self.region_bytes / 10).max(MATRIX_BYTES_MIN).next_multiple_of(1 << 20)
+    }
 }
 
 /// A new store in a directory of its own, which is removed with it.
@@ -53,6 +66,7 @@ impl Stand {
         let options = match subject {
             Subject::Hash => options.engine(Engine::Hash).region_bytes(means.region_bytes),
             Subject::Slab => options.engine(Engine::Slab).shards(means.shards),
+            Subject::Matrix => options.engine(Engine::Matrix).region_bytes(means.matrix_bytes()),
             Subject::Memory => return Ok(None),
         };
         let path = directory.join(format!("suite-{subject}"));
