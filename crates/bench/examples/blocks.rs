@@ -74,7 +74,13 @@ fn measure(records: u64, value_bytes: usize, block_bytes: u32) -> Outcome<Found>
             _ => Err("a record is not there".into()),
         })
     })?;
-    Ok(Found { loaded_bytes, overwritten_bytes, puts_per_cpu_s: puts, updates_per_cpu_s: updates, gets_per_cpu_s: gets })
+    Ok(Found {
+        loaded_bytes,
+        overwritten_bytes,
+        puts_per_cpu_s: puts,
+        updates_per_cpu_s: updates,
+        gets_per_cpu_s: gets,
+    })
 }
 
 fn per_cpu_s(operations: u64, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
