@@ -39,7 +39,7 @@ fn describe(store: &Store, name: &str, output: &mut Output) -> Result<(), Failur
     let kind = if found.kind == Kind::List { "list" } else { "keyvalue" };
     let expiry = match store.collection_expiry(name)?.unwrap_or(Expiry::NEVER) {
         Expiry::NEVER => "never".to_owned(),
-        Expiry(seconds) => seconds.to_string(),
+        expiry => expiry.seconds().to_string(),
     };
     let (count, order) = (found.records.len()?, found.records.order().unwrap_or("bytes"));
     let written = text::write_escaped(output, name.as_bytes());

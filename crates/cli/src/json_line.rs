@@ -5,7 +5,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use stratakv::{Kind, Record};
+use stratakv::{Expiry, Kind, Record};
 
 /// The fields of a line, as written.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -34,6 +34,9 @@ pub(crate) struct Line {
     /// Seconds since 1970; 0 for never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) expiry: u32,
+    /// The same in milliseconds, where it is not a whole second; what counts if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expiry_ms: Option<u64>,
     /// For readers; ignored by `load`, which makes versions of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<u64>,
@@ -47,7 +50,7 @@ pub(crate) struct Parsed {
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
     pub(crate) flags: u32,
-    pub(crate) expiry: u32,
+    pub(crate) expiry: Expiry,
 }
 
 /// A collection, as a line names it.
@@ -71,10 +74,17 @@ fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     }
 }
 
+/// As the two fields have it.
+fn written(expiry: Expiry) -> (u32, Option<u64>) {
+    let millis = (!expiry.0.is_multiple_of(1000)).then_some(expiry.0);
+    (u32::try_from(expiry.seconds()).unwrap_or(u32::MAX), millis)
+}
+
 impl Line {
     /// A record without its version.
     pub(crate) fn new(key: &[u8], record: &Record) -> Line {
-        Line { flags: record.flags, expiry: record.expiry.0, ..Line::with_value(key, &record.to_bytes()) }
+        let (expiry, expiry_ms) = written(record.expiry);
+        Line { flags: record.flags, expiry, expiry_ms, ..Line::with_value(key, &record.to_bytes()) }
     }
 
     /// A key and a value.
@@ -104,7 +114,9 @@ pub(crate) fn parse(line: &[u8]) -> Result<Parsed, String> {
         key: bytes("key", line.key, line.key_base64)?,
         value: bytes("value", line.value, line.value_base64)?,
         flags: line.flags,
-        expiry: line.expiry,
+        expiry: line
+            .expiry_ms
+            .map_or(Expiry::at_second(line.expiry.into()), |millis| Expiry(millis.min(Expiry::MAX.0))),
     })
 }
 
@@ -145,8 +157,9 @@ pub(crate) fn holds_for_any_line(line: &[u8]) {
     let name = |of: Kind| named.filter(|named| named.kind == of).map(|named| named.name.clone());
     let (collection, list, order) =
         (name(Kind::KeyValue), name(Kind::List), named.and_then(|named| named.order.clone()));
-    let (flags, expiry) = (parsed.flags, parsed.expiry);
-    let again = Line { collection, list, order, value, value_base64, flags, expiry, ..Line::key_only(&parsed.key) };
+    let (flags, (expiry, expiry_ms)) = (parsed.flags, written(parsed.expiry));
+    let again = Line { value, value_base64, flags, expiry, expiry_ms, ..Line::key_only(&parsed.key) };
+    let again = Line { collection, list, order, ..again };
     let again = serde_json::to_vec(&again).expect("what was read can be written");
     assert_eq!(parse(&again), Ok(parsed));
 }
@@ -166,7 +179,14 @@ mod tests {
     #[test]
     fn lines_come_back_as_they_were() {
         let parsed = parse(br#"{"key":"k\u0000","value_base64":"/w==","flags":7,"expiry":9}"#).unwrap();
-        assert_eq!(parsed, Parsed { collection: None, key: b"k\0".to_vec(), value: vec![0xFF], flags: 7, expiry: 9 });
+        assert_eq!(
+            parsed,
+            Parsed { collection: None, key: b"k\0".to_vec(), value: vec![0xFF], flags: 7, expiry: Expiry(9000) }
+        );
+        let line = Line { expiry: 2, expiry_ms: Some(1001), ..Line::with_value(b"k", b"") };
+        let line = serde_json::to_string(&line).unwrap();
+        assert_eq!(line, r#"{"key":"k","value":"","expiry":2,"expiry_ms":1001}"#);
+        assert_eq!(parse(line.as_bytes()).unwrap().expiry, Expiry(1001));
         assert_eq!(serde_json::to_string(&Line::key_only(b"\xff\x00")).unwrap(), r#"{"key_base64":"/wA="}"#);
         let named = parse(br#"{"collection":"c","key":"k","value":""}"#).unwrap();
         let is = |kind, name: &str, order: Option<&str>| {

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{
-    Change, ChangeKind, Collection, CollectionId, Error, Expect, Expiry, Key, Kind, Level, Operation, Order,
-    OrderError, Reply, Session, Store,
+    Change, ChangeKind, Collection, CollectionId, Error, Expect, Key, Kind, Level, Operation, Order, OrderError, Reply,
+    Session, Store,
 };
 use stratakv_base::quantity::{format_bytes, format_count};
 
@@ -181,7 +181,7 @@ impl Loader {
             }
         };
         let key = collection.key(&line.key)?;
-        let kind = ChangeKind::Put { value: Bytes::from(line.value), flags: line.flags, expiry: Expiry(line.expiry) };
+        let kind = ChangeKind::Put { value: Bytes::from(line.value), flags: line.flags, expiry: line.expiry };
         Ok(Change { key, expect: Expect::Any, kind })
     }
 

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use stratakv::limits::VALUE_BYTES_MAX;
-use stratakv::{Expect, Expiry, PutOptions, PutOutcome, Unmet};
+use stratakv::{Expect, Expiry, PutOptions, PutOutcome, Unmet, Wall};
+use stratakv_base::quantity::parse_duration;
 
 use crate::failure::Failure;
 use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
@@ -48,9 +49,9 @@ pub(crate) struct Arguments {
     /// A number kept with the value; memcache clients keep types in it
     #[arg(long, default_value_t)]
     flags: u32,
-    /// Expire after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    ttl: Option<u32>,
+    /// Expire after this many seconds, or after a time such as 250ms or 90s
+    #[arg(long, value_name = "SECONDS", value_parser = parse_life)]
+    ttl: Option<Duration>,
     /// Only if the key does not exist
     #[arg(long, group = "condition")]
     if_absent: bool,
@@ -91,10 +92,26 @@ impl Arguments {
     }
 }
 
-/// So many seconds from now.
-pub(crate) fn expiry_in(seconds: u32) -> Expiry {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    Expiry(u32::try_from(now.saturating_add(u64::from(seconds))).unwrap_or(u32::MAX))
+/// So long from now.
+pub(crate) fn expiry_in(ttl: Duration) -> Expiry {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Expiry::after(Wall(millis(now)), millis(ttl))
+}
+
+/// A number of seconds, or a time with its unit.
+pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_secs).or_else(|_| parse_duration(text))
+}
+
+/// As [`parse_ttl`], but not 0.
+fn parse_life(text: &str) -> Result<Duration, String> {
+    let ttl = parse_ttl(text)?;
+    if ttl.as_millis() > 0 {
+        Ok(ttl)
+    } else {
+        Err("a record lives at least 1ms: leave --ttl out for one that stays".into())
+    }
 }
 
 /// One byte more than the limit, so that the store can say that it is too much.
@@ -137,7 +154,7 @@ fn ask(mut server: Client, arguments: &Arguments, key: &[u8], value: &[u8]) -> R
     }
     let condition = Condition::Expect(arguments.expect());
     let nothing = |why| format!("nothing was written: {why}");
-    match server.store(condition, key, value, arguments.flags, arguments.ttl.unwrap_or(0))? {
+    match server.store(condition, key, value, arguments.flags, arguments.ttl.unwrap_or_default())? {
         Stored::Yes => Ok(()),
         Stored::No if arguments.if_absent => Err(Failure::failed(nothing("the key exists"))),
         Stored::No | Stored::Absent => Err(Failure::unmet(Unmet::Absent)),

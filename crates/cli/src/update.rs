@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
@@ -57,15 +58,15 @@ struct ChangeArguments {
     /// Put this in front of the value
     #[arg(long, value_name = "VALUE")]
     prepend: Option<OsString>,
-    /// Expire after this many seconds from now; 0 for never
-    #[arg(long, value_name = "SECONDS")]
-    ttl: Option<u32>,
+    /// Expire after this many seconds from now, or after a time such as 250ms or 90s; 0 for never
+    #[arg(long, value_name = "SECONDS", value_parser = put::parse_ttl)]
+    ttl: Option<Duration>,
 }
 
 impl ChangeArguments {
     fn update(&self) -> Option<Update> {
         let bytes = |text: &OsString| Bytes::copy_from_slice(text.as_bytes());
-        let touch = |ttl: u32| Update::Touch(if ttl == 0 { Expiry::NEVER } else { put::expiry_in(ttl) });
+        let touch = |ttl: Duration| Update::Touch(if ttl.is_zero() { Expiry::NEVER } else { put::expiry_in(ttl) });
         let joined = self.append.as_ref().map(|text| Update::Append(bytes(text)));
         let joined = joined.or_else(|| self.prepend.as_ref().map(|text| Update::Prepend(bytes(text))));
         joined.or_else(|| self.ttl.map(touch))
@@ -99,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 
 fn ask(mut server: Client, key: &[u8], change: &ChangeArguments, output: &mut Output) -> Result<(), Failure> {
     let mut join = |condition, text: &OsString| {
-        Ok::<_, Failure>(server.store(condition, key, text.as_bytes(), 0, 0)? == Stored::Yes)
+        Ok::<_, Failure>(server.store(condition, key, text.as_bytes(), 0, Duration::ZERO)? == Stored::Yes)
     };
     let found = match change {
         ChangeArguments { append: Some(text), .. } => join(Condition::Append, text)?,
@@ -122,7 +123,7 @@ fn count(server: &mut Client, key: &[u8], increment: Option<u64>, decrement: u64
         }
         let first = increment.unwrap_or(0);
         let made = Condition::Expect(Expect::Absent);
-        if server.store(made, key, first.to_string().as_bytes(), 0, 0)? == Stored::Yes {
+        if server.store(made, key, first.to_string().as_bytes(), 0, Duration::ZERO)? == Stored::Yes {
             return Ok(first);
         }
     }

@@ -48,7 +48,7 @@ pub trait Subject {
     fn wall(&self) -> Wall;
 
     /// Lets wall-clock time pass.
-    fn advance_wall(&mut self, seconds: u32);
+    fn advance_wall(&mut self, millis: u64);
 }
 
 /// A named case.
@@ -92,7 +92,7 @@ macro_rules! conformance_cases {
             updates::touch,
             updates::of_an_absent_key,
             updates::growing_past_the_limit_changes_nothing,
-            expiry::at_its_second_a_record_is_gone,
+            expiry::at_its_millisecond_a_record_is_gone,
             expiry::an_expired_key_is_absent_to_conditions,
             expiry::survives_reopening,
             expiry::pages_leave_out_expired_records,

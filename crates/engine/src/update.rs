@@ -10,7 +10,7 @@ pub struct Outcome {
     /// The new value.
     pub value: Bytes,
     /// When it expires, in seconds; 0 never.
-    pub expiry: u32,
+    pub expiry: u64,
     /// The new number, for increment and decrement.
     pub number: Option<u64>,
 }
@@ -28,7 +28,7 @@ pub enum Refusal {
 ///
 /// # Errors
 /// See [`Refusal`].
-pub fn apply(update: &Update, old: &Bytes, expiry: u32) -> Result<Outcome, Refusal> {
+pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<Outcome, Refusal> {
     let joined = |front: &[u8], back: &[u8]| {
         let len = front.len() + back.len();
         if len > VALUE_BYTES_MAX {
@@ -47,7 +47,7 @@ pub fn apply(update: &Update, old: &Bytes, expiry: u32) -> Result<Outcome, Refus
 }
 
 /// memcached's rule: decimal digits, perhaps padded with spaces; a shorter result is padded to the old length.
-fn number(old: &[u8], expiry: u32, change: impl Fn(u64) -> u64) -> Result<Outcome, Refusal> {
+fn number(old: &[u8], expiry: u64, change: impl Fn(u64) -> u64) -> Result<Outcome, Refusal> {
     let text = std::str::from_utf8(old).map_err(|_| Refusal::NotANumber)?.trim_end_matches(' ');
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Refusal::NotANumber);

@@ -1,6 +1,6 @@
 //! What expires when: the space of expired records comes back without a look at all the others.
 //!
-//! A record with an expiry is put down under its second when it is written. What is put down is not taken back when the record is replaced: when its second has come it is looked at, and it counts only if the
+//! A record with an expiry is put down when it is written, under the second by whose end it has expired: many share one, so an entry is 8 bytes. What is put down is not taken back when the record is replaced: when its second has come it is looked at, and it counts only if the
 //! table still points to it. Where most of a part is void it is made anew, so it takes memory for twice the records that will expire, and no more.
 
 use std::collections::BTreeMap;
@@ -30,25 +30,25 @@ pub(crate) struct Expiries {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Places of records by the second in which they expire.
-    seconds: BTreeMap<u32, Vec<u64>>,
+    /// Places of records by the second at which they have expired.
+    seconds: BTreeMap<u64, Vec<u64>>,
     listed: usize,
     /// Records that expire and are there.
     live: usize,
 }
 
 impl Queue {
-    fn push(&mut self, second: u32, place: u64) {
+    fn push(&mut self, second: u64, place: u64) {
         self.seconds.entry(second).or_default().push(place);
         self.listed += 1;
     }
 
     /// Takes up to `max` places whose second has come.
-    fn due(&mut self, wall: Wall, max: usize) -> Vec<(u32, u64)> {
+    fn due(&mut self, wall: Wall, max: usize) -> Vec<(u64, u64)> {
         let mut due = Vec::new();
         while due.len() < max
             && let Some(mut second) = self.seconds.first_entry()
-            && *second.key() <= wall.0
+            && *second.key() <= wall.seconds()
         {
             let (at, places) = (*second.key(), second.get_mut());
             let left = places.len().saturating_sub(max - due.len());
@@ -73,7 +73,7 @@ impl Expiries {
     }
 
     /// A record is there, or is replaced or deleted.
-    fn change(&self, hash: u64, comes: Option<(u32, u64)>, goes: bool) {
+    fn change(&self, hash: u64, comes: Option<(u64, u64)>, goes: bool) {
         let mut queue = self.stripe(hash);
         queue.live = (queue.live + usize::from(comes.is_some())).saturating_sub(usize::from(goes));
         if let Some((second, place)) = comes {
@@ -95,8 +95,8 @@ impl Expiries {
 
 impl<P: Pmem> Hash<P> {
     /// Puts down when a key's record expires, and forgets the one it had. With the key's slot locked, and no entry announced: whoever has a stripe may wait for that.
-    pub(crate) fn note_expiry(&self, key: &[u8], before: u32, comes: Option<(u32, u64)>) {
-        let comes = comes.filter(|(second, _)| *second != 0);
+    pub(crate) fn note_expiry(&self, key: &[u8], before: u64, comes: Option<(u64, u64)>) {
+        let comes = comes.filter(|(expiry, _)| *expiry != 0).map(|(expiry, place)| (Expiry(expiry).seconds(), place));
         if before == 0 && comes.is_none() {
             return;
         }
@@ -126,10 +126,11 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// The key of the record at `place`, if it expires in this second and the table points to it. By somebody inside an epoch.
-    fn expiring_at(&self, place: u64, second: u32) -> Result<Option<Box<[u8]>>, Error> {
+    fn expiring_at(&self, place: u64, second: u64) -> Result<Option<Box<[u8]>>, Error> {
         let offset = self.region.offset(place);
         // It may be anything by now, also the middle of a value.
-        let Some(header) = self.region.header(offset)?.filter(|header| header.expiry == second) else {
+        let Some(header) = self.region.header(offset)?.filter(|header| Expiry(header.expiry).seconds() == second)
+        else {
             return Ok(None);
         };
         let prefix = self.region.prefix(offset, &header)?;
@@ -165,7 +166,7 @@ impl<P: Pmem> Hash<P> {
     /// Frees the record of a key, if it is still the one at `place`.
     fn reclaim(&self, key: &[u8], place: u64, wall: Wall) -> Result<(), Error> {
         let (slot, current) = self.locked(key)?;
-        let is_it = |found: u64, expiry: u32| found == place && Expiry(expiry).is_past(wall);
+        let is_it = |found: u64, expiry: u64| found == place && Expiry(expiry).is_past(wall);
         if let Some(current) = current.filter(|current| is_it(current.found.place, current.header.expiry)) {
             self.remove(slot, current, key)?;
             self.expiries.reclaimed.fetch_add(1, Ordering::Relaxed);

@@ -30,10 +30,13 @@ pub(crate) const SUPERBLOCK_LEN: usize = SUPERBLOCK_OF_ONE + 4 + 16 * PARTS_MAX 
 /// Blocks of an extent.
 pub(crate) const BLOCKS_MAX: u64 = (1 << 24) - 1;
 const HAS_FLAGS: u64 = 1 << 31;
+/// Bits of a version; above them, the milliseconds of the expiry.
+const VERSION_BITS: u32 = 54;
+const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
 /// An entry of the table has 36 bits for a block.
 const BLOCKS_OF_REGION_MAX: u64 = 1 << 36;
 /// No version is as high: 2^63 of them would take a century at a hundred a nanosecond.
-pub(crate) const VERSION_MAX: u64 = 1 << 63;
+pub(crate) const VERSION_MAX: u64 = 1 << VERSION_BITS;
 
 /// What a region says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -384,7 +387,8 @@ pub(crate) struct Header {
     pub(crate) key_bytes: u32,
     pub(crate) value_bytes: u32,
     pub(crate) version: u64,
-    pub(crate) expiry: u32,
+    /// Milliseconds since 1970; 0 never.
+    pub(crate) expiry: u64,
     pub(crate) has_flags: bool,
     pub(crate) header_crc: u32,
     pub(crate) value_crc: u32,
@@ -396,11 +400,11 @@ impl Header {
         Header {
             blocks: first.blocks,
             key_bytes: first.key_bytes,
-            version: words[1],
+            version: words[1] & VERSION_MASK,
             value_bytes: (words[2] & 0x0FFF_FFFF) as u32,
             has_flags: words[2] & HAS_FLAGS != 0,
             header_crc: (words[2] >> 32) as u32,
-            expiry: words[3] as u32,
+            expiry: u64::from(words[3] as u32) * 1000 + (words[1] >> VERSION_BITS),
             value_crc: (words[3] >> 32) as u32,
         }
     }
@@ -409,9 +413,9 @@ impl Header {
     pub(crate) fn words(&self) -> [u64; 3] {
         let value = u64::from(self.value_bytes) | if self.has_flags { HAS_FLAGS } else { 0 };
         [
-            self.version,
+            self.version | self.expiry % 1000 << VERSION_BITS,
             value | u64::from(self.header_crc) << 32,
-            u64::from(self.expiry) | u64::from(self.value_crc) << 32,
+            (self.expiry / 1000).min(u32::MAX.into()) | u64::from(self.value_crc) << 32,
         ]
     }
 
@@ -446,12 +450,12 @@ impl Header {
 
     /// The checksum of the header, the flags and the key (`prefix`). It covers that of the value.
     pub(crate) fn crc(&self, uuid: &[u8; 16], offset: u64, prefix: &[u8]) -> u32 {
-        let [_, value, expiry] = Header { header_crc: 0, ..*self }.words();
+        let [version, value, expiry] = Header { header_crc: 0, ..*self }.words();
         let mut bytes = [0; 24];
         for (to, word) in bytes.chunks_exact_mut(8).zip([self.first().bits(), value, expiry]) {
             to.copy_from_slice(&word.to_le_bytes());
         }
-        crc32c(crc32c(seed(uuid, offset, self.version), &bytes), prefix)
+        crc32c(crc32c(seed(uuid, offset, version), &bytes), prefix)
     }
 }
 

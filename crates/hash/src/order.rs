@@ -28,8 +28,8 @@ pub(crate) const TAKEN_MAX: usize = 256;
 /// Bytes of changes that wait while somebody makes some, or reads: a thousand short keys. Beyond, writers wait too.
 const WAITING_BYTES_MAX: u64 = 64 << 10;
 
-/// A key, and the second in which it expires, or 0.
-pub(crate) type Listed = (Key, u32);
+/// A key, and the millisecond at which it expires, or 0.
+pub(crate) type Listed = (Key, u64);
 
 /// See the module.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ struct Change {
     /// Of its key in `keys`.
     end: usize,
     /// When it expires; `None`: it goes.
-    expiry: Option<u32>,
+    expiry: Option<u64>,
 }
 
 /// Whether a key is in an order: not in the default collection.
@@ -101,7 +101,7 @@ fn collection_of(from: &Bound<Key>, to: &Bound<Key>) -> Option<CollectionId> {
 }
 
 impl Changes {
-    fn push(&mut self, key: &[u8], expiry: Option<u32>) {
+    fn push(&mut self, key: &[u8], expiry: Option<u64>) {
         self.keys.extend_from_slice(key);
         self.each.push(Change { end: self.keys.len(), expiry });
     }
@@ -119,7 +119,7 @@ impl Changes {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
+    fn iter(&self) -> impl Iterator<Item = (&[u8], Option<u64>)> {
         let starts = std::iter::once(0).chain(self.each.iter().map(|change| change.end));
         let each = self.each.iter().zip(starts);
         each.map(|(change, start)| (self.keys.get(start..change.end).unwrap_or_default(), change.expiry))
@@ -156,7 +156,7 @@ impl Stripe {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, key: &[u8], expiry: Option<u32>) {
+    fn push(&self, key: &[u8], expiry: Option<u64>) {
         let mut waiting = self.waiting();
         waiting.push(key, expiry);
         self.waiting_bytes.store(waiting.bytes(), Ordering::Release);
@@ -200,7 +200,7 @@ impl Orders {
     }
 
     /// Adds a key, or says when it expires now. Whoever reads an order later finds it so.
-    pub(crate) fn insert(&self, key: &[u8], expiry: u32) {
+    pub(crate) fn insert(&self, key: &[u8], expiry: u64) {
         self.0[stripe_of_key(key)].push(key, Some(expiry));
     }
 

@@ -141,7 +141,7 @@ impl<P: Pmem> Hash<P> {
     }
 
     /// What an item says of the record of a key besides its key; `None`: it is gone.
-    fn record(&self, key: &Key, expiry: u32, view: View) -> Result<Option<Option<Record>>, Error> {
+    fn record(&self, key: &Key, expiry: u64, view: View) -> Result<Option<Option<Record>>, Error> {
         let record = match (view.keys_only, view.version) {
             (true, None) if !view.unsure => return Ok((!Expiry(expiry).is_past(view.wall)).then_some(None)),
             (true, None) => self.get_meta(key, view.wall)?,

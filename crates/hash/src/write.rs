@@ -264,7 +264,7 @@ impl<P: Pmem> Hash<P> {
 
     /// Keeps the order of the key's collection, which has the key if there was a record before. With the key's slot locked and a new key's entry announced: so whoever finds it in one
     /// of table and order finds it in the other.
-    pub(crate) fn order(&self, key: &[u8], before: Option<&Header>, expiry: u32) {
+    pub(crate) fn order(&self, key: &[u8], before: Option<&Header>, expiry: u64) {
         if is_ordered(key) && before.is_none_or(|before| before.expiry != expiry) {
             self.orders.insert(key, expiry);
             if before.is_none() {

@@ -98,9 +98,9 @@ impl Subject for HashSubject {
         self.now.wall
     }
 
-    fn advance_wall(&mut self, seconds: u32) {
-        self.now.wall.0 += seconds;
-        self.now.mono.0 += u64::from(seconds) * 1_000_000_000;
+    fn advance_wall(&mut self, millis: u64) {
+        self.now.wall.0 += millis;
+        self.now.mono.0 += millis * 1_000_000;
     }
 }
 

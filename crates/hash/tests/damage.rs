@@ -183,7 +183,7 @@ fn a_full_region_takes_deletes_and_then_writes_again() {
 fn conditions_expiry_and_versions() {
     let pmem = Region::new(REGION_BYTES);
     let hash = Hash::create(pmem, OPTIONS).expect("created");
-    let put = |expiry: u32, expect| hash.put(&key(1), b"v", (9, Expiry(expiry)), expect, NOW).expect("no error");
+    let put = |expiry: u64, expect| hash.put(&key(1), b"v", (9, Expiry(expiry)), expect, NOW).expect("no error");
     assert!(matches!(put(0, Expect::Present), Written::Unmet(_)));
     let Written::Done { version: first, existed: false } = put(0, Expect::Absent) else { panic!("it was absent") };
     assert!(matches!(put(0, Expect::Absent), Written::Unmet(_)));

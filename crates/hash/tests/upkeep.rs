@@ -15,13 +15,13 @@ fn created() -> Hash<Mapping> {
     Hash::create(pmem, HashOptions { segment_bytes: 64 << 10, ..HashOptions::default() }).expect("created")
 }
 
-fn put(hash: &Hash<Mapping>, number: u64, expiry: u32) {
-    hash.put(&key(number), &[7; 100], (0, Expiry(expiry)), Expect::Any, Wall(1000)).expect("a put");
+fn put(hash: &Hash<Mapping>, number: u64, second: u64) {
+    hash.put(&key(number), &[7; 100], (0, Expiry::at_second(second)), Expect::Any, Wall(1000)).expect("a put");
 }
 
 /// How many steps there were to do.
-fn maintain(hash: &Hash<Mapping>, wall: u32) -> u64 {
-    let steps = (1..).find(|_| !hash.maintain(Now { mono: Mono(1), wall: Wall(wall) }));
+fn maintain(hash: &Hash<Mapping>, second: u64) -> u64 {
+    let steps = (1..).find(|_| !hash.maintain(Now { mono: Mono(1), wall: Wall(second * 1000) }));
     steps.expect("it ends")
 }
 
@@ -34,7 +34,7 @@ fn the_space_of_expired_records_comes_back_in_steps() {
     let hash = created();
     (0..1_000).for_each(|number| put(&hash, number, 0));
     let before = hash.report();
-    (1_000..11_000).for_each(|number| put(&hash, number, 2_000 + number as u32 % 3));
+    (1_000..11_000).for_each(|number| put(&hash, number, 2_000 + number % 3));
     // Replaced by what does not expire, by what expires later; deleted, and written again.
     (1_000..1_500).for_each(|number| put(&hash, number, 0));
     (1_500..2_000).for_each(|number| put(&hash, number, 3_000));
@@ -64,7 +64,7 @@ fn the_space_of_expired_records_comes_back_in_steps() {
 fn a_key_that_is_written_over_and_over_takes_no_more_memory_for_its_expiry() {
     let hash = created();
     for round in 0..100_000 {
-        put(&hash, round % 10, 5_000 + (round / 100) as u32);
+        put(&hash, round % 10, 5_000 + round / 100);
         if round % 1_000 == 0 {
             maintain(&hash, 1_000);
         }

@@ -21,7 +21,7 @@ enum Step {
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
-    let expiry = prop_oneof![9 => Just(0), 1 => any::<u32>()];
+    let expiry = prop_oneof![9 => Just(0), 1 => any::<u64>()];
     (0..1u64 << 48, expiry).prop_map(|(place, expiry)| Entry { place, expiry })
 }
 

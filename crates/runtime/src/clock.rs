@@ -1,6 +1,6 @@
 //! The two clocks, read once a turn: the system's, or one that a simulator sets.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub enum Clock {
 #[derive(Debug, Default)]
 pub struct ManualClock {
     mono: AtomicU64,
-    wall: AtomicU32,
+    wall: AtomicU64,
 }
 
 impl ManualClock {
@@ -61,8 +61,7 @@ fn now_ns(clock: ClockId) -> u64 {
 }
 
 fn system(mono: ClockId, wall: ClockId) -> Now {
-    let wall = u32::try_from(clock_gettime(wall).tv_sec.max(0)).unwrap_or(u32::MAX);
-    Now { mono: Mono(now_ns(mono).saturating_sub(*START_NS)), wall: Wall(wall) }
+    Now { mono: Mono(now_ns(mono).saturating_sub(*START_NS)), wall: Wall(now_ns(wall) / 1_000_000) }
 }
 
 /// How long from `from` until `to`; zero if it has passed.

@@ -13,7 +13,7 @@ use crate::marks::Marks;
 use crate::model::Model;
 use crate::recency::Recency;
 
-pub(crate) const WALL: Wall = Wall(1_800_000_000);
+pub(crate) const WALL: Wall = Wall(1_800_000_000_000);
 
 /// A server that has nothing to say.
 pub(crate) struct NoServer;

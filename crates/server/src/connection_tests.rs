@@ -520,7 +520,7 @@ fn a_given_version_ends_with_its_record() {
         let bench = Bench::new(sent.as_bytes()).run(&mut Random::new(14), 1000);
         bench.marks.of(&key, bench.marks.meant(&key, 50)).map(|mark| mark.expiry)
     };
-    let ten = Some(stratakv_base::Expiry(WALL.0 + 10));
+    let ten = Some(stratakv_base::Expiry(WALL.0 + 10_000));
     assert_eq!(expiry_after("ms k 1 E50 T10\r\n1\r\n"), ten);
     assert_eq!(expiry_after("ms k 1 E50\r\n1\r\n"), Some(stratakv_base::Expiry::NEVER));
     assert_eq!(expiry_after("ms k 1 E50 MA N10\r\n1\r\n"), ten, "an append that makes it");

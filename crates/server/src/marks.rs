@@ -119,7 +119,7 @@ impl Marks {
         let before = shelf.marks.len();
         if before >= self.shelf_max {
             // Once a second: a full shelf is not searched for every mark.
-            if shelf.swept == wall {
+            if shelf.swept.seconds() == wall.seconds() {
                 return false;
             }
             shelf.swept = wall;

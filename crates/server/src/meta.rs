@@ -316,6 +316,6 @@ impl Words {
 pub(crate) fn seconds_left(expiry: Expiry, wall: Wall) -> i128 {
     match expiry {
         Expiry::NEVER => -1,
-        expiry => expiry.0.saturating_sub(wall.0).into(),
+        expiry => expiry.0.saturating_sub(wall.0).div_ceil(1000).into(),
     }
 }

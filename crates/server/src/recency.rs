@@ -32,7 +32,7 @@ impl Recency {
 
     fn note(&self, hash: u64, fetched: u64, wall: Wall) {
         let place = self.place(hash);
-        let wanted = tag(hash) | fetched | u64::from(wall.0);
+        let wanted = tag(hash) | fetched | u64::from(second(wall));
         // A line that many threads read stays where it is.
         if place.load(Ordering::Relaxed) != wanted {
             place.store(wanted, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Recency {
 
     /// The server serves since this second, at the latest.
     pub(crate) fn begin(&self, wall: Wall) {
-        let _ = self.began.compare_exchange(0, wall.0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.began.compare_exchange(0, second(wall), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether it was fetched since it was stored, and how many seconds ago it was last used.
@@ -59,10 +59,15 @@ impl Recency {
         let place = self.place(hash).load(Ordering::Relaxed);
         let known = place & !(FETCHED | u64::from(u32::MAX)) == tag(hash) && place != 0;
         match known {
-            true => (place & FETCHED != 0, wall.0.saturating_sub(place as u32)),
-            false => (false, wall.0.saturating_sub(self.began.load(Ordering::Relaxed))),
+            true => (place & FETCHED != 0, second(wall).saturating_sub(place as u32)),
+            false => (false, second(wall).saturating_sub(self.began.load(Ordering::Relaxed))),
         }
     }
+}
+
+/// Until 2106.
+fn second(wall: Wall) -> u32 {
+    u32::try_from(wall.seconds()).unwrap_or(u32::MAX)
 }
 
 fn tag(hash: u64) -> u64 {
@@ -76,15 +81,15 @@ mod tests {
     #[test]
     fn a_use_is_remembered_until_another_key_takes_its_place() {
         let recency = Recency::default();
-        recency.begin(Wall(100));
-        recency.begin(Wall(200));
+        recency.begin(Wall(100_000));
+        recency.begin(Wall(200_000));
         let (a, b) = (7 << 40 | 5, 9 << 40 | 5);
-        assert_eq!(recency.of(a, Wall(110)), (false, 10));
-        recency.stored(a, Wall(110));
-        assert_eq!(recency.of(a, Wall(113)), (false, 3));
-        recency.fetched(a, Wall(113));
-        assert_eq!(recency.of(a, Wall(113)), (true, 0));
-        recency.stored(b, Wall(114));
-        assert_eq!((recency.of(a, Wall(120)), recency.of(b, Wall(120))), ((false, 20), (false, 6)));
+        assert_eq!(recency.of(a, Wall(110_000)), (false, 10));
+        recency.stored(a, Wall(110_000));
+        assert_eq!(recency.of(a, Wall(113_000)), (false, 3));
+        recency.fetched(a, Wall(113_000));
+        assert_eq!(recency.of(a, Wall(113_000)), (true, 0));
+        recency.stored(b, Wall(114_000));
+        assert_eq!((recency.of(a, Wall(120_000)), recency.of(b, Wall(120_000))), ((false, 20), (false, 6)));
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -193,8 +193,8 @@ pub(crate) struct Shared {
     pub(crate) acceptor: Acceptor,
     pub(crate) serves_tls: bool,
     pub(crate) stopping: AtomicBool,
-    /// Wall-clock second of the `flush_all` to come; 0 for none.
-    pub(crate) flush_at: AtomicU32,
+    /// Wall-clock millisecond of the `flush_all` to come; 0 for none.
+    pub(crate) flush_at: AtomicU64,
 }
 
 /// After how long an idle connection is closed; may be changed while serving.

@@ -41,7 +41,7 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
 fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     reply::stat(out, "pid", std::process::id());
     reply::stat(out, "uptime", shared.started.elapsed().as_secs());
-    reply::stat(out, "time", wall.0);
+    reply::stat(out, "time", wall.seconds());
     reply::stat(out, "version", VERSION);
     // Dashboards ask for it; there is none.
     reply::stat(out, "libevent", "none");

@@ -275,7 +275,7 @@ impl Worker {
         let bytes = *result.as_ref().unwrap_or(&0);
         self.counters().bytes_read.add(bytes as u64);
         let now = self.driver.now().mono;
-        let last_seconds = u64::from(self.driver.now().wall.0.saturating_sub(self.began.0));
+        let last_seconds = self.driver.now().wall.0.saturating_sub(self.began.0) / 1000;
         let Some(entry) = self.touch(number) else { return };
         entry.receiving = false;
         entry.active_at = now;
@@ -600,8 +600,8 @@ impl Worker {
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.sweep_at);
         let instants = pauses.chain(self.drain_until).chain(sweep);
         let nearest = instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min();
-        let flush = self.flush_at.get().map(|at| Duration::from_secs(at.0.saturating_sub(now.wall.0).into()));
-        // The wall clock has seconds only: look again soon rather than sleep past one.
+        let flush = self.flush_at.get().map(|at| Duration::from_millis(at.0.saturating_sub(now.wall.0)));
+        // The wall clock may be set: not for nothing, and not too often.
         let flush = flush.map(|left| left.max(Duration::from_millis(50)));
         match (nearest, flush) {
             (Some(a), Some(b)) => Some(a.min(b)),

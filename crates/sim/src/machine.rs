@@ -99,7 +99,7 @@ impl<'e, E: Engine> Machine<'e, E> {
             shard: None,
             effects: Effects::new(pool.clone()),
             pool,
-            now: Now { mono: Mono(1), wall: Wall(1_000_000) },
+            now: Now { mono: Mono(1), wall: Wall(1_000_000_000) },
             next_token: 0,
             outcomes: Vec::new(),
             replies: Vec::new(),
@@ -113,7 +113,7 @@ impl<'e, E: Engine> Machine<'e, E> {
 
     /// Moves both clocks on.
     pub fn pass(&mut self, seconds: u32) {
-        self.now.wall.0 += seconds;
+        self.now.wall.0 += u64::from(seconds) * 1000;
         self.now.mono.0 += u64::from(seconds) * 1_000_000_000;
     }
 

@@ -202,7 +202,7 @@ fn built_page(choices: &mut Choices<'_>) {
     let mut model = vec!["Free".to_owned(); usize::from(class.slots())];
     for _ in 0..choices.byte() % 16 {
         let slot = choices.byte() % class.slots();
-        let meta = Meta { version: choices.u64(), flags: choices.u32() & 0xFF, expiry: u32::from(choices.byte()) };
+        let meta = Meta { version: choices.u64(), flags: choices.u32() & 0xFF, expiry: u64::from(choices.byte()) };
         let room = class.slot_bytes() - page::record_bytes(&meta, 0, 0).min(class.slot_bytes());
         let len = choices.below(room + 1);
         let key = choices.bytes(len);
@@ -307,7 +307,7 @@ fn built_run(choices: &mut Choices<'_>) {
     let mut value = vec![0; value_len];
     Random::new(choices.u64()).fill(&mut value);
     let (sequence, durable) = (choices.u64(), choices.u64());
-    let meta = Meta { version: choices.u64(), flags: choices.u32(), expiry: choices.u32() };
+    let meta = Meta { version: choices.u64(), flags: choices.u32(), expiry: choices.u64() };
     let shape = Shape::new(key.encoded().len(), value.len());
     let crc = |slice| run::slice_crc(&UUID, first, meta.version, slice, &value[shape.value_part(slice)]);
     let crcs: Vec<u32> = (0..shape.slices).map(crc).collect();

@@ -13,6 +13,7 @@ mod batch;
 mod check;
 mod class;
 pub mod config;
+mod expiry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;

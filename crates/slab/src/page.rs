@@ -9,6 +9,7 @@ use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::PAGE_BYTES;
 
 use crate::class::SizeClass;
+use crate::expiry;
 
 /// Version of the volume format.
 pub(crate) const FORMAT: u8 = 1;
@@ -27,7 +28,6 @@ const FREE: u8 = 0;
 const LIVE: u8 = 1;
 const DAMAGED: u8 = 2;
 const HAS_FLAGS: u8 = 1;
-const HAS_EXPIRY: u8 = 2;
 
 /// What a page's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) struct PageHeader {
 pub(crate) struct Meta {
     pub(crate) version: u64,
     pub(crate) flags: u32,
-    pub(crate) expiry: u32,
+    pub(crate) expiry: u64,
 }
 
 /// A record in a slot.
@@ -72,7 +72,7 @@ pub(crate) enum Slot<'a> {
 
 /// Bytes a record takes in a slot.
 pub(crate) fn record_bytes(meta: &Meta, key: usize, value: usize) -> usize {
-    RECORD_BYTES + 4 * usize::from(meta.flags != 0) + 4 * usize::from(meta.expiry != 0) + key + value
+    RECORD_BYTES + 4 * usize::from(meta.flags != 0) + expiry::bytes(meta.expiry) + key + value
 }
 
 /// Makes `page` an empty page of `class`. Not sealed.
@@ -97,15 +97,13 @@ fn slot_range(class: SizeClass, slot: u8) -> std::ops::Range<usize> {
 pub(crate) fn put(page: &mut [u8], slot: u8, meta: &Meta, key: &[u8], value: &[u8]) {
     let range = slot_range(class_of(page), slot);
     let Some(bytes) = page.get_mut(range) else { return };
-    let bits = (u8::from(meta.flags != 0) * HAS_FLAGS) | (u8::from(meta.expiry != 0) * HAS_EXPIRY);
+    let bits = (u8::from(meta.flags != 0) * HAS_FLAGS) | expiry::bit(meta.expiry);
     let mut writer = Writer::new(bytes);
     writer.u32(0).u8(LIVE).u8(bits).u16(key.len() as u16).u16(value.len() as u16).u16(key_check(key)).u64(meta.version);
     if meta.flags != 0 {
         writer.u32(meta.flags);
     }
-    if meta.expiry != 0 {
-        writer.u32(meta.expiry);
-    }
+    expiry::write(&mut writer, meta.expiry);
     writer.bytes(key).bytes(value);
     let end = writer.at();
     bytes[end..].fill(0);
@@ -157,7 +155,7 @@ fn parse(slot: &[u8], start: usize) -> Option<SlotRecord<'_>> {
     reader.u16().ok()?;
     let version = reader.u64().ok()?;
     let flags = if bits & HAS_FLAGS != 0 { reader.u32().ok()? } else { 0 };
-    let expiry = if bits & HAS_EXPIRY != 0 { reader.u32().ok()? } else { 0 };
+    let expiry = expiry::read(&mut reader, bits).ok()?;
     let key = reader.bytes(usize::from(key_len)).ok()?;
     let value_start = start + reader.at();
     let value = reader.bytes(usize::from(value_len)).ok()?;

@@ -85,7 +85,7 @@ struct ImageAt {
 struct Candidate {
     key_at: usize,
     key_len: u32,
-    expiry: u32,
+    expiry: u64,
     version: u64,
     place: Place,
     /// Sequence of the image it lies in; 0 for runs.
@@ -111,7 +111,7 @@ struct BadRun {
     pages: u32,
     key: Option<(usize, u32)>,
     version: u64,
-    expiry: u32,
+    expiry: u64,
 }
 
 /// Takes the pages of a volume in order.

@@ -108,7 +108,9 @@ pub(crate) fn encode_head(
     let table_crc = crc32c(seed(uuid, u64::from(place), sequence), &head[HEADER_BYTES..]);
     let mut writer = Writer::new(&mut head);
     writer.u32(MAGIC).u8(FORMAT).u8(LIVE).u16(0).u32(0).u32(table_crc).u64(sequence).u64(durable).u64(meta.version);
-    writer.u32(shape.value_len as u32).u32(shape.key_len as u32).u32(shape.pages()).u32(meta.flags).u32(meta.expiry);
+    writer.u32(shape.value_len as u32).u32(shape.key_len as u32).u32(shape.pages()).u32(meta.flags);
+    let (seconds, millis) = (meta.expiry / 1000, meta.expiry % 1000);
+    writer.u32(u32::try_from(seconds).unwrap_or(u32::MAX)).u32(millis as u32);
     let crc = header_crc(uuid, place, &head);
     Writer::new(&mut head[8..12]).u32(crc);
     head
@@ -130,7 +132,8 @@ pub(crate) fn decode_header(uuid: &[u8; 16], place: u32, bytes: &[u8]) -> Option
     }
     let (sequence, durable, version) = (reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?);
     let (value_len, key_len) = (reader.u32().ok()? as usize, reader.u32().ok()? as usize);
-    let (pages, flags, expiry) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+    let (pages, flags) = (reader.u32().ok()?, reader.u32().ok()?);
+    let expiry = u64::from(reader.u32().ok()?) * 1000 + u64::from(reader.u32().ok()?);
     if value_len > VALUE_BYTES_MAX || key_len > Key::ENCODED_BYTES_MAX {
         return None;
     }

@@ -629,7 +629,7 @@ fn key_error(operation: &Operation) -> Option<KeyError> {
 }
 
 /// Whether a record with this expiry is gone.
-pub(crate) fn is_expired(expiry: u32, effects: &Effects) -> bool {
+pub(crate) fn is_expired(expiry: u64, effects: &Effects) -> bool {
     Expiry(expiry).is_past(effects.now().wall)
 }
 

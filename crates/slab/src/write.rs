@@ -112,7 +112,7 @@ pub(crate) struct Ack {
 pub(crate) struct Change {
     pub(crate) key: Key,
     pub(crate) place: Place,
-    pub(crate) expiry: u32,
+    pub(crate) expiry: u64,
     pub(crate) kind: Changed,
     pub(crate) ack: Option<Ack>,
 }
@@ -153,7 +153,7 @@ pub(crate) struct Pending {
     pub(crate) outstanding: u32,
     /// The newest state, if `outstanding`.
     pub(crate) place: Option<Place>,
-    pub(crate) expiry: u32,
+    pub(crate) expiry: u64,
     /// Writes in order; the first is blocked by `wait`.
     pub(crate) queue: VecDeque<Work>,
     pub(crate) wait: Option<Wait>,
@@ -554,7 +554,7 @@ impl Slab {
     }
 
     /// Records a change made in a dirty image.
-    fn changed(&mut self, work: &Work, place: Place, expiry: u32, kind: Changed, reply: Reply) {
+    fn changed(&mut self, work: &Work, place: Place, expiry: u64, kind: Changed, reply: Reply) {
         let pending = self.pending.entry(work.key.clone()).or_default();
         pending.outstanding += 1;
         pending.place = (kind == Changed::Put).then_some(place);

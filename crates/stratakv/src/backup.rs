@@ -237,8 +237,15 @@ pub(crate) fn crc(shard: u32, number: u64, body: &[u8]) -> u32 {
     crc32c(crc32c(crc32c(0, &shard.to_le_bytes()), &number.to_le_bytes()), body)
 }
 
+/// Bits of a key's length; above them, the milliseconds of the expiry.
+const KEY_BITS: u32 = 22;
+const KEY_MASK: u32 = (1 << KEY_BITS) - 1;
+
 fn encode(key: &Key, record: &stratakv_engine::Record, out: &mut Vec<u8>) {
-    for field in [key.encoded().len() as u32, record.value.len() as u32, record.flags, record.expiry.0] {
+    let (seconds, millis) = (record.expiry.0 / 1000, (record.expiry.0 % 1000) as u32);
+    let key_word = key.encoded().len() as u32 | millis << KEY_BITS;
+    let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+    for field in [key_word, record.value.len() as u32, record.flags, seconds] {
         out.extend_from_slice(&field.to_le_bytes());
     }
     out.extend_from_slice(&record.version.to_le_bytes());
@@ -247,7 +254,9 @@ fn encode(key: &Key, record: &stratakv_engine::Record, out: &mut Vec<u8>) {
 }
 
 fn decode(reader: &mut Reader<'_>) -> Result<Option<Change>, Truncated> {
-    let (key_bytes, value_bytes, flags, expiry) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let (key_word, value_bytes, flags) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let (key_bytes, millis) = (key_word & KEY_MASK, key_word >> KEY_BITS);
+    let expiry = u64::from(reader.u32()?) * 1000 + u64::from(millis);
     let _version = reader.u64()?;
     let key = Key::from_encoded(reader.bytes(key_bytes as usize)?);
     let value = Bytes::copy_from_slice(reader.bytes(value_bytes as usize)?);

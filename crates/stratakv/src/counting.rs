@@ -23,7 +23,7 @@ pub enum Ttl {
     Absent,
     /// It does not expire.
     Unlimited,
-    /// So long. To the second, as expiries are.
+    /// So long. To the millisecond, as expiries are.
     Left(Duration),
 }
 
@@ -75,7 +75,7 @@ impl Collection {
         let Some(record) = self.meta(key)? else { return Ok(Ttl::Absent) };
         Ok(match record.expiry {
             Expiry::NEVER => Ttl::Unlimited,
-            Expiry(at) => Ttl::Left(Duration::from_secs(at.saturating_sub(self.inner().wall().0).into())),
+            Expiry(at) => Ttl::Left(Duration::from_millis(at.saturating_sub(self.inner().wall().0))),
         })
     }
 

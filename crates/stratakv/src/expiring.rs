@@ -134,7 +134,7 @@ fn lower(from: &Bound<Key>) -> Option<CollectionId> {
 }
 
 impl Store {
-    /// The store's wall clock, by which records and collections expire: `Expiry(store.wall().0 + 60)` is in a minute.
+    /// The store's wall clock, by which records and collections expire: `Expiry::after(store.wall(), 60_000)` is in a minute.
     pub fn wall(&self) -> Wall {
         self.inner().wall()
     }

@@ -56,10 +56,10 @@ impl Named {
     pub(crate) fn encode(&self) -> String {
         let (id, kind, expiry) = (self.id.0, self.kind, self.expiry);
         match (kind, expiry, &self.order) {
-            (_, _, Some(order)) => format!("{id} {} {} {order}", kind.word(), expiry.0),
+            (_, _, Some(order)) => format!("{id} {} {} {order}", kind.word(), written(expiry)),
             (Kind::KeyValue, Expiry::NEVER, None) => id.to_string(),
             (_, Expiry::NEVER, None) => format!("{id} {}", kind.word()),
-            _ => format!("{id} {} {}", kind.word(), expiry.0),
+            _ => format!("{id} {} {}", kind.word(), written(expiry)),
         }
     }
 
@@ -85,10 +85,7 @@ impl Named {
         };
         let expiry = match words.next() {
             None => Expiry::NEVER,
-            Some(word) => {
-                let seconds = digits(word).and_then(|seconds| u32::try_from(seconds).ok());
-                Expiry(seconds.ok_or_else(|| damaged("is damaged"))?)
-            }
+            Some(word) => instant(word).ok_or_else(|| damaged("is damaged"))?,
         };
         let order = match (words.next(), kind) {
             (None, _) => None,
@@ -100,6 +97,21 @@ impl Named {
             Some(_) => Err(damaged("is damaged, or of a newer stratakv")),
         }
     }
+}
+
+/// Seconds since 1970, and behind a point the milliseconds, if it is not a whole second.
+fn written(expiry: Expiry) -> String {
+    match (expiry.0 / 1000, expiry.0 % 1000) {
+        (seconds, 0) => seconds.to_string(),
+        (seconds, millis) => format!("{seconds}.{millis:03}"),
+    }
+}
+
+fn instant(word: &str) -> Option<Expiry> {
+    let (seconds, millis) = word.split_once('.').unwrap_or((word, "000"));
+    let millis = digits(millis).filter(|_| millis.len() == 3)?;
+    let seconds = digits(seconds).filter(|seconds| *seconds <= u32::MAX.into())?;
+    Some(Expiry(seconds * 1000 + millis))
 }
 
 /// A decimal number without sign or spaces.
@@ -119,10 +131,11 @@ mod tests {
         let known = [
             ("17", named(Kind::KeyValue, 0)),
             ("17 list", named(Kind::List, 0)),
-            ("17 keyvalue 1790000000", named(Kind::KeyValue, 1_790_000_000)),
-            ("17 list 1790000000", named(Kind::List, 1_790_000_000)),
+            ("17 keyvalue 1790000000", named(Kind::KeyValue, 1_790_000_000_000)),
+            ("17 keyvalue 1790000000.050", named(Kind::KeyValue, 1_790_000_000_050)),
+            ("17 list 1790000000", named(Kind::List, 1_790_000_000_000)),
             ("17 keyvalue 0 by-length_2.0", ordered(0)),
-            ("17 keyvalue 1790000000 by-length_2.0", ordered(1_790_000_000)),
+            ("17 keyvalue 1790000000 by-length_2.0", ordered(1_790_000_000_000)),
         ];
         for (text, named) in known {
             assert_eq!(named.encode(), text);

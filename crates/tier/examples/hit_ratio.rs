@@ -237,14 +237,15 @@ fn play_tier(trace: &[Request]) -> (f64, f64, f64, u64) {
         if number == REQUESTS / 3 {
             before = (statistic(subject.shard(), "hits_dram"), statistic(subject.shard(), "hits_ssd"));
         }
-        let passed = start + request.now - subject.wall().0;
+        let passed = start + u64::from(request.now) * 1000 - subject.wall().0;
         subject.advance_wall(passed);
         let key = Key::bound(CollectionId(0), format!("{:08x}", request.key).as_bytes());
         let get = Operation::Get { key: key.clone(), part: RecordPart::Whole };
         if matches!(subject.execute(get), Reply::Record(Some(_))) {
             continue;
         }
-        let expiry = if request.ttl > 0 { Expiry(start + request.now + request.ttl) } else { Expiry::NEVER };
+        let expiry =
+            if request.ttl > 0 { Expiry(start + u64::from(request.now + request.ttl) * 1000) } else { Expiry::NEVER };
         let value = vec![0; (request.bytes - 9) as usize].into();
         let kind = ChangeKind::Put { value, flags: 0, expiry };
         let changes = vec![Change { key, expect: Expect::Any, kind }];

@@ -50,16 +50,16 @@ impl Table {
 
 fn encode_segment(stored: &Stored, writer: &mut Writer<'_>) {
     writer.u64(stored.order).u64(stored.id).u64(stored.page).u64(stored.pages).u32(stored.head_pages);
-    writer.u32(stored.expires).u32(u32::from(stored.is_void));
+    writer.u32(stored.expires_s).u32(u32::from(stored.is_void));
 }
 
 fn decode_segment(reader: &mut Reader<'_>) -> Option<Stored> {
     let (order, id, page, pages) = (reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?, reader.u64().ok()?);
-    let (head_pages, expires, is_void) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()? == 1);
+    let (head_pages, expires_s, is_void) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()? == 1);
     if page > PAGES_MAX || pages > PAGES_MAX || u64::from(head_pages) > pages {
         return None;
     }
-    Some(Stored { id, order, page, pages, head_pages, expires, pins: 0, is_written: true, is_void })
+    Some(Stored { id, order, page, pages, head_pages, expires_s, pins: 0, is_written: true, is_void })
 }
 
 fn seal(uuid: &[u8; 16], table: &Table, number: u64, page: &mut [u8]) {

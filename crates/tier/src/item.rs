@@ -37,7 +37,9 @@ impl Header {
         let mut bytes = [0; HEADER_BYTES];
         let key_bytes = self.key_bytes | if self.has_home { HAS_HOME } else { 0 };
         let mut writer = Writer::new(&mut bytes);
-        writer.u32(self.checksum).u32(key_bytes).u32(self.value_bytes).u32(self.flags).u32(self.expiry.0).u32(0);
+        writer.u32(self.checksum).u32(key_bytes).u32(self.value_bytes).u32(self.flags);
+        let (seconds, millis) = (self.expiry.0 / 1000, self.expiry.0 % 1000);
+        writer.u32(u32::try_from(seconds).unwrap_or(u32::MAX)).u32(millis as u32);
         writer.u64(self.version);
         bytes
     }
@@ -46,8 +48,8 @@ impl Header {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Header> {
         let mut reader = Reader::new(bytes);
         let (checksum, key_bytes, value_bytes) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
-        let (flags, expiry) = (reader.u32().ok()?, Expiry(reader.u32().ok()?));
-        reader.u32().ok()?;
+        let flags = reader.u32().ok()?;
+        let expiry = Expiry(u64::from(reader.u32().ok()?) * 1000 + u64::from(reader.u32().ok()?));
         let (has_home, key_bytes) = (key_bytes & HAS_HOME != 0, key_bytes & !HAS_HOME);
         let header = Header { checksum, key_bytes, value_bytes, flags, expiry, version: reader.u64().ok()?, has_home };
         let is_possible = key_bytes as usize <= Key::ENCODED_BYTES_MAX && value_bytes as usize <= VALUE_BYTES_MAX;

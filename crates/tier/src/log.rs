@@ -25,8 +25,8 @@ pub(crate) struct Head {
     pub(crate) pages: u32,
     /// Items in the summary.
     pub(crate) items: u32,
-    /// The last second at which an item expires; 0 if one never does.
-    pub(crate) expires: u32,
+    /// The first second at which every item has expired; 0 if one never does.
+    pub(crate) expires_s: u32,
     summary_bytes: u32,
     summary_crc: u32,
 }
@@ -93,11 +93,11 @@ pub(crate) fn decode_lines(bytes: &[u8], items: u32) -> Vec<Line> {
 
 impl Head {
     /// A head for these lines, over so many pages of items.
-    pub(crate) fn new(id: u64, order: u64, expires: u32, summary: &[u8], items: u32, data_pages: u64) -> Head {
+    pub(crate) fn new(id: u64, order: u64, expires_s: u32, summary: &[u8], items: u32, data_pages: u64) -> Head {
         let head_pages = (HEAD_BYTES + summary.len()).div_ceil(PAGE_BYTES) as u32;
         let pages = head_pages + data_pages as u32;
         let (summary_bytes, summary_crc) = (summary.len() as u32, crc32c(0, summary));
-        Head { id, order, head_pages, pages, items, expires, summary_bytes, summary_crc }
+        Head { id, order, head_pages, pages, items, expires_s, summary_bytes, summary_crc }
     }
 
     /// Head and summary as the bytes from this page of the volume on.
@@ -105,7 +105,7 @@ impl Head {
         let mut bytes = vec![0; self.head_pages as usize * PAGE_BYTES];
         let mut writer = Writer::new(&mut bytes);
         writer.u64(MAGIC).u64(self.id).u64(self.order).u32(self.head_pages).u32(self.pages).u32(self.items);
-        writer.u32(self.expires).u32(self.summary_bytes).u32(self.summary_crc).u64(0);
+        writer.u32(self.expires_s).u32(self.summary_bytes).u32(self.summary_crc).u64(0);
         let crc = crc32c(seed(uuid, page, MAGIC), &bytes[..HEAD_BYTES - 4]);
         Writer::new(&mut bytes[HEAD_BYTES - 4..]).u32(crc).bytes(summary);
         bytes
@@ -120,10 +120,10 @@ impl Head {
         }
         let (id, order) = (reader.u64().ok()?, reader.u64().ok()?);
         let (head_pages, pages) = (reader.u32().ok()?, reader.u32().ok()?);
-        let (items, expires) = (reader.u32().ok()?, reader.u32().ok()?);
+        let (items, expires_s) = (reader.u32().ok()?, reader.u32().ok()?);
         let (summary_bytes, summary_crc) = (reader.u32().ok()?, reader.u32().ok()?);
         let is_possible = head_pages <= pages && head_pages > 0;
-        is_possible.then_some(Head { id, order, head_pages, pages, items, expires, summary_bytes, summary_crc })
+        is_possible.then_some(Head { id, order, head_pages, pages, items, expires_s, summary_bytes, summary_crc })
     }
 
     /// The lines in `bytes`, which begin with the segment; `None` if they do not check.
@@ -141,7 +141,7 @@ pub(crate) struct Stored {
     pub(crate) page: u64,
     pub(crate) pages: u64,
     pub(crate) head_pages: u32,
-    pub(crate) expires: u32,
+    pub(crate) expires_s: u32,
     /// Reads and operations that rely on its bytes.
     pub(crate) pins: u32,
     /// It is on the volume as a whole.
@@ -312,7 +312,7 @@ mod tests {
                     prop_assert!(other.end() <= page || page + pages <= other.page);
                 }
                 let order = order as u64;
-                log.push(Stored { id: order, order, page, pages, head_pages: 1, expires: 0, pins: 0, is_written: true, is_void: false });
+                log.push(Stored { id: order, order, page, pages, head_pages: 1, expires_s: 0, pins: 0, is_written: true, is_void: false });
             }
         }
     }

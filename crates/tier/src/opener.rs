@@ -243,7 +243,7 @@ impl TierOpener {
                 page,
                 pages,
                 head_pages: 0,
-                expires: 0,
+                expires_s: 0,
                 pins: 0,
                 is_written: true,
                 is_void: true,
@@ -292,9 +292,10 @@ impl TierOpener {
             // The log ends here, or goes on at its beginning.
             return if wrapped { self.begin_writing(effects) } else { self.read_head(layout.log_page, true, effects) };
         };
-        let Head { id, order, head_pages, expires, .. } = head;
+        let Head { id, order, head_pages, expires_s, .. } = head;
         let pages = u64::from(head.pages);
-        let stored = Stored { id, order, page, pages, head_pages, expires, pins: 0, is_written: true, is_void: false };
+        let stored =
+            Stored { id, order, page, pages, head_pages, expires_s, pins: 0, is_written: true, is_void: false };
         self.gathered = block.to_vec();
         self.read_summary(stored, head, effects);
     }

@@ -130,7 +130,7 @@ impl Tier {
         while let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) {
             let stored = retire.stored;
             let moves = moves
-                && !stratakv_base::Expiry(stored.expires).is_past(now)
+                && !stratakv_base::Expiry::at_second(stored.expires_s.into()).is_past(now)
                 && retire.kept_bytes < stored.pages * PAGE_BYTES as u64 / KEPT_SHARE;
             let Some(item) = retire.items.as_ref().and_then(|items| items.get(retire.next)).copied().filter(|_| moves)
             else {

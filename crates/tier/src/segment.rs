@@ -33,8 +33,8 @@ pub(crate) const TTL_CLASSES: usize = 4;
 pub(crate) fn ttl_class(expiry: Expiry, now: Wall) -> usize {
     match expiry.0.saturating_sub(now.0) {
         _ if expiry == Expiry::NEVER => 3,
-        0..128 => 0,
-        128..4096 => 1,
+        0..128_000 => 0,
+        128_000..4_096_000 => 1,
         _ => 2,
     }
 }
@@ -52,8 +52,8 @@ pub(crate) struct Segment {
     spare: VecDeque<Block>,
     used_bytes: usize,
     pub(crate) items: u32,
-    /// The last second at which an item expires; 0 if one never does.
-    expires: Option<u32>,
+    /// When the last item expires; never, if one never does.
+    expires: Option<Expiry>,
     /// It is being written to the volume, as this order.
     pub(crate) order: Option<u64>,
 }
@@ -118,11 +118,10 @@ impl Segment {
         let padding = [0; 8];
         self.write(&padding[..end - self.used_bytes]);
         self.items += 1;
-        let expires = header.expiry.0;
         self.expires = Some(match self.expires {
-            Some(0) => 0,
-            _ if expires == 0 => 0,
-            last => last.unwrap_or(0).max(expires),
+            Some(Expiry::NEVER) => Expiry::NEVER,
+            _ if header.expiry == Expiry::NEVER => Expiry::NEVER,
+            last => last.unwrap_or_default().max(header.expiry),
         });
         offset
     }
@@ -224,12 +223,12 @@ impl Segment {
 
     /// Whether every item has expired.
     pub(crate) fn is_expired(&self, now: Wall) -> bool {
-        self.expires.is_some_and(|expires| Expiry(expires).is_past(now))
+        self.expires.is_some_and(|expires| expires.is_past(now))
     }
 
-    /// The last second at which an item expires; 0 if one never does.
-    pub(crate) fn expires(&self) -> u32 {
-        self.expires.unwrap_or(0)
+    /// The first second at which every item has expired; 0 if one never does.
+    pub(crate) fn expires_s(&self) -> u32 {
+        u32::try_from(self.expires.unwrap_or_default().seconds()).unwrap_or(u32::MAX)
     }
 
     /// The pages that are filled, to be written. The segment is sealed.

@@ -66,9 +66,9 @@ impl Tier {
         let lines: Vec<Line> = items.iter().map(|(_, _, line)| *line).collect();
         let summary = encode_lines(&lines);
         let data_pages = segment.used_bytes().div_ceil(PAGE_BYTES) as u64;
-        let (id, expires, mut parts) = (segment.id, segment.expires(), segment.parts());
+        let (id, expires_s, mut parts) = (segment.id, segment.expires_s(), segment.parts());
         let Some(volume) = &mut self.volume else { return false };
-        let head = Head::new(id, volume.next_order, expires, &summary, lines.len() as u32, data_pages);
+        let head = Head::new(id, volume.next_order, expires_s, &summary, lines.len() as u32, data_pages);
         let page = match volume.log.spot(u64::from(head.pages)) {
             Spot::Free(page) => page,
             Spot::Blocked => {
@@ -84,7 +84,8 @@ impl Tier {
         volume.wanted_pages = 0;
         volume.journal.tail.newest = head.order;
         let (pages, head_pages, order) = (u64::from(head.pages), head.head_pages, head.order);
-        let stored = Stored { id, order, page, pages, head_pages, expires, pins: 0, is_written: false, is_void: false };
+        let stored =
+            Stored { id, order, page, pages, head_pages, expires_s, pins: 0, is_written: false, is_void: false };
         volume.log.push(stored);
         let mut all = parts_of(&head.encode(&self.config.uuid, page, &summary), effects.pool());
         all.append(&mut parts);

@@ -31,7 +31,7 @@ pub(super) struct Kvdk {
     #[arg(long, value_name = "DIR", default_value = "./stratakv-bench")]
     data: PathBuf,
     /// What is measured; memory, a hash table without a store, in the graph only
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "hash,slab,memory")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hash,slab,matrix,memory")]
     stores: Vec<StoreArgument>,
     /// How often; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -63,6 +63,7 @@ pub(super) struct Kvdk {
 enum StoreArgument {
     Hash,
     Slab,
+    Matrix,
     Memory,
 }
 
@@ -71,6 +72,7 @@ impl From<StoreArgument> for Subject {
         match store {
             StoreArgument::Hash => Subject::Hash,
             StoreArgument::Slab => Subject::Slab,
+            StoreArgument::Matrix => Subject::Matrix,
             StoreArgument::Memory => Subject::Memory,
         }
     }

@@ -134,7 +134,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Writes a value. `ttl` is in seconds, 0 for ever; it and `flags` do not matter to append and prepend.
+    /// Writes a value. `ttl`: 0 for ever, else whole seconds; it and `flags` do not matter to append and prepend.
     ///
     /// # Errors
     /// As of [`Client::get`]; also a value that the server does not take, or has no room for.
@@ -144,7 +144,7 @@ impl<S: Read + Write> Client<S> {
         key: &[u8],
         value: &[u8],
         flags: u32,
-        ttl: u32,
+        ttl: Duration,
     ) -> Result<Stored, Failure> {
         check_key(key)?;
         let (verb, version) = match condition {
@@ -155,7 +155,7 @@ impl<S: Read + Write> Client<S> {
             Condition::Expect(Expect::Present) => ("replace", String::new()),
             Condition::Expect(Expect::Version(version)) => ("cas", format!(" {version}")),
         };
-        let numbers = format!(" {flags} {} {}{version}\r\n", exptime(ttl), value.len());
+        let numbers = format!(" {flags} {} {}{version}\r\n", exptime(ttl)?, value.len());
         self.send(&[verb.as_bytes(), b" ", key, numbers.as_bytes(), value, b"\r\n"])?;
         match self.line()?.as_slice() {
             b"STORED" => Ok(Stored::Yes),
@@ -205,9 +205,9 @@ impl<S: Read + Write> Client<S> {
     ///
     /// # Errors
     /// As of [`Client::get`].
-    pub(crate) fn touch(&mut self, key: &[u8], ttl: u32) -> Result<bool, Failure> {
+    pub(crate) fn touch(&mut self, key: &[u8], ttl: Duration) -> Result<bool, Failure> {
         check_key(key)?;
-        self.send(&[b"touch ", key, format!(" {}\r\n", exptime(ttl)).as_bytes()])?;
+        self.send(&[b"touch ", key, format!(" {}\r\n", exptime(ttl)?).as_bytes()])?;
         match self.line()?.as_slice() {
             b"TOUCHED" => Ok(true),
             b"NOT_FOUND" => Ok(false),
@@ -350,9 +350,15 @@ fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
     digits.parse().ok()
 }
 
-/// So many seconds from now, as the protocol has it; 0 for never.
-fn exptime(ttl: u32) -> u32 {
-    if i64::from(ttl) <= RELATIVE_SECONDS_MAX { ttl } else { expiry_in(ttl).0 }
+/// So long from now, as the protocol has it; 0 for never.
+fn exptime(ttl: Duration) -> Result<u64, Failure> {
+    if ttl.subsec_nanos() != 0 {
+        return Err(Failure::usage(
+            "--ttl: memcache servers count whole seconds: give such a time, or open the store with --data",
+        ));
+    }
+    let is_relative = ttl.as_secs() <= RELATIVE_SECONDS_MAX as u64;
+    Ok(if is_relative { ttl.as_secs() } else { expiry_in(ttl).seconds() })
 }
 
 #[cfg(test)]

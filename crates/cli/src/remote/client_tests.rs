@@ -42,7 +42,7 @@ fn commands_are_worded_and_answers_understood() {
 
     let mut there = client(b"STORED\r\nNOT_STORED\r\nEXISTS\r\nNOT_FOUND\r\n");
     let conditions = [Expect::Any, Expect::Absent, Expect::Version(5), Expect::Version(6)].map(Condition::Expect);
-    let ended = conditions.map(|condition| there.store(condition, b"k", b"v", 3, 60).unwrap());
+    let ended = conditions.map(|condition| there.store(condition, b"k", b"v", 3, Duration::from_secs(60)).unwrap());
     assert_eq!(ended, [Stored::Yes, Stored::No, Stored::AnotherVersion, Stored::Absent]);
     assert_eq!(
         heard(&there),
@@ -52,7 +52,7 @@ fn commands_are_worded_and_answers_understood() {
     let mut there = client(b"DELETED\r\nNOT_FOUND\r\n12\r\nNOT_FOUND\r\nTOUCHED\r\nSTAT a 1\r\nSTAT b x y\r\nEND\r\n");
     assert!(there.delete(b"k").unwrap() && !there.delete(b"k").unwrap());
     assert_eq!((there.count(false, b"k", 5).unwrap(), there.count(true, b"k", 5).unwrap()), (Some(12), None));
-    assert!(there.touch(b"k", 0).unwrap());
+    assert!(there.touch(b"k", Duration::ZERO).unwrap());
     assert_eq!(there.statistics("").unwrap(), [("a".into(), "1".into()), ("b".into(), "x y".into())]);
     assert_eq!(heard(&there), r"delete k\r\ndelete k\r\nincr k 5\r\ndecr k 5\r\ntouch k 0\r\nstats\r\n");
 }
@@ -86,10 +86,10 @@ fn a_peer_that_talks_nonsense_is_an_error() {
         let shown = said[..said.len().min(60)].escape_ascii();
         let failures = [
             client(said).get(b"k").map(drop),
-            client(said).store(Condition::Append, b"k", b"v", 0, 0).map(drop),
+            client(said).store(Condition::Append, b"k", b"v", 0, Duration::ZERO).map(drop),
             client(said).delete(b"k").map(drop),
             client(said).count(false, b"k", 1).map(drop),
-            client(said).touch(b"k", 1).map(drop),
+            client(said).touch(b"k", Duration::from_secs(1)).map(drop),
             client(said).statistics("").map(drop),
             client(said).begin_backup("monday"),
         ];
@@ -108,7 +108,7 @@ fn a_value_beyond_any_length_is_not_waited_for() {
 
 #[test]
 fn a_refusal_keeps_the_reason() {
-    let set = |said| client(said).store(Condition::Expect(Expect::Any), b"k", b"vv", 0, 0).unwrap_err();
+    let set = |said| client(said).store(Condition::Expect(Expect::Any), b"k", b"vv", 0, Duration::ZERO).unwrap_err();
     let full = set(b"SERVER_ERROR out of memory storing object: the store is full\r\n");
     assert!(full.exit == Exit::Failed && full.message.contains("the store is full"), "{full:?}");
     let large = set(b"SERVER_ERROR object too large for cache\r\n");
@@ -126,7 +126,7 @@ fn keys_that_the_protocol_cannot_carry_are_not_sent() {
         let mut there = client(b"STORED\r\nDELETED\r\n");
         let refused = there.delete(key).unwrap_err();
         assert_eq!(refused.exit, Exit::Usage, "{refused:?}");
-        assert!(there.store(Condition::Append, key, b"", 0, 0).is_err() && there.get(key).is_err());
+        assert!(there.store(Condition::Append, key, b"", 0, Duration::ZERO).is_err() && there.get(key).is_err());
         assert_eq!(heard(&there), "");
     }
     let mut there = client(b"DELETED\r\n");
@@ -135,6 +135,9 @@ fn keys_that_the_protocol_cannot_carry_are_not_sent() {
 
 #[test]
 fn long_times_to_live_are_sent_as_instants() {
-    assert_eq!((exptime(0), exptime(2_592_000)), (0, 2_592_000));
-    assert!(exptime(2_592_001) > 1_700_000_000 + 2_592_001);
+    let sent = |seconds| exptime(Duration::from_secs(seconds)).unwrap();
+    assert_eq!((sent(0), sent(2_592_000)), (0, 2_592_000));
+    assert!(sent(2_592_001) > 1_700_000_000 + 2_592_001);
+    let told = format!("{:?}", exptime(Duration::from_millis(1500)).unwrap_err());
+    assert!(told.contains("whole seconds"), "{told}");
 }

@@ -1,4 +1,4 @@
-//! Records that expire: invisible at once, at their second.
+//! Records that expire: invisible at once, at their millisecond.
 
 use std::ops::Bound;
 
@@ -9,17 +9,19 @@ use super::ask::{delete, done, expect_absent, expect_value, key, page_of, put, p
 use crate::error::Unmet;
 use crate::operation::{Expect, Update};
 
-/// Visible one second before, gone at it.
-pub fn at_its_second_a_record_is_gone(subject: &mut dyn Subject) {
+/// Visible one millisecond before, gone at it.
+pub fn at_its_millisecond_a_record_is_gone(subject: &mut dyn Subject) {
     let now = subject.wall().0;
     done(subject.execute(put_with(&key("soon"), "v", 0, Expiry(now + 10), Expect::Any)));
     done(subject.execute(put_with(&key("past"), "v", 0, Expiry(now - 1), Expect::Any)));
     done(subject.execute(put_with(&key("now"), "v", 0, Expiry(now), Expect::Any)));
+    done(subject.execute(put_with(&key("later"), "v", 7, Expiry(now + 86_400_123), Expect::Any)));
     put(subject, &key("never"), "v");
     expect_absent(subject, &key("past"));
     expect_absent(subject, &key("now"));
     subject.advance_wall(9);
     assert_eq!(expect_value(subject, &key("soon"), b"v").expiry, Expiry(now + 10));
+    assert_eq!(expect_value(subject, &key("later"), b"v").expiry, Expiry(now + 86_400_123));
     subject.advance_wall(1);
     expect_absent(subject, &key("soon"));
     subject.advance_wall(1 << 20);
@@ -54,7 +56,7 @@ pub fn an_expired_key_is_absent_to_conditions(subject: &mut dyn Subject) {
 /// Reopening neither revives nor kills.
 pub fn survives_reopening(subject: &mut dyn Subject) {
     let now = subject.wall().0;
-    for number in 0..50u32 {
+    for number in 0..50u64 {
         let expiry = Expiry(now + 10 + number % 2 * 1000);
         done(subject.execute(put_with(&key(format!("k{number}")), "v", 0, expiry, Expect::Any)));
     }
@@ -81,7 +83,7 @@ pub fn pages_leave_out_expired_records(subject: &mut dyn Subject) {
         return;
     }
     let now = subject.wall().0;
-    for number in 0..40u32 {
+    for number in 0..40u64 {
         let expiry = Expiry(if number % 2 == 0 { now + 10 } else { 0 });
         done(subject.execute(put_with(&key(format!("k{number:02}")), "v", 0, expiry, Expect::Any)));
     }

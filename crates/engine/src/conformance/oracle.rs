@@ -257,7 +257,7 @@ impl Subject for Oracle {
         self.wall
     }
 
-    fn advance_wall(&mut self, seconds: u32) {
-        self.wall.0 += seconds;
+    fn advance_wall(&mut self, millis: u64) {
+        self.wall.0 += millis;
     }
 }

@@ -47,9 +47,9 @@ impl<'a> Differential<'a> {
             match self.random.below(40) {
                 0 => self.subject.reopen(),
                 1 | 2 => {
-                    let seconds = self.random.below(30) as u32;
-                    self.subject.advance_wall(seconds);
-                    self.oracle.advance_wall(seconds);
+                    let millis = self.random.below(30_000);
+                    self.subject.advance_wall(millis);
+                    self.oracle.advance_wall(millis);
                 }
                 3..=7 if self.subject.capabilities().ordered => self.compare_scan(group),
                 _ => {}
@@ -88,7 +88,7 @@ impl<'a> Differential<'a> {
         let value = fill(self.random.next_u64(), len as usize);
         let flags = self.random.next_u64() as u32;
         let expiry = match self.random.below(4) {
-            0 => Expiry(self.oracle.wall().0 + self.random.below(60) as u32),
+            0 => Expiry(self.oracle.wall().0 + self.random.below(60_000)),
             _ => Expiry::NEVER,
         };
         match self.random.below(20) {

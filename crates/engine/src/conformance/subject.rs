@@ -56,7 +56,7 @@ where
             capacity_bytes,
             ending,
             random: Random::new(seed),
-            now: Now { mono: Mono(1), wall: Wall(1_800_000_000) },
+            now: Now { mono: Mono(1), wall: Wall(1_800_000_000_000) },
             outcomes: Vec::new(),
             next_slot: 0,
         };
@@ -264,8 +264,8 @@ where
         self.now.wall
     }
 
-    fn advance_wall(&mut self, seconds: u32) {
-        self.now.wall.0 += seconds;
-        self.now.mono.0 += u64::from(seconds) * 1_000_000_000;
+    fn advance_wall(&mut self, millis: u64) {
+        self.now.wall.0 += millis;
+        self.now.mono.0 += millis * 1_000_000;
     }
 }

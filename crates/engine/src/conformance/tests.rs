@@ -12,7 +12,7 @@ use super::*;
 use crate::error::Unmet;
 use crate::operation::{ChangeKind, Expect, RecordPart, Update, Value};
 
-const START: Wall = Wall(1_700_000_000);
+const START: Wall = Wall(1_700_000_000_000);
 
 macro_rules! tests {
     ($($module:ident :: $name:ident),* $(,)?) => {
@@ -50,7 +50,7 @@ struct Mutant {
     on_operation: fn(&mut Operation),
     on_reply: fn(&Operation, &mut Reply),
     on_reopen: fn(&mut Oracle),
-    on_advance: fn(u32) -> u32,
+    on_advance: fn(u64) -> u64,
 }
 
 impl Mutant {
@@ -81,8 +81,8 @@ impl Subject for Mutant {
     fn wall(&self) -> Wall {
         self.oracle.wall()
     }
-    fn advance_wall(&mut self, seconds: u32) {
-        self.oracle.advance_wall((self.on_advance)(seconds));
+    fn advance_wall(&mut self, millis: u64) {
+        self.oracle.advance_wall((self.on_advance)(millis));
     }
 }
 
@@ -135,7 +135,7 @@ fn every_mutant_is_caught() {
             },
             ..Mutant::healthy()
         }),
-        ("expiry one second late", "at_its_second_a_record_is_gone", || Mutant {
+        ("expiry one second late", "at_its_millisecond_a_record_is_gone", || Mutant {
             on_operation: |operation| {
                 with_put(operation, |_, _, expiry| {
                     if *expiry != Expiry::NEVER {

@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         let seen = record.as_ref().map(|record| {
             let bytes = record.value.to_bytes();
             let round = bytes.first_chunk().map_or(u64::from(record.flags), |word| u64::from_le_bytes(*word));
-            let (version, expiry, value_bytes) = (record.version, record.expiry.0, record.value_bytes);
+            let (version, expiry, value_bytes) = (record.version, record.expiry.0 as u32, record.value_bytes);
             Seen { round, writer, version, expiry, value_bytes }
         });
         let judged = match seen {

@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
     fn intend(&mut self, number: u64, removes: bool, now: Now) -> Intent {
         let known = self.world.known(number).done();
         let expires = !removes && self.random.below(7) == 0;
-        let expiry = if expires { now.wall.0 + 1 + self.random.below(20) as u32 } else { 0 };
+        let expiry = if expires { (now.wall.0 + 1 + self.random.below(6000)) as u32 } else { 0 };
         let next = State { round: known.round + 1, is_there: !removes, expiry };
         Intent { number, known, version: self.world.known(number).version(), next }
     }
@@ -148,7 +148,7 @@ impl<'a> Writer<'a> {
             let expect = if at == 0 { expect } else { Expect::Any };
             changes.push(if next.is_there {
                 let value = self.value(*number, next.round);
-                self.world.put(*number, value, Expiry(next.expiry), expect)
+                self.world.put(*number, value, Expiry(next.expiry.into()), expect)
             } else {
                 Change { key: self.world.key(*number).clone(), expect, kind: ChangeKind::Delete }
             });

@@ -27,7 +27,7 @@ impl Level {
     fn push(&mut self, key: &[u8], entry: Entry) {
         let rank = self.run.len();
         let shared = if rank == 0 { key.len() } else { common_bytes(self.run.key(rank - 1), key) };
-        let expiry = if entry.expiry == 0 { 0 } else { 4 };
+        let expiry = if entry.expiry == 0 { 0 } else { 8 };
         self.bytes += 7 + expiry + key.len() - shared;
         self.run.push(key, entry);
     }

@@ -169,7 +169,7 @@ impl Draft {
         }
         let old = |from: usize, to: usize| (from..to).map(|rank| view.entry(rank).expiry);
         let expiries = old(0, rank).chain(new.map(|entry| entry.expiry)).chain(old(rank + skip, view.count));
-        self.expiries.extend(expiries.flat_map(u32::to_le_bytes));
+        self.expiries.extend(expiries.flat_map(u64::to_le_bytes));
         if self.expiries.iter().all(|byte| *byte == 0) {
             self.expiries.clear();
         }

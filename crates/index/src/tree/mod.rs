@@ -27,8 +27,8 @@ use self::node::{Node, Spot, View};
 pub struct Entry {
     /// The record's place, below 2^48; what it means is the engine's affair.
     pub place: u64,
-    /// Seconds since the epoch at which the record expires; 0 = never.
-    pub expiry: u32,
+    /// Milliseconds since the epoch at which the record expires; 0 = never.
+    pub expiry: u64,
 }
 
 /// Places are below this.

@@ -6,7 +6,7 @@
 //! restarts groups x { first 4 bytes of its first key (after the prefix, zero-filled), big-endian, to search without leaving this line;
 //!          rank of its first key: u8; offset of the group in the key bytes: u16, or u32 in a wide node }
 //! places   count x 6 bytes
-//! expiries count x 4 bytes, only in a node that holds any expiry
+//! expiries count x 8 bytes, only in a node that holds any expiry
 //! keys     per key { shared and suffix length in one byte, 15 = more follows; suffix }; the first of a group shares nothing
 //! ```
 //! Leaves and inner nodes have the same form: an inner node maps the least key that may lie below a child to the child's number. A
@@ -27,7 +27,7 @@ pub(super) const BYTES_MAX: usize = 2048;
 
 const HEADER_BYTES: usize = 12;
 const PLACE_BYTES: usize = 6;
-const EXPIRY_BYTES: usize = 4;
+const EXPIRY_BYTES: usize = 8;
 const FLAG_EXPIRY: u8 = 1;
 const FLAG_WIDE: u8 = 2;
 /// What the allocator adds to each block; nodes are sized so that block and addition fill whole 64-byte lines.
@@ -230,10 +230,8 @@ impl<'a> View<'a> {
     pub fn entry(&self, rank: usize) -> Entry {
         let place = &self.places[rank * PLACE_BYTES..][..PLACE_BYTES];
         let place = u64::from_le_bytes([place[0], place[1], place[2], place[3], place[4], place[5], 0, 0]);
-        let expiry = match self.expiries.get(rank * EXPIRY_BYTES..(rank + 1) * EXPIRY_BYTES) {
-            Some(bytes) => u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
-            None => 0,
-        };
+        let expiry = self.expiries.get(rank * EXPIRY_BYTES..).and_then(|bytes| bytes.first_chunk());
+        let expiry = expiry.map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Entry { place, expiry }
     }
 

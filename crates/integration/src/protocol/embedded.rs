@@ -120,7 +120,7 @@ fn operation(command: Command, level: Level) -> io::Result<Operation> {
                 Condition::Absent => Expect::Absent,
                 Condition::Version(version) => Expect::Version(version),
             };
-            (expect, ChangeKind::Put { value: Bytes::from(value), flags: 0, expiry: Expiry(expiry) })
+            (expect, ChangeKind::Put { value: Bytes::from(value), flags: 0, expiry: Expiry::at_second(expiry.into()) })
         }
     };
     Ok(Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None })

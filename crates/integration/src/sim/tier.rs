@@ -383,7 +383,7 @@ impl World<'_> {
         let len = self.random.below(self.value_bytes_max) as usize;
         let wall = self.machine.now().wall.0;
         let expiry = match self.random.below(5) {
-            0 => Expiry(wall + 1 + self.random.below(60) as u32),
+            0 => Expiry(wall + 1 + self.random.below(60_000)),
             _ => Expiry::NEVER,
         };
         self.write(number, expect, Some((len, expiry)));
@@ -405,7 +405,7 @@ impl World<'_> {
     fn update(&mut self, number: usize) {
         let write = self.judge.begin_update(number);
         let update = match self.random.below(2) {
-            0 => Update::Touch(Expiry(TOUCHED + write as u32)),
+            0 => Update::Touch(Expiry(TOUCHED + write)),
             _ => {
                 let len = self.random.below(300) as usize;
                 self.judge.note_append(number, write, len);

@@ -157,7 +157,7 @@ impl Lane<'_> {
             Doing::Delete => write(ChangeKind::Delete),
             Doing::Put { len, deadline_s } => {
                 let value = Bytes::from(value_of(u64::from(index), item.sequence + 1, len));
-                write(ChangeKind::Put { value, flags: 0, expiry: Expiry(deadline_s) })
+                write(ChangeKind::Put { value, flags: 0, expiry: Expiry::at_second(deadline_s.into()) })
             }
         };
         self.doing.insert(session.submit(operation), (index, doing));

@@ -36,7 +36,7 @@ fn everything_comes_back_in_its_collection() {
     }
     store.put(b"large", &vec![9; 3 << 20]).expect("a put");
     users.put(b"ada", b"36").expect("a put");
-    let flagged = PutOptions { flags: 77, expiry: Expiry(u32::MAX - 1), ..PutOptions::default() };
+    let flagged = PutOptions { flags: 77, expiry: Expiry(Expiry::MAX.0 - 1), ..PutOptions::default() };
     users.put_with(b"flagged", b"f", &flagged).expect("a put");
     let to = place.path().join("backup");
     let summary = store.backup(&to).expect("backed up");
@@ -46,7 +46,7 @@ fn everything_comes_back_in_its_collection() {
     assert_eq!(copy.collections().expect("names"), ["users"]);
     let users = copy.collection("users").expect("there");
     let found = users.get(b"flagged").expect("a get").expect("it is there");
-    assert_eq!((found.flags, found.expiry), (77, Expiry(u32::MAX - 1)));
+    assert_eq!((found.flags, found.expiry), (77, Expiry(Expiry::MAX.0 - 1)));
     assert_eq!(users.get(b"ada").expect("a get").map(|record| record.to_bytes()), Some("36".into()));
 }
 

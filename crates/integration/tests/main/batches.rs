@@ -34,7 +34,7 @@ fn a_batch_is_there_whole_after_reopening() {
     let large = vec![7; 200_000];
     let mut batch = put_all(20, "1");
     batch.put_in(&users, b"key-1", b"ada").put(b"large", &large).delete(b"gone").delete(b"never");
-    let expiring = PutOptions { flags: 5, expiry: Expiry(u32::MAX), ..PutOptions::default() };
+    let expiring = PutOptions { flags: 5, expiry: Expiry::MAX, ..PutOptions::default() };
     batch.put_with(&users, b"flagged", b"f", &expiring);
     assert_eq!(batch.len(), 25);
     assert!(matches!(store.write(batch), Ok(PutOutcome::Written { version }) if version > 0));
@@ -44,7 +44,7 @@ fn a_batch_is_there_whole_after_reopening() {
         assert!(store.get(b"gone").expect("a get").is_none());
         assert_eq!(users.get(b"key-1").expect("a get").map(|record| record.to_bytes()), Some("ada".into()));
         let flagged = users.get(b"flagged").expect("a get").expect("it is there");
-        assert_eq!((flagged.flags, flagged.expiry), (5, Expiry(u32::MAX)));
+        assert_eq!((flagged.flags, flagged.expiry), (5, Expiry::MAX));
         let scanned = store.prefix(b"key-").map(|item| item.expect("an item").0).collect::<Vec<_>>();
         assert_eq!(scanned.len(), 20);
     };

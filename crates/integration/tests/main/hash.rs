@@ -50,7 +50,7 @@ struct StoreSubject {
 
 impl StoreSubject {
     fn new() -> StoreSubject {
-        let now = Now { mono: Mono(1), wall: Wall(1_800_000_000) };
+        let now = Now { mono: Mono(1), wall: Wall(1_800_000_000_000) };
         let clock = Arc::new(ManualClock::default());
         clock.set(now);
         let mut subject = StoreSubject { place: place::directory(), store: None, clock, now };
@@ -101,9 +101,9 @@ impl Subject for StoreSubject {
         self.now.wall
     }
 
-    fn advance_wall(&mut self, seconds: u32) {
-        self.now.wall.0 += seconds;
-        self.now.mono.0 += u64::from(seconds) * 1_000_000_000;
+    fn advance_wall(&mut self, millis: u64) {
+        self.now.wall.0 += millis;
+        self.now.mono.0 += millis * 1_000_000;
         self.clock.set(self.now);
     }
 }
@@ -594,7 +594,7 @@ fn a_store_without_room_says_so_once_and_takes_deletes() {
     let (tell, told) = std::sync::mpsc::channel();
     let watcher = move |event: &StoreEvent| tell.send(event.to_string()).expect("heard");
     let clock = Arc::new(ManualClock::default());
-    let at = |seconds: u64| clock.set(Now { mono: Mono(seconds * 1_000_000_000), wall: Wall(1_800_000_000) });
+    let at = |seconds: u64| clock.set(Now { mono: Mono(seconds * 1_000_000_000), wall: Wall(1_800_000_000_000) });
     at(1);
     let options = options().region_bytes(2 * MIB).on_event(Arc::new(watcher)).clock(Clock::Manual(Arc::clone(&clock)));
     let store = options.open(place.path().join("data")).expect("created");

@@ -108,7 +108,7 @@ fn records_are_counted_and_expire_one_by_one() {
         let key = 7_u32.to_be_bytes();
         assert_eq!(users.ttl(&key).expect("told"), Ttl::Unlimited);
         assert_eq!(users.ttl(b"nobody").expect("told"), Ttl::Absent);
-        assert!(users.expire(&key, Expiry(store.wall().0 + 5000)).expect("set"));
+        assert!(users.expire(&key, Expiry(store.wall().0 + 5_000_000)).expect("set"));
         match users.ttl(&key).expect("told") {
             Ttl::Left(left) => {
                 assert!(left <= Duration::from_secs(5000) && left > Duration::from_secs(4000), "{left:?}")
@@ -135,7 +135,7 @@ fn an_expired_collection_is_gone_for_every_handle() {
             cache.put(&number.to_be_bytes(), b"v").expect("a put");
         }
         assert_eq!(store.collection_expiry("cache").expect("told"), Some(Expiry::NEVER));
-        let late = Expiry(store.wall().0 + 100_000);
+        let late = Expiry(store.wall().0 + 100_000_000);
         assert!(store.expire_collection("cache", late).expect("set"));
         assert!(!store.expire_collection("nobody", late).expect("answered"));
         assert_eq!(store.collection_expiry("cache").expect("told"), Some(late));
@@ -186,7 +186,7 @@ fn what_expired_while_nobody_looked_goes_at_opening() {
         let (list, kept) = (store.list("gone").expect("made"), store.collection("kept").expect("made"));
         list.push_all(End::Back, &["a"; 100]).expect("pushed");
         kept.put(b"k", b"v").expect("a put");
-        assert!(store.expire_collection("kept", Expiry(store.wall().0 + 100_000)).expect("set"));
+        assert!(store.expire_collection("kept", Expiry(store.wall().0 + 100_000_000)).expect("set"));
         assert!(store.expire_collection("gone", Expiry(store.wall().0)).expect("set"));
         drop((list, kept));
         store.close().expect("closed");

@@ -158,8 +158,8 @@ fn counter(random: &mut Random) -> Vec<u8> {
 /// Never, long ago, or far away: nothing that a slow machine could live to see.
 fn expiry_of(random: &mut Random) -> Expiry {
     match random.below(10) {
-        0 => Expiry(1_500_000_000),
-        1 => Expiry(4_000_000_000),
+        0 => Expiry(1_500_000_000_000),
+        1 => Expiry(4_000_000_000_000),
         _ => Expiry::NEVER,
     }
 }

@@ -157,7 +157,7 @@ fn points_are_found_where_the_order_put_them() {
         words.fetch_update(b"new", |before| Next::value(if before.is_none() { "made" } else { "?" })).expect("updated");
         let error = words.increment(b"aaaa", 1).expect_err("no number").to_string();
         assert!(error.contains("`aaaa`"), "{error}");
-        let late = Expiry(store.wall().0 + 5000);
+        let late = Expiry(store.wall().0 + 5_000_000);
         assert!(words.expire(b"baa", late).expect("set"));
         assert!(matches!(words.ttl(b"baa").expect("told"), Ttl::Left(_)));
         let futures = vec![words.get_async(b"baa"), words.get_async(b"ab")];
@@ -335,7 +335,7 @@ fn the_order_is_there_after_reopening_and_in_a_restored_backup() {
         let path = place.path().join("data");
         let store = open(engine, &path);
         words(&store);
-        let late = Expiry(store.wall().0 + 100_000);
+        let late = Expiry(store.wall().0 + 100_000_000);
         assert!(store.expire_collection("words", late).expect("set"));
         let backup = place.path().join("backup");
         store.backup(&backup).expect("backed up");

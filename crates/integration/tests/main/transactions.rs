@@ -56,8 +56,7 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does() {
         assert_eq!(seen(&mut txn, &users, b"a"), Some("ada".into()));
         txn.delete(&store, b"a").expect("kept");
         assert_eq!(seen(&mut txn, &store, b"a"), None);
-        let flagged =
-            PutOptions { flags: 7, expiry: Expiry(u32::MAX), expect: Expect::Absent, ..PutOptions::default() };
+        let flagged = PutOptions { flags: 7, expiry: Expiry::MAX, expect: Expect::Absent, ..PutOptions::default() };
         assert!(txn.put_with(&store, b"a", b"3", &flagged).expect("kept"), "it is absent here");
         assert!(!txn.put_with(&store, b"a", b"4", &flagged).expect("answered"), "and now it is not");
         let before = txn.fetch_update(&users, b"a", |_| Next::value("eve")).expect("kept");
@@ -66,7 +65,7 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does() {
         assert!(done(txn.commit().expect("committed")) > 0);
         assert_eq!((text(&store, b"a"), text(&users, b"a")), (Some("3".into()), Some("eve".into())));
         let record = store.get(b"a").expect("a get").expect("it is there");
-        assert_eq!((record.flags, record.expiry), (7, Expiry(u32::MAX)));
+        assert_eq!((record.flags, record.expiry), (7, Expiry::MAX));
         let mut dropped = store.transaction();
         dropped.put(&store, b"a", b"never").expect("kept");
         drop(dropped);

@@ -8,7 +8,7 @@ use stratakv_pmem::Pmem;
 use super::medium::{Layout, Medium, u32_at, u64_at};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 
-pub(super) const HEADER_BYTES: usize = 36;
+pub(super) const HEADER_BYTES: usize = 40;
 /// What stands for a value that lies on the volume.
 pub(super) const POINTER_BYTES: usize = 16;
 const PUT: u8 = 1;
@@ -76,7 +76,11 @@ pub(super) fn encode(layout: &Layout, change: &Change<'_>, stamp: Stamp, head: &
     let is_longer = change.key.len() > usize::from(u16::MAX);
     head.extend([kind, u8::from(stamp.ends_batch) | u8::from(is_longer) << 1]);
     head.extend(stamp.version.to_le_bytes());
-    for word in [value_bytes, change.flags, change.expiry.0, checksum, stamp.not_durable] {
+    for word in [value_bytes, change.flags] {
+        head.extend(word.to_le_bytes());
+    }
+    head.extend(change.expiry.0.to_le_bytes());
+    for word in [checksum, stamp.not_durable] {
         head.extend(word.to_le_bytes());
     }
     head.extend(change.key);
@@ -163,7 +167,7 @@ impl Head {
 
     /// The newest version that was known to be durable when this was written.
     pub(super) fn durable_version(&self) -> u64 {
-        self.version().saturating_sub(1 + u64::from(u32_at(&self.bytes, 32)))
+        self.version().saturating_sub(1 + u64::from(u32_at(&self.bytes, 36)))
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -175,7 +179,7 @@ impl Head {
     }
 
     pub(super) fn meta(&self) -> Meta {
-        let (value_bytes, checksum) = (self.value_bytes(), u32_at(&self.bytes, 28));
+        let (value_bytes, checksum) = (self.value_bytes(), u32_at(&self.bytes, 32));
         let pointer = HEADER_BYTES + self.key_bytes();
         let body = match self.kind() {
             PUT => Body::Here { value_bytes, checksum },
@@ -187,7 +191,7 @@ impl Head {
             }),
             _ => Body::Delete,
         };
-        Meta { version: self.version(), flags: u32_at(&self.bytes, 20), expiry: Expiry(u32_at(&self.bytes, 24)), body }
+        Meta { version: self.version(), flags: u32_at(&self.bytes, 20), expiry: Expiry(u64_at(&self.bytes, 24)), body }
     }
 
     /// Bytes of the record, with its value and what fills the last word.
@@ -204,7 +208,7 @@ impl Head {
         let start = into.len();
         into.resize(start + self.value_bytes() as usize, 0);
         let loaded = medium.load(self.place + self.bytes.len() as u64, &mut into[start..]);
-        let (stored, computed) = (u32_at(&self.bytes, 28), value_checksum(self.version(), &into[start..]));
+        let (stored, computed) = (u32_at(&self.bytes, 32), value_checksum(self.version(), &into[start..]));
         if loaded.is_ok() && stored == computed {
             return Ok(());
         }

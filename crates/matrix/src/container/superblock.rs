@@ -12,7 +12,7 @@ use super::record;
 
 const MAGIC: &[u8; 16] = b"StrataKV matrix\0";
 /// Version of the format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Bytes of the superblock that count.
 const USED_BYTES: usize = 64;
 /// Where the first directory slot is.

@@ -21,6 +21,8 @@ const DELETE: u8 = 2;
 const APART: u8 = 3;
 const HAS_FLAGS: u8 = 4;
 const HAS_EXPIRY: u8 = 8;
+/// An expiry that is no whole second has 8 bytes, not 4.
+const HAS_MILLIS: u8 = 16;
 
 /// All of an entry before the bytes of its key.
 pub(super) struct Head {
@@ -41,13 +43,19 @@ impl Head {
             Body::Apart(_) => APART,
         };
         let has_flags = if meta.flags == 0 { 0 } else { HAS_FLAGS };
-        let has_expiry = if meta.expiry == Expiry::NEVER { 0 } else { HAS_EXPIRY };
+        let has_expiry = match meta.expiry.whole_seconds() {
+            Some(0) => 0,
+            Some(_) => HAS_EXPIRY,
+            None => HAS_MILLIS,
+        };
         head.put(&[kind | has_flags | has_expiry]);
         if has_flags != 0 {
             head.put(&meta.flags.to_le_bytes());
         }
-        if has_expiry != 0 {
-            head.put(&meta.expiry.0.to_le_bytes());
+        match meta.expiry.whole_seconds() {
+            Some(0) => {}
+            Some(seconds) => head.put(&seconds.to_le_bytes()),
+            None => head.put(&meta.expiry.0.to_le_bytes()),
         }
         head.body(&meta.body);
         head
@@ -168,6 +176,13 @@ impl Fields<'_> {
     }
 
     #[inline]
+    fn u64(&mut self) -> Option<u64> {
+        let field = self.window.get(self.at..)?.first_chunk()?;
+        self.at += 8;
+        Some(u64::from_le_bytes(*field))
+    }
+
+    #[inline]
     fn u32(&mut self) -> Option<u32> {
         let field = self.window.get(self.at..)?.first_chunk()?;
         self.at += 4;
@@ -255,8 +270,12 @@ impl Entry {
         let kind = *window.get(fields.at)?;
         fields.at += 1;
         let flags = if kind & HAS_FLAGS == 0 { 0 } else { fields.u32()? };
-        let expiry = Expiry(if kind & HAS_EXPIRY == 0 { 0 } else { fields.u32()? });
-        let body = fields.body(kind & !(HAS_FLAGS | HAS_EXPIRY))?;
+        let expiry = Expiry(match kind & (HAS_EXPIRY | HAS_MILLIS) {
+            0 => 0,
+            HAS_EXPIRY => u64::from(fields.u32()?) * 1000,
+            _ => fields.u64()?,
+        });
+        let body = fields.body(kind & !(HAS_FLAGS | HAS_EXPIRY | HAS_MILLIS))?;
         let value_bytes = if let Body::Here { value_bytes, .. } = body { value_bytes as usize } else { 0 };
         let suffix = at + fields.at;
         // Sums of 32-bit numbers: they cannot run over.

@@ -65,7 +65,7 @@ fn built(shape: u8) -> (TableFacts, Vec<Page>) {
         let (version, value) = (u64::from(1_000 - number), [number as u8; 60]);
         let here = Body::Here { value_bytes: 60, checksum: value_checksum(version, &value) };
         let (body, value) = if number % 5 == 0 { (Body::Delete, &[][..]) } else { (here, &value[..]) };
-        let meta = Meta { version, flags: number % 3, expiry: Expiry(number % 2), body };
+        let meta = Meta { version, flags: number % 3, expiry: Expiry((number % 2).into()), body };
         builder.add(&key, &meta, value, &mut |page| pages.push(*page)).expect("they are in order");
     }
     (builder.finish(&mut |page| pages.push(*page)).expect("there are versions"), pages)

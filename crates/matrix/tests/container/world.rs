@@ -135,7 +135,7 @@ pub fn append(
             (Some(bytes), None) => What::Apart(pointer(next + at as u64, *bytes)),
         };
         let (flags, expiry) =
-            if bytes.is_some() { (u32::from(*number), Expiry(u32::from(*number) * 3)) } else { (0, Expiry::NEVER) };
+            if bytes.is_some() { (u32::from(*number), Expiry(u64::from(*number) * 3)) } else { (0, Expiry::NEVER) };
         list.push(Change { key: &keys[at], flags, expiry, what });
     }
     let versions = container.append(&list, retain)?;

@@ -14,8 +14,8 @@ pub fn expiry(exptime: i64, now: Wall) -> Expiry {
     match exptime {
         0 => Expiry::NEVER,
         ..0 => PAST,
-        1..=RELATIVE_SECONDS_MAX => Expiry(now.0.saturating_add(exptime as u32)),
-        _ => Expiry(u32::try_from(exptime).unwrap_or(u32::MAX)),
+        1..=RELATIVE_SECONDS_MAX => Expiry::after(now, exptime as u64 * 1000),
+        _ => Expiry::at_second(exptime as u64),
     }
 }
 
@@ -25,13 +25,13 @@ mod tests {
 
     #[test]
     fn expiry_is_never_past_relative_or_absolute() {
-        let now = Wall(1_800_000_000);
+        let now = Wall(1_800_000_000_123);
         assert_eq!(expiry(0, now), Expiry::NEVER);
         assert!(expiry(-1, now).is_past(now) && expiry(i64::MIN, now).is_past(now));
-        assert_eq!(expiry(1, now), Expiry(now.0 + 1));
-        assert_eq!(expiry(2_592_000, now), Expiry(now.0 + 2_592_000));
-        assert_eq!(expiry(2_592_001, now), Expiry(2_592_001));
+        assert_eq!(expiry(1, now), Expiry(now.0 + 1000));
+        assert_eq!(expiry(2_592_000, now), Expiry(now.0 + 2_592_000_000));
+        assert_eq!(expiry(2_592_001, now), Expiry(2_592_001_000));
         assert!(expiry(2_592_001, now).is_past(now));
-        assert_eq!(expiry(i64::MAX, now), Expiry(u32::MAX));
+        assert_eq!(expiry(i64::MAX, now), Expiry::MAX);
     }
 }

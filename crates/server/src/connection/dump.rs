@@ -108,8 +108,8 @@ impl Dump {
         match self.kind {
             DumpKind::Meta => {
                 let (fetched, idle) = here.recency.of(hash(key), here.wall);
-                let expiry = if record.expiry == Expiry::NEVER { -1 } else { i64::from(record.expiry.0) };
-                let used = here.wall.0.saturating_sub(idle);
+                let expiry = if record.expiry == Expiry::NEVER { -1 } else { record.expiry.seconds() as i64 };
+                let used = here.wall.seconds().saturating_sub(idle.into());
                 let cas = here.marks.shown(key, record.version);
                 let fetched = if fetched { "yes" } else { "no" };
                 let size = name.len() as u64 + record.value_bytes;
@@ -123,7 +123,7 @@ impl Dump {
             DumpKind::Cache { .. } => {
                 out.push(b"ITEM ");
                 out.push(name);
-                out.push(format!(" [{} b; {} s]\r\n", record.value_bytes, record.expiry.0).as_bytes());
+                out.push(format!(" [{} b; {} s]\r\n", record.value_bytes, record.expiry.seconds()).as_bytes());
             }
         }
     }

@@ -142,8 +142,10 @@ impl<E: Engine> World<'_, E> {
         value.into()
     }
 
+    /// Seconds, and a part of one.
     fn expiry(&self, ttl: u32) -> Expiry {
-        if ttl == 0 { Expiry::NEVER } else { Expiry(self.machine.now().wall.0 + ttl) }
+        let millis = (u64::from(ttl) * 1000).saturating_sub(u64::from(self.counter % 1000));
+        if ttl == 0 { Expiry::NEVER } else { Expiry::after(self.machine.now().wall, millis) }
     }
 
     /// What the key holds when everything handed over is done.

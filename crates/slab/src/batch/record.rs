@@ -12,6 +12,8 @@ const SHARE: u8 = 1;
 const RESOLVED: u8 = 2;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
+/// A put whose expiry is no whole second: 2 bytes of milliseconds lie before its key.
+const PUT_BETWEEN_SECONDS: u8 = 3;
 
 /// Bytes of a share beside its keys and values, at most.
 pub(crate) const CHANGE_BYTES: usize = 17;
@@ -61,14 +63,20 @@ pub(crate) fn encode(kept: &Kept) -> Bytes {
 
 fn encode_change(change: &Change, out: &mut Vec<u8>) {
     let (kind, value, flags, expiry) = match &change.kind {
-        ChangeKind::Put { value, flags, expiry } => (PUT, &value[..], *flags, expiry.0),
+        ChangeKind::Put { value, flags, expiry } => {
+            (if expiry.0.is_multiple_of(1000) { PUT } else { PUT_BETWEEN_SECONDS }, &value[..], *flags, expiry.0)
+        }
         ChangeKind::Delete => (DELETE, &[][..], 0, 0),
         ChangeKind::Check => return,
     };
     let key = change.key.encoded();
     out.push(kind);
-    for field in [key.len() as u32, value.len() as u32, flags, expiry] {
+    let seconds = u32::try_from(expiry / 1000).unwrap_or(u32::MAX);
+    for field in [key.len() as u32, value.len() as u32, flags, seconds] {
         out.extend_from_slice(&field.to_le_bytes());
+    }
+    if kind == PUT_BETWEEN_SECONDS {
+        out.extend_from_slice(&((expiry % 1000) as u16).to_le_bytes());
     }
     out.extend_from_slice(key);
     out.extend_from_slice(value);
@@ -115,11 +123,15 @@ fn is_a_batch(changes: &[Change]) -> bool {
 
 fn read_change(reader: &mut Reader<'_>) -> Result<Option<Change>, Truncated> {
     let kind = reader.u8()?;
-    let (key_bytes, value_bytes, flags, expiry) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let (key_bytes, value_bytes, flags, seconds) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let millis = if kind == PUT_BETWEEN_SECONDS { reader.u16()? } else { 0 };
+    let expiry = u64::from(seconds) * 1000 + u64::from(millis);
     let key = reader.bytes(key_bytes as usize)?;
     let value = reader.bytes(value_bytes as usize)?;
     let kind = match kind {
-        PUT => ChangeKind::Put { value: Bytes::copy_from_slice(value), flags, expiry: Expiry(expiry) },
+        PUT | PUT_BETWEEN_SECONDS => {
+            ChangeKind::Put { value: Bytes::copy_from_slice(value), flags, expiry: Expiry(expiry) }
+        }
         DELETE if value.is_empty() => ChangeKind::Delete,
         _ => return Ok(None),
     };

@@ -119,7 +119,7 @@ impl Machine {
     }
 
     pub(super) fn put(&mut self, key: &[u8], value: &Value) -> Result<(), Error> {
-        let expiry = Expiry(u32::from(key.first() == Some(&b'e')) * 5000);
+        let expiry = Expiry(u64::from(key.first() == Some(&b'e')) * 5000);
         let flags = key.len() as u32 % 3;
         let kind = match value {
             Some(value) => ChangeKind::Put { value: Bytes::copy_from_slice(value), flags, expiry },

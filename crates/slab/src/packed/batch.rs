@@ -6,6 +6,7 @@ use stratakv_base::limits::{PAGE_BYTES, VALUE_BYTES_MAX};
 use stratakv_base::{Key, canary};
 use stratakv_device::Block;
 
+use crate::expiry;
 use crate::page::Meta;
 use crate::space::Extent;
 
@@ -16,7 +17,6 @@ pub(crate) const HEADER_BYTES: usize = 64;
 /// Bytes of a record in front of its key, without the optional flags and expiry.
 const RECORD_BYTES: usize = 24;
 const HAS_FLAGS: u8 = 1;
-const HAS_EXPIRY: u8 = 2;
 
 /// Which records a segment takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ pub(crate) struct LogRecord<'a> {
 
 /// Bytes a record takes.
 pub(crate) fn record_bytes(meta: &Meta, key: usize, value: usize) -> usize {
-    let optional = 4 * usize::from(meta.flags != 0) + 4 * usize::from(meta.expiry != 0);
+    let optional = 4 * usize::from(meta.flags != 0) + expiry::bytes(meta.expiry);
     (RECORD_BYTES + optional + key + value).next_multiple_of(8)
 }
 
@@ -188,7 +188,7 @@ impl Layer {
     /// Lays a record; the blocks for it are there. Its offset on the volume.
     pub(crate) fn lay(&mut self, record: &LogRecord<'_>) -> u64 {
         let at = u64::from(self.first) * PAGE_BYTES as u64 + self.at as u64;
-        let mut head = [0; RECORD_BYTES + 8];
+        let mut head = [0; RECORD_BYTES + 12];
         let mut tail = [0; 12];
         let (kind, value): (u8, &[u8]) = match record.kind {
             RecordKind::Value => (1, record.value),
@@ -202,16 +202,14 @@ impl Layer {
             }
         };
         let meta = &record.meta;
-        let bits = (u8::from(meta.flags != 0) * HAS_FLAGS) | (u8::from(meta.expiry != 0) * HAS_EXPIRY);
+        let bits = (u8::from(meta.flags != 0) * HAS_FLAGS) | expiry::bit(meta.expiry);
         let mut writer = Writer::new(&mut head);
         writer.u32(0).u8(kind).u8(bits).u16(key_check(record.key)).u32(record.key.len() as u32).u32(value.len() as u32);
         writer.u64(meta.version);
         if meta.flags != 0 {
             writer.u32(meta.flags);
         }
-        if meta.expiry != 0 {
-            writer.u32(meta.expiry);
-        }
+        expiry::write(&mut writer, meta.expiry);
         let len = writer.at();
         let mut crc = seed(&self.uuid, at, self.generation);
         for piece in [&head[4..len], record.key, value] {
@@ -296,7 +294,7 @@ fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
     }
     let version = reader.u64().ok()?;
     let flags = if bits & HAS_FLAGS != 0 { reader.u32().ok()? } else { 0 };
-    let expiry = if bits & HAS_EXPIRY != 0 { reader.u32().ok()? } else { 0 };
+    let expiry = expiry::read(&mut reader, bits).ok()?;
     let key = reader.bytes(key_len).ok()?;
     let value_start = reader.at();
     let value = reader.bytes(value_len).ok()?;

@@ -41,7 +41,7 @@ struct Candidate {
     key_at: usize,
     key_len: u32,
     batch: u32,
-    expiry: u32,
+    expiry: u64,
     version: u64,
     kind: RecordKind,
     at: u64,

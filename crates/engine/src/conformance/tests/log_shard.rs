@@ -142,7 +142,7 @@ impl LogShard {
             let record = match body.u8().ok()? {
                 0 => None,
                 _ => {
-                    let (flags, expiry) = (body.u32().ok()?, Expiry(body.u32().ok()?));
+                    let (flags, expiry) = (body.u32().ok()?, Expiry(body.u64().ok()?));
                     let (version, value_bytes) = (body.u64().ok()?, body.u64().ok()?);
                     let value = body.bytes(value_bytes as usize).ok()?.to_vec();
                     Some(Record { value: Value::Inline(value.into()), value_bytes, flags, version, expiry })

@@ -12,7 +12,7 @@ use stratakv_engine::{Expect, Record};
 const MAGIC: &[u8; 4] = b"TIER";
 const TRAILER: usize = 12;
 /// A touch sets this expiry, plus the number of the write.
-pub(super) const TOUCHED: u32 = 3_000_000_000;
+pub(super) const TOUCHED: u64 = 3_000_000_000_000;
 
 /// Bytes that tell whose they are: of this write, so many, and a trailer.
 pub(super) fn piece(key: usize, write: u64, len: usize) -> Vec<u8> {
@@ -156,7 +156,7 @@ impl Judge {
         wall: Wall,
         flips: bool,
     ) -> Result<(), String> {
-        if record.expiry != Expiry(TOUCHED + write as u32) {
+        if record.expiry != Expiry(TOUCHED + write) {
             return Err(format!("touched to {:?}", record.expiry));
         }
         let floor = self.keys[key].floor.min(write);
@@ -197,7 +197,7 @@ impl History {
 
     /// Which write left this record. Not one before `floor`.
     fn state_of(&self, key: usize, value: &[u8], record: &Record, floor: u64) -> Result<u64, String> {
-        let touch = u64::from(record.expiry.0.saturating_sub(TOUCHED));
+        let touch = record.expiry.0.saturating_sub(TOUCHED);
         let (write, from) = match self.what(touch) {
             // What it was before the touch was the newest then.
             Some(What::Touch { floor: before }) if touch > 0 => {

@@ -307,8 +307,8 @@ fn command(request: &Request) -> Option<Vec<u8>> {
         Request::Update { update: Update::Increment(by), .. } => {
             return Some(format!("incr {name} {by}\r\n").into_bytes());
         }
-        Request::Update { update: Update::Touch(Expiry(at)), .. } => {
-            return Some(format!("gats {at} {name}\r\n").into_bytes());
+        Request::Update { update: Update::Touch(at), .. } => {
+            return Some(format!("gats {} {name}\r\n", at.seconds()).into_bytes());
         }
         Request::Update { update: Update::Append(value), .. } => ("append", &value[..], 0, Expiry::NEVER, None),
         Request::Update { .. } => return None,
@@ -320,7 +320,7 @@ fn command(request: &Request) -> Option<Vec<u8>> {
         },
     };
     let version = version.map(|version| format!(" {version}")).unwrap_or_default();
-    let mut bytes = format!("{verb} {name} {flags} {} {}{version}\r\n", expiry.0, value.len()).into_bytes();
+    let mut bytes = format!("{verb} {name} {flags} {} {}{version}\r\n", expiry.seconds(), value.len()).into_bytes();
     bytes.extend_from_slice(value);
     bytes.extend_from_slice(b"\r\n");
     Some(bytes)

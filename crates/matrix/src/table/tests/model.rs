@@ -50,7 +50,7 @@ fn version(random: &mut Random, key: &[u8], version: u64) -> Version {
         made.meta.flags = random.next_u64() as u32;
     }
     if random.below(4) == 0 {
-        made.meta.expiry = Expiry(random.next_u64() as u32);
+        made.meta.expiry = Expiry(random.next_u64());
     }
     made
 }

@@ -5,6 +5,7 @@ use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::PAGE_BYTES;
 
+use crate::expiry;
 use crate::packed::spot::Spot;
 use crate::space::Extent;
 
@@ -17,7 +18,6 @@ pub(crate) const CHUNK_HEADER_BYTES: usize = 64;
 /// The checksum covers what lies behind it.
 const CRC_AT: usize = 4;
 const LARGE: u8 = 1;
-const EXPIRY: u8 = 2;
 
 /// Pages that the root takes.
 pub(crate) fn root_pages(segment_pages: u32) -> u32 {
@@ -195,7 +195,7 @@ impl Covered {
 pub(crate) struct KeyEntry {
     /// Where its record lies.
     pub(crate) spot: Spot,
-    pub(crate) expiry: u32,
+    pub(crate) expiry: u64,
     /// Of a large value: its pages, and the tag of its version.
     pub(crate) large: Option<(Extent, u32)>,
 }
@@ -213,15 +213,15 @@ impl KeysBody {
     pub(crate) fn push(&mut self, key: &[u8], entry: &KeyEntry, most: usize) -> bool {
         let shared = self.last.iter().zip(key).take_while(|(a, b)| a == b).count();
         let before = self.bytes.len();
-        let bits = LARGE * u8::from(entry.large.is_some()) + EXPIRY * u8::from(entry.expiry != 0);
+        let bits = LARGE * u8::from(entry.large.is_some()) | expiry::bit(entry.expiry);
         self.bytes.push(bits);
         put_number(&mut self.bytes, shared);
         put_number(&mut self.bytes, key.len() - shared);
         self.bytes.extend_from_slice(key.get(shared..).unwrap_or_default());
         self.bytes.extend_from_slice(entry.spot.to_bits().to_le_bytes().get(..6).unwrap_or_default());
-        if entry.expiry != 0 {
-            self.bytes.extend_from_slice(&entry.expiry.to_le_bytes());
-        }
+        let mut room = [0; 8];
+        expiry::write(&mut Writer::new(&mut room), entry.expiry);
+        self.bytes.extend_from_slice(room.get(..expiry::bytes(entry.expiry)).unwrap_or_default());
         if let Some((run, tag)) = entry.large {
             for field in [run.first, run.pages, tag] {
                 self.bytes.extend_from_slice(&field.to_le_bytes());
@@ -269,7 +269,7 @@ impl<'a> KeysReader<'a> {
         self.key.extend_from_slice(rest);
         let [a, b, c, d, e, f] = reader.array().ok()?;
         let bits_of_spot = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
-        let expiry = if bits & EXPIRY != 0 { reader.u32().ok()? } else { 0 };
+        let expiry = expiry::read(reader, bits).ok()?;
         let large = match bits & LARGE {
             0 => None,
             _ => {
@@ -332,7 +332,7 @@ mod tests {
             (b"\0alpha".to_vec(), plain),
             (b"\0alphabet".to_vec(), KeyEntry { expiry: 7, ..plain }),
             (vec![0; 300].iter().map(|_| b'b').fold(vec![0], |mut key, byte| (key.push(byte), key).1), plain),
-            (b"\0c".to_vec(), KeyEntry { large: Some((run, 0xFFFF_0000)), expiry: u32::MAX, ..plain }),
+            (b"\0c".to_vec(), KeyEntry { large: Some((run, 0xFFFF_0000)), expiry: u64::MAX, ..plain }),
         ]
     }
 
