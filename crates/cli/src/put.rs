@@ -161,3 +161,19 @@ fn ask(mut server: Client, arguments: &Arguments, key: &[u8], value: &[u8]) -> R
         Stored::AnotherVersion => Err(Failure::failed(nothing("the key has another version by now; read it again"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_to_live_are_seconds_or_have_a_unit() {
+        assert_eq!(parse_ttl("60"), Ok(Duration::from_secs(60)));
+        assert_eq!(parse_ttl("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!((parse_ttl("0"), parse_life("1ms")), (Ok(Duration::ZERO), Ok(Duration::from_millis(1))));
+        for bad in ["", "-1", "1.5", "ten", "0ms"] {
+            assert!(parse_ttl(bad).is_err(), "{bad}");
+        }
+        assert!(parse_life("0").is_err() && parse_life("10us").is_err());
+    }
+}

@@ -510,7 +510,7 @@ mod tests {
             key_bytes: 9,
             value_bytes: 128,
             version: 0x0102_0304_0506,
-            expiry: 77,
+            expiry: 77_000,
             has_flags: true,
             header_crc: 0xAABB_CCDD,
             value_crc: 0x1122_3344,
@@ -524,6 +524,11 @@ mod tests {
         let expected = [0x0000_0004_8000_01D2, 0x0102_0304_0506, 0xAABB_CCDD_8000_0080, 0x1122_3344_0000_004D];
         assert_eq!(words, expected);
         assert_eq!(Header::decode(words, header.first()), header);
+        // The milliseconds are with the version, and under its checksum.
+        let later = Header { expiry: 77_009, ..header };
+        let words = [words[0], words[1] | 9 << 54, words[2], words[3]];
+        assert_eq!((later.words(), Header::decode(words, header.first())), ([words[1], words[2], words[3]], later));
+        assert_ne!(later.crc(&UUID, 4096, b"key"), header.crc(&UUID, 4096, b"key"));
         assert_eq!(First::free(3).encode(&UUID, 64) & 0xFFFF_FFFF_FFFF, 0x1AD);
         assert_eq!(SegmentState::Large(9).to_value(), 0x902);
         let member = header.first().with(Kind::Member).encode(&UUID, 4096) & 0xFFFF_FFFF_FFFF;

@@ -287,7 +287,7 @@ mod tests {
         let class = SizeClass::for_record(100).unwrap();
         clear(&mut page, class);
         put(&mut page, 0, &Meta { version: 5, flags: 0, expiry: 0 }, b"\0alpha", b"one");
-        put(&mut page, 3, &Meta { version: 6, flags: 9, expiry: 77 }, b"\0beta", &[8; 60]);
+        put(&mut page, 3, &Meta { version: 6, flags: 9, expiry: 77_000 }, b"\0beta", &[8; 60]);
         seal(&mut page, &UUID, 42, &PageHeader { class, logical: 3, sequence: 10, durable: 9 });
         page
     }

@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn heads_read_back_and_damage_is_found() {
-        let (uuid, meta) = ([3; 16], Meta { version: 8, flags: 1, expiry: 2 });
+        let (uuid, meta) = ([3; 16], Meta { version: 8, flags: 1, expiry: 2_000 });
         let shape = Shape::new(4, 100_000);
         let head = encode_head(&uuid, 70, &shape, &meta, (12, 11), &[5, 6], b"\0key");
         assert_eq!(crc32c(0, &head), 0x26A2_5C50, "raise FORMAT when this changes");

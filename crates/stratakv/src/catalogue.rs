@@ -3,7 +3,7 @@
 //! | key | value |
 //! |---|---|
 //! | `next` | the last number given out, in decimal digits |
-//! | `name/` and the name | its number, in decimal digits; then, unless it is `keyvalue` and does not expire, a space and its kind (`keyvalue`, `list`); then, if it expires, a space and when, in seconds since 1970; of one in an order of the user's always all that, `0` for never, a space and the order's name |
+//! | `name/` and the name | its number, in decimal digits; then, unless it is `keyvalue` and does not expire, a space and its kind (`keyvalue`, `list`); then, if it expires, a space and when, in seconds since 1970 (with three decimals where it is no whole second); of one in an order of the user's always all that, `0` for never, a space and the order's name |
 //! | `expiring/` and a number, 8 hexadecimal digits | the name of a collection that expires, or did since the last opening |
 //! | `dropped/` and a number, 8 hexadecimal digits | the name it had |
 //!

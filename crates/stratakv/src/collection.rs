@@ -367,7 +367,7 @@ pub(crate) fn put_kind(value: Bytes, flags: u32, expiry: Expiry) -> Result<Chang
     if value.len() > VALUE_BYTES_MAX {
         return Err(EngineError::ValueTooLarge { len_bytes, max_bytes: VALUE_BYTES_MAX as u64 });
     }
-    Ok(ChangeKind::Put { value, flags, expiry })
+    Ok(ChangeKind::Put { value, flags, expiry: expiry.min(Expiry::MAX) })
 }
 
 pub(crate) fn record(reply: Reply) -> Result<Option<Record>, Error> {

@@ -60,7 +60,7 @@ impl Collection {
     /// # Errors
     /// As [`Collection::put`].
     pub fn expire(&self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
-        match self.update(key, Update::Touch(expiry))? {
+        match self.update(key, Update::Touch(expiry.min(Expiry::MAX)))? {
             Reply::Record(record) => Ok(record.is_some()),
             Reply::Unmet(Unmet::Absent) => Ok(false),
             _ => Err(odd()),

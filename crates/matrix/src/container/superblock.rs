@@ -95,7 +95,12 @@ pub(super) fn open<P: Pmem>(pmem: &P, uuid: &[u8; 16], shard: u32) -> Result<Lay
         Error::Corrupt(Corruption { place, what: "superblock of the region", expected, found })
     })?;
     let format = u32_at(&bytes, 16);
-    if format != FORMAT {
+    if format < FORMAT {
+        return refuse(format!(
+            "the region has format {format}, this program writes {FORMAT}: dump the store with the program that made it, and load it with this one"
+        ));
+    }
+    if format > FORMAT {
         return Err(Error::NewerFormat { found: format, known: FORMAT });
     }
     if layout.uuid != *uuid || layout.shard != shard {

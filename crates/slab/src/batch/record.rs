@@ -144,7 +144,7 @@ mod tests {
 
     fn share() -> Kept {
         let key = |name: &str| Key::bound(CollectionId(300), name.as_bytes());
-        let put = ChangeKind::Put { value: Bytes::from_static(b"value"), flags: 7, expiry: Expiry(9) };
+        let put = ChangeKind::Put { value: Bytes::from_static(b"value"), flags: 7, expiry: Expiry(9_000) };
         let changes = vec![
             Change { key: key("put"), expect: Expect::Any, kind: put },
             Change { key: key("gone"), expect: Expect::Any, kind: ChangeKind::Delete },

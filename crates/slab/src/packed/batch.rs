@@ -400,7 +400,7 @@ mod tests {
         let mut layer = Layer::new(UUID, 40, 9);
         let records = [
             (RecordKind::Value, Meta { version: 5, flags: 0, expiry: 0 }, &b"\0alpha"[..], vec![1; 3]),
-            (RecordKind::Value, Meta { version: 6, flags: 3, expiry: 4 }, b"\0beta", vec![2; 5000]),
+            (RecordKind::Value, Meta { version: 6, flags: 3, expiry: 4_000 }, b"\0beta", vec![2; 5000]),
             (RecordKind::Deleted { laid: 77 }, Meta { version: 7, flags: 0, expiry: 0 }, b"\0gamma", vec![]),
             (
                 RecordKind::Large { run: Extent { first: 3, pages: 9 }, value_bytes: 30_000 },
