@@ -114,7 +114,7 @@ fn a_suite_prints_a_table_and_leaves_only_its_json() {
     assert!(!data.exists(), "what the suite made is removed");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!((report["suite"].as_str(), report["graph"]["vertices"].as_u64()), (Some("kvdk"), Some(16)));
-    assert_eq!(report["phases"].as_array().map(Vec::len), Some(2 * 13 + 4));
+    assert_eq!(report["phases"].as_array().map(Vec::len), Some(3 * 13 + 4));
 }
 
 #[test]

@@ -260,8 +260,9 @@ fn back_up(world: &World<'_>, between: &mut dyn FnMut()) -> Result<(), String> {
     bounds.judge(&sight, &|_| true).map_err(|why| format!("a backup: {why}"))
 }
 
-/// At rest everything is known exactly.
+/// At rest everything is known exactly, once a second is over: until then the space of what expired in it may be held.
 pub fn verify(world: &World<'_>) -> Result<(), String> {
+    world.end_second();
     while world.store.maintain(world.now()) {}
     let mut bounds = Bounds::open(world);
     bounds.close(world);

@@ -322,6 +322,11 @@ impl<'a> World<'a> {
         self.clock.fetch_add(300, Ordering::SeqCst);
     }
 
+    pub fn end_second(&self) {
+        let clock = self.clock.load(Ordering::SeqCst);
+        self.clock.store(clock.next_multiple_of(1000), Ordering::SeqCst);
+    }
+
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }

@@ -332,7 +332,10 @@ mod tests {
             (b"\0alpha".to_vec(), plain),
             (b"\0alphabet".to_vec(), KeyEntry { expiry: 7_000, ..plain }),
             (vec![0; 300].iter().map(|_| b'b').fold(vec![0], |mut key, byte| (key.push(byte), key).1), plain),
-            (b"\0c".to_vec(), KeyEntry { large: Some((run, 0xFFFF_0000)), expiry: u64::from(u32::MAX) * 1000, ..plain }),
+            (
+                b"\0c".to_vec(),
+                KeyEntry { large: Some((run, 0xFFFF_0000)), expiry: u64::from(u32::MAX) * 1000, ..plain },
+            ),
         ]
     }
 
