@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_and_expired_ones_make_way() {
         let marks = Marks::new(SHELVES);
-        let mark = Mark { version: 1, expiry: Expiry(WALL.0 + 5), ..Mark::default() };
+        let mark = Mark { version: 1, expiry: Expiry(WALL.0 + 5000), ..Mark::default() };
         let taken = (0..1000).filter(|number| marks.set(&key(&format!("k{number}")), mark, WALL)).count();
         assert_eq!((taken, marks.count.load(Ordering::Relaxed)), (SHELVES, SHELVES));
-        assert!(marks.set(&key("later"), mark, Wall(WALL.0 + 5)));
+        assert!(marks.set(&key("later"), mark, Wall(WALL.0 + 5000)));
         assert_eq!(marks.count.load(Ordering::Relaxed), SHELVES);
     }
 

@@ -306,7 +306,7 @@ mod tests {
         let Slot::Live(record) = slot(&page, 3) else { panic!() };
         assert_eq!(
             (record.key, record.value, record.meta.flags, record.meta.expiry),
-            (&b"\0beta"[..], &[8; 60][..], 9, 77)
+            (&b"\0beta"[..], &[8; 60][..], 9, 77_000)
         );
         assert_eq!(&page[record.value_start..][..60], &[8; 60]);
         assert_eq!(slot(&page, 1), Slot::Free);

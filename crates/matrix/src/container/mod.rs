@@ -199,7 +199,7 @@ impl<P: Pmem> Container<P> {
         superblock::key_bytes_max(self.medium.layout.unit_bytes)
     }
 
-    /// Longest record (40 bytes, key and value) that a unit holds.
+    /// Longest record (36 bytes, key and value) that a unit holds.
     pub fn record_bytes_max(&self) -> u64 {
         self.medium.layout.capacity()
     }

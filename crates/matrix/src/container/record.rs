@@ -8,9 +8,11 @@ use stratakv_pmem::Pmem;
 use super::medium::{Layout, Medium, u32_at, u64_at};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 
-pub(super) const HEADER_BYTES: usize = 40;
+pub(super) const HEADER_BYTES: usize = 36;
 /// What stands for a value that lies on the volume.
 pub(super) const POINTER_BYTES: usize = 16;
+/// Bits of a version, which count up from 1; above them, the milliseconds of the expiry.
+const VERSION_BITS: u32 = 54;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const APART: u8 = 3;
@@ -75,12 +77,10 @@ pub(super) fn encode(layout: &Layout, change: &Change<'_>, stamp: Stamp, head: &
     head.extend((change.key.len() as u16).to_le_bytes());
     let is_longer = change.key.len() > usize::from(u16::MAX);
     head.extend([kind, u8::from(stamp.ends_batch) | u8::from(is_longer) << 1]);
-    head.extend(stamp.version.to_le_bytes());
-    for word in [value_bytes, change.flags] {
-        head.extend(word.to_le_bytes());
-    }
-    head.extend(change.expiry.0.to_le_bytes());
-    for word in [checksum, stamp.not_durable] {
+    let (seconds, millis) = (change.expiry.0 / 1000, change.expiry.0 % 1000);
+    head.extend((stamp.version | millis << VERSION_BITS).to_le_bytes());
+    let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+    for word in [value_bytes, change.flags, seconds, checksum, stamp.not_durable] {
         head.extend(word.to_le_bytes());
     }
     head.extend(change.key);
@@ -158,7 +158,7 @@ impl Head {
     }
 
     pub(super) fn version(&self) -> u64 {
-        u64_at(&self.bytes, 8)
+        u64_at(&self.bytes, 8) & ((1 << VERSION_BITS) - 1)
     }
 
     fn value_bytes(&self) -> u32 {
@@ -167,7 +167,7 @@ impl Head {
 
     /// The newest version that was known to be durable when this was written.
     pub(super) fn durable_version(&self) -> u64 {
-        self.version().saturating_sub(1 + u64::from(u32_at(&self.bytes, 36)))
+        self.version().saturating_sub(1 + u64::from(u32_at(&self.bytes, 32)))
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -179,7 +179,7 @@ impl Head {
     }
 
     pub(super) fn meta(&self) -> Meta {
-        let (value_bytes, checksum) = (self.value_bytes(), u32_at(&self.bytes, 32));
+        let (value_bytes, checksum) = (self.value_bytes(), u32_at(&self.bytes, 28));
         let pointer = HEADER_BYTES + self.key_bytes();
         let body = match self.kind() {
             PUT => Body::Here { value_bytes, checksum },
@@ -191,7 +191,9 @@ impl Head {
             }),
             _ => Body::Delete,
         };
-        Meta { version: self.version(), flags: u32_at(&self.bytes, 20), expiry: Expiry(u64_at(&self.bytes, 24)), body }
+        let millis = u64_at(&self.bytes, 8) >> VERSION_BITS;
+        let expiry = Expiry(u64::from(u32_at(&self.bytes, 24)) * 1000 + millis);
+        Meta { version: self.version(), flags: u32_at(&self.bytes, 20), expiry, body }
     }
 
     /// Bytes of the record, with its value and what fills the last word.
@@ -208,7 +210,7 @@ impl Head {
         let start = into.len();
         into.resize(start + self.value_bytes() as usize, 0);
         let loaded = medium.load(self.place + self.bytes.len() as u64, &mut into[start..]);
-        let (stored, computed) = (u32_at(&self.bytes, 32), value_checksum(self.version(), &into[start..]));
+        let (stored, computed) = (u32_at(&self.bytes, 28), value_checksum(self.version(), &into[start..]));
         if loaded.is_ok() && stored == computed {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use super::record;
 
 const MAGIC: &[u8; 16] = b"StrataKV matrix\0";
 /// Version of the format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 1;
 /// Bytes of the superblock that count.
 const USED_BYTES: usize = 64;
 /// Where the first directory slot is.
@@ -95,12 +95,7 @@ pub(super) fn open<P: Pmem>(pmem: &P, uuid: &[u8; 16], shard: u32) -> Result<Lay
         Error::Corrupt(Corruption { place, what: "superblock of the region", expected, found })
     })?;
     let format = u32_at(&bytes, 16);
-    if format < FORMAT {
-        return refuse(format!(
-            "the region has format {format}, this program writes {FORMAT}: dump the store with the program that made it, and load it with this one"
-        ));
-    }
-    if format > FORMAT {
+    if format != FORMAT {
         return Err(Error::NewerFormat { found: format, known: FORMAT });
     }
     if layout.uuid != *uuid || layout.shard != shard {
