@@ -413,7 +413,7 @@ impl Header {
     pub(crate) fn words(&self) -> [u64; 3] {
         let value = u64::from(self.value_bytes) | if self.has_flags { HAS_FLAGS } else { 0 };
         [
-            self.version | self.expiry % 1000 << VERSION_BITS,
+            self.version | (self.expiry % 1000) << VERSION_BITS,
             value | u64::from(self.header_crc) << 32,
             (self.expiry / 1000).min(u32::MAX.into()) | u64::from(self.value_crc) << 32,
         ]

@@ -213,7 +213,7 @@ impl KeysBody {
     pub(crate) fn push(&mut self, key: &[u8], entry: &KeyEntry, most: usize) -> bool {
         let shared = self.last.iter().zip(key).take_while(|(a, b)| a == b).count();
         let before = self.bytes.len();
-        let bits = LARGE * u8::from(entry.large.is_some()) | expiry::bit(entry.expiry);
+        let bits = (LARGE * u8::from(entry.large.is_some())) | expiry::bit(entry.expiry);
         self.bytes.push(bits);
         put_number(&mut self.bytes, shared);
         put_number(&mut self.bytes, key.len() - shared);
