@@ -102,7 +102,7 @@ fn built_chunk(choices: &mut Choices<'_>) {
         let (bits, at, bytes) = (choices.byte(), u64::from(choices.u32()) * 8, 32 + choices.below(16_000) as u32);
         let run = Extent { first: choices.u32(), pages: choices.u32() };
         let large = (bits & 1 != 0).then_some((run, run.first ^ run.pages));
-        let expiry = if bits & 2 != 0 { choices.u64() } else { 0 };
+        let expiry = if bits & 2 != 0 { super::expiry(choices) } else { 0 };
         if Key::from_encoded(&key).is_some() {
             all.insert(key, KeyEntry { spot: Spot::new(at, bytes), expiry, large });
         }
