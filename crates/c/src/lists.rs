@@ -1,0 +1,359 @@
+//! Lists.
+
+use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
+
+use stratakv::End;
+
+use crate::arg::{self, Array, Bytes, Out, Room, Text};
+use crate::record::{self, Record};
+use crate::records::pieces;
+use crate::status::{Answer, Failure, Status, call, found};
+use crate::store::Store;
+
+/// `stratakv_list`.
+pub struct List {
+    pub(crate) list: stratakv::List,
+}
+
+/// `stratakv_position`.
+pub struct Position {
+    position: stratakv::Position,
+}
+
+/// `stratakv_elements`, with the value that it gave last.
+pub struct Elements {
+    elements: stratakv::Elements,
+    value: bytes::Bytes,
+}
+
+type Made<'a, T> = Out<'a, Option<Box<T>>>;
+
+pub(crate) fn end(end: c_int) -> Result<End, Failure> {
+    match end {
+        0 => Ok(End::Front),
+        1 => Ok(End::Back),
+        _ => Err(Failure::usage(format!("{end} is no end of a list: 0 is its front, 1 its back"))),
+    }
+}
+
+pub(crate) fn list(list: Option<&List>) -> Result<&stratakv::List, Failure> {
+    Ok(&arg::handle(list, "list")?.list)
+}
+
+/// Gives an element that may be absent.
+pub(crate) fn element(value: Option<bytes::Bytes>, out: Out<'_, Record>) -> Answer {
+    let status = found(value.is_some());
+    record::give(out, value.map(Record::value));
+    Ok(status)
+}
+
+/// The place for a value, empty until it is known.
+pub(crate) fn emptied<'a>(out: Out<'a, Record>) -> Result<Out<'a, Record>, Failure> {
+    let out = arg::wanted(out, "value")?;
+    out.write(record::NONE);
+    Ok(Some(out))
+}
+
+fn made(out: Made<'_, List>, list: impl FnOnce() -> Result<Option<stratakv::List>, Failure>) -> Answer {
+    let out = arg::wanted(out, "list")?.write(None);
+    *out = list()?.map(|list| Box::new(List { list }));
+    Ok(found(out.is_some()))
+}
+
+/// The list of a name, made if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_open(
+    store: Option<&Store>,
+    name: Text<'_>,
+    list: Made<'_, List>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || made(list, || Ok(Some(arg::handle(store, "store")?.store.list(name.take("the name")?)?))))
+}
+
+/// The list of a name, if there is one.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_existing(
+    store: Option<&Store>,
+    name: Text<'_>,
+    list: Made<'_, List>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || made(list, || Ok(arg::handle(store, "store")?.store.existing_list(name.take("the name")?)?)))
+}
+
+/// Frees the handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_free(list: Option<Box<List>>) {
+    drop(list);
+}
+
+/// How many elements there are.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_count(
+    list_: Option<&List>,
+    count: Out<'_, u64>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let elements = list(list_)?.len()?;
+        arg::wanted(count, "count")?.write(elements);
+        Ok(Status::Ok)
+    })
+}
+
+/// Puts an element at an end.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_push(
+    list_: Option<&List>,
+    end_: c_int,
+    value: Bytes<'_>,
+    value_len: usize,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        list(list_)?.push(end(end_)?, value.take(value_len, "the value")?)?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Puts several elements at an end as one.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_push_all(
+    list_: Option<&List>,
+    end_: c_int,
+    count: usize,
+    values: Array<'_, Bytes<'_>>,
+    value_lens: Array<'_, usize>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let values = pieces(values, value_lens, count, "the values", "a value")?;
+        list(list_)?.push_all(end(end_)?, &values)?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Takes the element at an end.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_pop(
+    list_: Option<&List>,
+    end_: c_int,
+    value: Out<'_, Record>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let out = emptied(value)?;
+        element(list(list_)?.pop(end(end_)?)?, out)
+    })
+}
+
+/// Takes several elements from an end as one.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_pop_many(
+    list_: Option<&List>,
+    end_: c_int,
+    room: usize,
+    values: Room<'_, Record>,
+    count: Out<'_, usize>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let count = arg::wanted(count, "count")?.write(0);
+        let places: &mut [MaybeUninit<Record>] = values.take(room, "the room for values")?;
+        for place in places.iter_mut() {
+            place.write(record::NONE);
+        }
+        let values = list(list_)?.pop_many(end(end_)?, room)?;
+        *count = values.len();
+        for (place, value) in places.iter_mut().zip(values) {
+            place.write(Record::value(value));
+        }
+        Ok(Status::Ok)
+    })
+}
+
+/// Moves an element.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_move(
+    from: Option<&List>,
+    from_end: c_int,
+    to: Option<&List>,
+    to_end: c_int,
+    value: Out<'_, Record>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let moved = list(from)?.move_to(end(from_end)?, list(to)?, end(to_end)?)?;
+        element(moved, value)
+    })
+}
+
+/// The element at an index.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_get(
+    list_: Option<&List>,
+    index: i64,
+    value: Out<'_, Record>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let out = emptied(value)?;
+        element(list(list_)?.get(index)?, out)
+    })
+}
+
+/// Inserts before the element at an index.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_insert(
+    list_: Option<&List>,
+    index: i64,
+    value: Bytes<'_>,
+    value_len: usize,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let inserted = list(list_)?.insert_at(index, value.take(value_len, "the value")?)?;
+        Ok(found(inserted.is_some()))
+    })
+}
+
+/// Names the element at an index.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_position(
+    list_: Option<&List>,
+    index: i64,
+    position: Made<'_, Position>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let out = arg::wanted(position, "position")?.write(None);
+        *out = list(list_)?.position(index)?.map(|position| Box::new(Position { position }));
+        Ok(found(out.is_some()))
+    })
+}
+
+/// Frees the handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_position_free(position: Option<Box<Position>>) {
+    drop(position);
+}
+
+/// The element at a position.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_at(
+    list_: Option<&List>,
+    position: Option<&Position>,
+    value: Out<'_, Record>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let out = emptied(value)?;
+        element(list(list_)?.at(at(position)?)?, out)
+    })
+}
+
+fn at(position: Option<&Position>) -> Result<&stratakv::Position, Failure> {
+    Ok(&arg::handle(position, "position")?.position)
+}
+
+/// Inserts before an element.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_insert_before(
+    list_: Option<&List>,
+    position: Option<&Position>,
+    value: Bytes<'_>,
+    value_len: usize,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let value = value.take(value_len, "the value")?;
+        Ok(found(list(list_)?.insert_before(at(position)?, value)?.is_some()))
+    })
+}
+
+/// Inserts after an element.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_insert_after(
+    list_: Option<&List>,
+    position: Option<&Position>,
+    value: Bytes<'_>,
+    value_len: usize,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let value = value.take(value_len, "the value")?;
+        Ok(found(list(list_)?.insert_after(at(position)?, value)?.is_some()))
+    })
+}
+
+/// Puts another value in an element's place.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_replace(
+    list_: Option<&List>,
+    position: Option<&Position>,
+    value: Bytes<'_>,
+    value_len: usize,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let value = value.take(value_len, "the value")?;
+        Ok(found(list(list_)?.replace(at(position)?, value)?.is_some()))
+    })
+}
+
+/// Removes an element.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_erase(
+    list_: Option<&List>,
+    position: Option<&Position>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || Ok(found(list(list_)?.erase(at(position)?)?)))
+}
+
+/// Begins a walk.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_list_elements(
+    list_: Option<&List>,
+    reverse: c_int,
+    elements: Made<'_, Elements>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let out = arg::wanted(elements, "walk")?.write(None);
+        let list = list(list_)?;
+        let elements = if reverse == 0 { list.iter() } else { list.iter_back() };
+        *out = Some(Box::new(Elements { elements, value: bytes::Bytes::new() }));
+        Ok(Status::Ok)
+    })
+}
+
+/// The next element.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_elements_next(
+    elements: Option<&mut Elements>,
+    value: Out<'_, Record>,
+    position: Made<'_, Position>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let walk = arg::handle_mut(elements, "walk")?;
+        let next = walk.elements.next().transpose()?;
+        let status = found(next.is_some());
+        let next = next.map(|element| {
+            walk.value = element.value;
+            Box::new(Position { position: element.position })
+        });
+        record::give(value, next.is_some().then(|| Record::borrowed_value(&walk.value)));
+        arg::give(position, next);
+        Ok(status)
+    })
+}
+
+/// Ends a walk.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_elements_free(elements: Option<Box<Elements>>) {
+    drop(elements);
+}

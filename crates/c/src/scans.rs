@@ -1,0 +1,170 @@
+//! Scans and snapshots.
+
+use std::ffi::c_char;
+use std::ops::Bound;
+
+use crate::arg::{self, Bytes, Out};
+use crate::collections::Collection;
+use crate::record::{self, Record};
+use crate::records::answer;
+use crate::status::{Failure, Status, call};
+use crate::store::Store;
+
+/// `stratakv_scan_options`.
+#[repr(C)]
+pub struct ScanOptions<'a> {
+    from: Bytes<'a>,
+    from_len: usize,
+    to: Bytes<'a>,
+    to_len: usize,
+    prefix: Bytes<'a>,
+    prefix_len: usize,
+    from_excluded: u8,
+    to_included: u8,
+    is_sort_prefix: u8,
+    reverse: u8,
+    keys_only: u8,
+}
+
+impl ScanOptions<'_> {
+    fn read(&self) -> Result<stratakv::ScanOptions, Failure> {
+        let mut options = self.extent()?;
+        if self.reverse != 0 {
+            options = options.reverse();
+        }
+        if self.keys_only != 0 {
+            options = options.keys_only();
+        }
+        Ok(options)
+    }
+
+    fn extent(&self) -> Result<stratakv::ScanOptions, Failure> {
+        let from = self.from.take_some(self.from_len, "the lower bound")?;
+        let to = self.to.take_some(self.to_len, "the upper bound")?;
+        let Some(prefix) = self.prefix.take_some(self.prefix_len, "the prefix")? else {
+            let from = bound(from, self.from_excluded == 0);
+            return Ok(stratakv::ScanOptions::range(from, bound(to, self.to_included != 0)));
+        };
+        if from.is_some() || to.is_some() {
+            return Err(Failure::usage("a scan has bounds or a prefix, not both: leave one of them NULL"));
+        }
+        Ok(match self.is_sort_prefix {
+            0 => stratakv::ScanOptions::prefix(prefix),
+            _ => stratakv::ScanOptions::sort_prefix(prefix),
+        })
+    }
+}
+
+fn bound(key: Option<&[u8]>, is_included: bool) -> Bound<&[u8]> {
+    match (key, is_included) {
+        (None, _) => Bound::Unbounded,
+        (Some(key), true) => Bound::Included(key),
+        (Some(key), false) => Bound::Excluded(key),
+    }
+}
+
+/// `stratakv_scan`, with the key and value that it gave last.
+pub struct Scan {
+    scan: stratakv::Scan,
+    key: bytes::Bytes,
+    value: bytes::Bytes,
+}
+
+/// `stratakv_snapshot`.
+pub struct Snapshot {
+    snapshot: stratakv::Snapshot,
+}
+
+/// Begins a scan.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_scan_new(
+    collection: Option<&Collection>,
+    options: Option<&ScanOptions<'_>>,
+    snapshot: Option<&Snapshot>,
+    scan: Out<'_, Option<Box<Scan>>>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let out = arg::wanted(scan, "scan")?.write(None);
+        let collection = &arg::handle(collection, "collection")?.records;
+        let options = options.map_or_else(|| Ok(stratakv::ScanOptions::all()), ScanOptions::read)?;
+        let scan = match snapshot {
+            Some(snapshot) => snapshot.snapshot.scan(collection, options),
+            None => collection.scan(options),
+        };
+        *out = Some(Box::new(Scan { scan, key: bytes::Bytes::new(), value: bytes::Bytes::new() }));
+        Ok(Status::Ok)
+    })
+}
+
+/// The next key and record.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_scan_next(
+    scan: Option<&mut Scan>,
+    key: Out<'_, *const u8>,
+    key_len: Out<'_, usize>,
+    record: Out<'_, Record>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let scan = arg::handle_mut(scan, "scan")?;
+        let (key, key_len) = (arg::wanted(key, "key")?, arg::wanted(key_len, "key's length")?);
+        key.write(std::ptr::null());
+        key_len.write(0);
+        let Some(next) = scan.scan.next().transpose()? else {
+            record::give(record, None);
+            return Ok(Status::Absent);
+        };
+        (scan.key, scan.value) = (next.0, next.1.to_bytes());
+        key.write(scan.key.as_ptr());
+        key_len.write(scan.key.len());
+        record::give(record, Some(Record::borrowed(&scan.value, &next.1)));
+        Ok(Status::Ok)
+    })
+}
+
+/// Ends a scan.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_scan_free(scan: Option<Box<Scan>>) {
+    drop(scan);
+}
+
+/// A snapshot of all collections.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_snapshot_new(
+    store: Option<&Store>,
+    snapshot: Out<'_, Option<Box<Snapshot>>>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let out = arg::wanted(snapshot, "snapshot")?.write(None);
+        let snapshot = arg::handle(store, "store")?.store.snapshot()?;
+        *out = Some(Box::new(Snapshot { snapshot }));
+        Ok(Status::Ok)
+    })
+}
+
+/// Reads a record of a snapshot.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_snapshot_get(
+    snapshot: Option<&Snapshot>,
+    collection: Option<&Collection>,
+    key: Bytes<'_>,
+    key_len: usize,
+    record: Out<'_, Record>,
+    message: Out<'_, *mut c_char>,
+) -> Status {
+    call(message, || {
+        let out = arg::wanted(record, "record")?;
+        out.write(record::NONE);
+        let snapshot = &arg::handle(snapshot, "snapshot")?.snapshot;
+        let collection = &arg::handle(collection, "collection")?.records;
+        answer(snapshot.get(collection, key.take(key_len, "the key")?)?, Some(out))
+    })
+}
+
+/// Ends a snapshot.
+#[unsafe(no_mangle)]
+pub extern "C" fn stratakv_snapshot_free(snapshot: Option<Box<Snapshot>>) {
+    drop(snapshot);
+}
