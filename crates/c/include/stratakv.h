@@ -240,7 +240,7 @@ stratakv_status stratakv_list_pop_many(const stratakv_list *list, int end, size_
 stratakv_status stratakv_list_move(const stratakv_list *from, int from_end, const stratakv_list *to, int to_end, stratakv_record *value, char **message);
 /* The element at an index, from the back if it is negative. */
 stratakv_status stratakv_list_get(const stratakv_list *list, int64_t index, stratakv_record *value, char **message);
-/* Inserts before the element at an index; STRATAKV_ABSENT if there is none. */
+/* Inserts an element that has that index then; from the back if it is negative, -1 being the new last one. STRATAKV_ABSENT if the list is too short for that. */
 stratakv_status stratakv_list_insert(const stratakv_list *list, int64_t index, const void *value, size_t value_len, char **message);
 /* Names the element at an index as it is now; it stands for nothing once that is erased or replaced. */
 stratakv_status stratakv_list_position(const stratakv_list *list, int64_t index, stratakv_position **position, char **message);

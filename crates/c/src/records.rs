@@ -363,8 +363,8 @@ pub extern "C" fn stratakv_count(
     message: Out<'_, *mut c_char>,
 ) -> Status {
     call(message, || {
-        let records = arg::handle(collection, "collection")?.records.len()?;
-        arg::wanted(count, "count")?.write(records);
+        let count = arg::wanted(count, "count")?;
+        count.write(arg::handle(collection, "collection")?.records.len()?);
         Ok(Status::Ok)
     })
 }

@@ -1,0 +1,108 @@
+//! C programs compiled against the header and linked with the library, as users do it; and that header and library declare the same.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where cargo has put the shared library: beside this test, or one folder up.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folders = test.ancestors().skip(1).take(2);
+    let mut places = folders.map(|folder| folder.join("libstratakv_c.so"));
+    places.find(|place| place.exists()).expect("libstratakv_c.so lies beside its tests")
+}
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; install it"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?} ended with {}:\n{out}{err}", output.status);
+    out.into_owned()
+}
+
+/// Compiles a program, with every warning an error.
+fn compile(compiler: &str, flags: &[&str], file: &Path, to: &Path) {
+    let library = library();
+    let folder = library.parent().expect("it lies in a folder");
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-I"]).arg(source("include")).args(flags);
+    command.arg(file).arg("-o").arg(to).arg("-L").arg(folder);
+    run(command.args(["-lstratakv_c", "-lpthread"]).arg(format!("-Wl,-rpath,{}", folder.display())));
+}
+
+fn holds_on(engine: &str) {
+    let place = tempfile::tempdir().expect("a folder");
+    let program = place.path().join("interface");
+    compile("cc", &["-std=c11", "-D_GNU_SOURCE"], &source("tests/interface.c"), &program);
+    assert_eq!(run(Command::new(&program).arg(place.path().join("data")).arg(engine)), "all holds\n");
+}
+
+#[test]
+fn a_c_program_does_everything_on_slab() {
+    holds_on("slab");
+}
+
+#[test]
+fn a_c_program_does_everything_on_hash() {
+    holds_on("hash");
+}
+
+#[test]
+fn a_c_program_does_everything_on_matrix() {
+    holds_on("matrix");
+}
+
+/// The same with the address sanitizer, which sees what is freed twice, used after it, or never freed, on both sides.
+#[test]
+fn a_c_program_leaks_nothing() {
+    let place = tempfile::tempdir().expect("a folder");
+    let program = place.path().join("interface");
+    let flags = ["-std=c11", "-D_GNU_SOURCE", "-fsanitize=address", "-fno-omit-frame-pointer"];
+    compile("cc", &flags, &source("tests/interface.c"), &program);
+    let mut run_it = Command::new(&program);
+    run_it.env("ASAN_OPTIONS", "detect_leaks=1:allocator_may_return_null=1");
+    assert_eq!(run(run_it.arg(place.path().join("data")).arg("slab")), "all holds\n");
+}
+
+/// The program of the book compiles as it stands there, and says what the book says.
+#[test]
+fn the_books_program_runs() {
+    let place = tempfile::tempdir().expect("a folder");
+    let book = std::fs::read_to_string(source("../../docs/c.md")).expect("the book is there");
+    let block = |language: &str| {
+        let start = book.split(&format!("```{language}\n")).nth(1).expect("the book has such a block");
+        start.split("```").next().unwrap_or_default().to_owned()
+    };
+    let (file, program) = (place.path().join("ten.c"), place.path().join("ten"));
+    std::fs::write(&file, block("c")).expect("a file");
+    compile("cc", &["-std=c11"], &file, &program);
+    assert_eq!(run(Command::new(&program).current_dir(place.path())), block("text"));
+}
+
+#[test]
+fn the_header_is_cxx_too() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (file, program) = (place.path().join("main.cc"), place.path().join("main"));
+    let text = "#include \"stratakv.h\"\nint main() { return *stratakv_version() == 0; }\n";
+    std::fs::write(&file, text).expect("a file");
+    compile("c++", &["-std=c++11", "-pedantic"], &file, &program);
+    run(&mut Command::new(&program));
+}
+
+#[test]
+fn the_header_declares_what_the_library_exports() {
+    let header = std::fs::read_to_string(source("include/stratakv.h")).expect("the header is there");
+    // Without comments; callbacks are declared as `(*name)`.
+    let code: String = header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
+    let words = code.split_inclusive(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let calls = words.filter_map(|word| word.strip_suffix('('));
+    let declared: BTreeSet<String> = calls.filter(|name| name.starts_with("stratakv_")).map(str::to_owned).collect();
+    let exported = run(Command::new("nm").args(["-D", "--defined-only", "--format=just-symbols"]).arg(library()));
+    let exported: BTreeSet<String> =
+        exported.lines().filter(|name| name.starts_with("stratakv_")).map(str::to_owned).collect();
+    assert_eq!(declared, exported);
+    assert!(declared.len() > 80, "only {} functions were found", declared.len());
+}
