@@ -9,7 +9,7 @@ use stratakv_device::{Block, Class, IoFault, Part};
 use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
 
-use crate::job::{Job, Source};
+use crate::job::{Job, Moves, Source};
 use crate::levels::Levels;
 use crate::maintain::write_failed;
 use crate::matrix::{Closing, Matrix, Purpose};
@@ -325,7 +325,7 @@ impl<P: Pmem> Matrix<P> {
                     self.fail_region(error);
                 }
             }
-            Source::Level { .. } if job.collects => self.counters.value_collections += 1,
+            Source::Level { .. } if matches!(job.moves, Moves::Files(_)) => self.counters.value_collections += 1,
             Source::Level { .. } => self.counters.level_compactions += 1,
         }
     }

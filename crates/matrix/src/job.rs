@@ -19,7 +19,6 @@ use crate::merge::Merge;
 use crate::output::Output;
 use crate::reading::{InMemory, Pins, RUN_PAGES};
 use crate::retention::Readers;
-use crate::space::POOR_PERCENT;
 use crate::table::Builder;
 use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
 use crate::volume::{Table, ValueFile};
@@ -40,15 +39,25 @@ pub(crate) enum Source {
     Level { tables: Vec<Arc<Table>> },
 }
 
+/// Which values that it meets a job moves to new files.
+#[derive(Debug)]
+pub(crate) enum Moves {
+    /// None.
+    Nothing,
+    /// Those in files of which less than half is alive.
+    Poor,
+    /// Those in these files, in order: that is what it is there for.
+    Files(Vec<u64>),
+}
+
 /// A compaction under way.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// Reads that were begun for another one are not for this one.
     pub(crate) number: u64,
     pub(crate) source: Source,
-    /// It is there to move values out of poor files, and of which those are.
-    pub(crate) collects: bool,
-    pub(crate) poor_percent: u64,
+    /// Which values it moves to new files.
+    pub(crate) moves: Moves,
     /// Where it goes: a level, 0 is L1.
     pub(crate) level: usize,
     /// Tables there with keys of its range.
@@ -126,8 +135,7 @@ impl Job {
         }
         Job {
             number: 0,
-            collects: false,
-            poor_percent: POOR_PERCENT,
+            moves: Moves::Poor,
             source,
             level,
             below,
@@ -318,7 +326,7 @@ impl<P: Pmem> Matrix<P> {
         // First all that can stop: nothing is written twice. What was read of a key is kept until all is.
         for (_, meta) in &kept {
             if let Body::Apart(pointer) = meta.body
-                && self.is_poor(pointer.file, job.poor_percent)
+                && self.moves_from(&job.moves, pointer.file)
                 && !job.moved.iter().any(|(moved, _)| *moved == pointer)
             {
                 match self.value_in_pieces(meta.version, pointer, &mut job.long, memory) {

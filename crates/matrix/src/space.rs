@@ -4,12 +4,12 @@ use stratakv_base::canary;
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
-use crate::job::{Job, Source, TABLES_BELOW_MAX};
+use crate::job::{Job, Moves, Source, TABLES_BELOW_MAX};
 use crate::matrix::Matrix;
 use crate::volume::Table;
 
 /// A value file of which less than this share of a hundred is alive is rewritten.
-pub(crate) const POOR_PERCENT: u64 = 50;
+const POOR_PERCENT: u64 = 50;
 /// The same where there is hardly room.
 const POOR_PERCENT_TIGHT: u64 = 90;
 /// Of all values in value files, so many of a hundred may be dead before some are rewritten that no compaction meets.
@@ -34,7 +34,7 @@ pub(crate) enum Rest {
 
 /// A compaction that leaves values where they are: what it makes is no longer than what it reads.
 fn in_place(mut job: Job) -> Job {
-    job.poor_percent = 0;
+    job.moves = Moves::Nothing;
     job
 }
 
@@ -128,27 +128,48 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Rewrites a table that has values in the value file of which the least is alive, so that those move elsewhere: after the last of them the file is free. Of files that have
-    /// less than `poor_percent` alive; `None`: there are none, or no room. One table, and its values in such files: bounded work. O(files + tables).
+    /// less than `poor_percent` alive; `None`: there are none, or no room. One table, and as many of its values in such files as there is room for: bounded work. O(files + tables).
     pub(crate) fn collection(&self, poor_percent: u64) -> Option<Job> {
         if canary!("trial_values_are_not_collected") {
             return None;
         }
         let poor = self.levels.value_files().filter(|values| !values.loose && values.is_poor(poor_percent));
-        let mut poor: Vec<_> = poor.collect();
-        poor.sort_by_key(|values| (values.live_bytes * 1000 / values.bytes.max(1), values.file));
-        poor.into_iter().find_map(|values| self.collection_of(values.file, poor_percent))
+        let mut poor: Vec<_> =
+            poor.map(|values| (values.live_bytes * 1000 / values.bytes.max(1), values.file)).collect();
+        poor.sort_unstable();
+        poor.into_iter().find_map(|(_, file)| self.collection_of(file, poor_percent))
     }
 
+    /// A table with values in this file, and in others that are poor, the poorest first.
     fn collection_of(&self, file: u64, poor_percent: u64) -> Option<Job> {
         let places =
             (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
         let mut places = places.filter(|(_, table)| table.facts.apart.iter().any(|(apart, _)| *apart == file));
         let (level, table) = places.next()?;
-        let poor = table.facts.apart.iter().filter(|(apart, _)| self.is_poor(*apart, poor_percent));
-        let moved: u64 = poor.map(|(_, bytes)| bytes).sum();
+        let ranked = table.facts.apart.iter().filter_map(|(from, bytes)| {
+            let values = self.levels.values(*from).filter(|values| values.is_poor(poor_percent))?;
+            Some((
+                *from != file,
+                values.live_bytes * 1000 / values.bytes.max(1),
+                *from,
+                bytes.div_ceil(4096) * 9 / 8 + 1,
+            ))
+        });
+        let mut ranked: Vec<_> = ranked.collect();
+        ranked.sort_unstable();
         let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
-        (job.collects, job.poor_percent) = (true, poor_percent);
-        self.has_room_for(job.pages_in() + moved.div_ceil(4096) * 9 / 8 + 1).then_some(job)
+        let (mut pages, mut files) = (job.pages_in() + 1, Vec::new());
+        for (_, _, from, moved_pages) in ranked {
+            if self.has_room_for(pages + moved_pages) {
+                pages += moved_pages;
+                files.push(from);
+            } else if from == file {
+                return None;
+            }
+        }
+        files.sort_unstable();
+        job.moves = Moves::Files(files);
+        Some(job)
     }
 
     /// A collection that is due though there is room: much is dead, and no compaction meets it. Looked for once after each installation.
@@ -166,8 +187,12 @@ impl<P: Pmem> Matrix<P> {
         job
     }
 
-    /// Whether so little of a value file is alive that this goes to a new one when it is met.
-    pub(crate) fn is_poor(&self, file: u64, poor_percent: u64) -> bool {
-        self.levels.values(file).is_some_and(|values| values.is_poor(poor_percent))
+    /// Whether a job moves values of this file.
+    pub(crate) fn moves_from(&self, moves: &Moves, file: u64) -> bool {
+        match moves {
+            Moves::Nothing => false,
+            Moves::Poor => self.levels.values(file).is_some_and(|values| values.is_poor(POOR_PERCENT)),
+            Moves::Files(files) => files.binary_search(&file).is_ok(),
+        }
     }
 }

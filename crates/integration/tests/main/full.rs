@@ -1,6 +1,6 @@
 //! A store at its capacity: writes fail, reads and deletes go on, and there is a way back. Full disks are in `scenarios`.
 
-use stratakv::{ErrorKind, Level, Options};
+use stratakv::{Engine, ErrorKind, Level, Options};
 use stratakv_integration::{place, value};
 
 const LEN: usize = 50_000;
@@ -43,4 +43,23 @@ fn a_store_at_its_capacity_recovers_once_there_is_room() {
         let record = store.get(&name(key)).expect("a get").expect("it was acknowledged");
         assert_eq!(value::decode(key, &record.to_bytes()), Ok(1));
     }
+}
+
+/// In a full store of engine `matrix` half of what each value file held is dead. All that one table has there found no room at once, so nothing was moved, and the store stayed full.
+#[test]
+fn half_dead_value_files_give_their_room_back_though_all_of_them_find_none_at_once() {
+    let place = place::directory();
+    let options = Options::new().engine(Engine::Matrix).region_bytes(8 << 20).memory_bytes(64 << 20);
+    let options = options.capacity_bytes(24 << 20).level(Level::ProcessCrash);
+    let store = options.open(place.path().join("data")).expect("created");
+    let name = |key: u64| format!("key{key}").into_bytes();
+    let put = |key: u64| store.put(&name(key), &value::encode(key, 1, LEN)).map(|_| ());
+    let stored = (0..2000).take_while(|key| put(*key).is_ok()).count() as u64;
+    let deleted: Vec<u64> = (0..stored).step_by(2).collect();
+    for key in &deleted {
+        assert!(store.delete(&name(*key)).expect("deletes go on"));
+    }
+    let again = deleted.iter().take_while(|key| put(**key).is_ok()).count();
+    assert!(again * 2 > deleted.len(), "of {} values that were deleted {again} find room again", deleted.len());
+    store.close().expect("closed");
 }
