@@ -38,6 +38,11 @@ fn in_place(mut job: Job) -> Job {
     job
 }
 
+/// Pages that values take in new files.
+fn moved_pages(bytes: u64) -> u64 {
+    bytes.div_ceil(4096) * 9 / 8 + 1
+}
+
 impl<P: Pmem> Matrix<P> {
     /// Pages that nothing that grows may take: for two manifests of two copies each, for all that the container holds, and for one compaction.
     pub(crate) fn reserve_pages(&self) -> u64 {
@@ -140,31 +145,29 @@ impl<P: Pmem> Matrix<P> {
         poor.into_iter().find_map(|(_, file)| self.collection_of(file, poor_percent))
     }
 
-    /// A table with values in this file, and in others that are poor, the poorest first.
+    /// A table with values in this file. If nobody else has values there, the file is free afterwards, and others of which that holds are taken along; else the file
+    /// alone, and only if there is room for what the other tables have there too, which they bring next: what was begun comes to an end.
     fn collection_of(&self, file: u64, poor_percent: u64) -> Option<Job> {
         let places =
             (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
         let mut places = places.filter(|(_, table)| table.facts.apart.iter().any(|(apart, _)| *apart == file));
         let (level, table) = places.next()?;
-        let ranked = table.facts.apart.iter().filter_map(|(from, bytes)| {
-            let values = self.levels.values(*from).filter(|values| values.is_poor(poor_percent))?;
-            Some((
-                *from != file,
-                values.live_bytes * 1000 / values.bytes.max(1),
-                *from,
-                bytes.div_ceil(4096) * 9 / 8 + 1,
-            ))
-        });
-        let mut ranked: Vec<_> = ranked.collect();
-        ranked.sort_unstable();
         let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
-        let (mut pages, mut files) = (job.pages_in() + 1, Vec::new());
-        for (_, _, from, moved_pages) in ranked {
-            if self.has_room_for(pages + moved_pages) {
-                pages += moved_pages;
-                files.push(from);
-            } else if from == file {
-                return None;
+        let mut pages = job.pages_in() + 1 + moved_pages(self.levels.values(file)?.live_bytes);
+        if !self.has_room_for(pages) {
+            return None;
+        }
+        let is_whole =
+            |from: u64, bytes: u64| self.levels.values(from).is_some_and(|values| values.live_bytes == bytes);
+        let mut files = vec![file];
+        if table.facts.apart.iter().any(|(apart, bytes)| *apart == file && is_whole(file, *bytes)) {
+            for (from, bytes) in &table.facts.apart {
+                let is_poor = self.levels.values(*from).is_some_and(|values| values.is_poor(poor_percent));
+                let more = moved_pages(*bytes);
+                if *from != file && is_poor && is_whole(*from, *bytes) && self.has_room_for(pages + more) {
+                    pages += more;
+                    files.push(*from);
+                }
             }
         }
         files.sort_unstable();
