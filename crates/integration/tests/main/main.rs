@@ -8,6 +8,7 @@ mod batches;
 mod clients;
 mod collections;
 mod conformance;
+mod copies;
 mod crash;
 mod damage;
 mod devices;
