@@ -40,7 +40,8 @@ pub(crate) enum RunPurpose {
 /// Runs being read.
 #[derive(Debug, Default)]
 pub(crate) struct RunReads {
-    active: BTreeMap<u64, RunRead>,
+    /// Boxed: each is taken out and put back whenever a slice of it has come.
+    active: BTreeMap<u64, Box<RunRead>>,
     next: u64,
     in_flight: usize,
     /// First pages of runs being read, which must not be reused yet.
@@ -202,7 +203,7 @@ impl Slab {
         *self.run_reads.pinned.entry(first).or_default() += 1;
         self.run_reads.next += 1;
         let number = self.run_reads.next;
-        self.run_reads.active.insert(number, read);
+        self.run_reads.active.insert(number, Box::new(read));
         self.pump_run_read(number, effects);
     }
 
@@ -231,7 +232,7 @@ impl Slab {
     fn pump_run_read(&mut self, number: u64, effects: &mut Effects) {
         let Some(mut read) = self.run_reads.active.remove(&number) else { return };
         if read.in_flight == 0 && (read.error.is_some() || read.is_done()) {
-            return self.finish_run_read(read, effects);
+            return self.finish_run_read(*read, effects);
         }
         while read.error.is_none() && self.run_reads.in_flight < self.config.depth.max(1) as usize {
             let Some(block) = self.take_block(Class::Slice, effects) else {

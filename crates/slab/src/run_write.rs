@@ -22,7 +22,8 @@ const WAITING_BYTES_MAX: u64 = 256 << 20;
 /// Runs being written.
 #[derive(Debug, Default)]
 pub(crate) struct RunWrites {
-    active: BTreeMap<u64, RunWrite>,
+    /// Boxed: each is taken out and put back in every turn.
+    active: BTreeMap<u64, Box<RunWrite>>,
     next: u64,
     in_flight: usize,
     bytes: u64,
@@ -157,7 +158,7 @@ impl Slab {
         self.claim_for_runs(Extent { first, pages: run.shape.pages() });
         self.run_writes.bytes += run.value.len() as u64;
         self.run_writes.next += 1;
-        self.run_writes.active.insert(self.run_writes.next, run);
+        self.run_writes.active.insert(self.run_writes.next, Box::new(run));
         Ok(())
     }
 
@@ -186,8 +187,8 @@ impl Slab {
                 effects.write(io, offset, vec![Part { block: Arc::new(block), start: 0, len }], false);
             }
             match (run.fault, run.in_flight) {
-                (Some(fault), 0) => self.run_failed(run, fault, effects),
-                (None, 0) if allowed && run.next == run.shape.slices => self.run_body_done(number, run, effects),
+                (Some(fault), 0) => self.run_failed(*run, fault, effects),
+                (None, 0) if allowed && run.next == run.shape.slices => self.run_body_done(number, *run, effects),
                 _ => {
                     self.run_writes.active.insert(number, run);
                 }
@@ -199,7 +200,7 @@ impl Slab {
         let mut blocks = Vec::new();
         for slice in 0..run.shape.head_slices() {
             let Some(mut block) = self.take_block(Class::Slice, effects) else {
-                self.run_writes.active.insert(number, run);
+                self.run_writes.active.insert(number, Box::new(run));
                 return;
             };
             run.fill(&self.config.uuid, slice, &mut block);

@@ -85,9 +85,6 @@ fn a_get_of_a_long_value_from_the_volume_of_a_cache_copies_none_of_it() {
         long_bytes < 512 && bytes < 16 << 10,
         "{bytes} bytes were copied for a get, {long_bytes} of them in long pieces"
     );
-    println!(
-        "{bytes} bytes copied for a get of 64 KiB from the volume, {long_bytes} of them in pieces of 512 and more"
-    );
 }
 
 #[test]
@@ -99,5 +96,4 @@ fn a_get_of_a_long_value_from_disk_copies_none_of_it() {
         long_bytes < 512 && bytes < 48 << 10,
         "{bytes} bytes were copied for a get, {long_bytes} of them in long pieces"
     );
-    println!("{bytes} bytes copied for a get of 64 KiB from disk, {long_bytes} of them in pieces of 512 and more");
 }
