@@ -1,7 +1,8 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | tidy | bindings | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
+mod bindings;
 mod ci;
 mod compare;
 mod fuzz;
@@ -10,6 +11,7 @@ mod lab;
 mod mixed;
 mod nightly;
 mod sanitize;
+mod serving;
 mod sim;
 mod status_page;
 mod tidy;
@@ -22,6 +24,7 @@ usage: cargo xtask COMMAND
 
   ci                    everything a change must pass: tests, formatting, clippy, documentation, tidy
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
+  bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         "ci" => ci::run(&repository()),
+        "bindings" => bindings::run(&repository(), rest),
         "tidy" => run_tidy(&repository()),
         "fuzz" => fuzz::run(&repository(), rest),
         "interleave" => interleave::run(&repository(), rest),

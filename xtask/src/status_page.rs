@@ -13,6 +13,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::ci::{cargo, succeed};
+use crate::serving::Serving;
 
 const USAGE: &str = "usage: cargo xtask status-page [--screenshot FILE] [--polls 20]";
 /// Programs that are Chromium, or talk as it does.
@@ -49,7 +50,8 @@ fn parse(arguments: &[String]) -> Result<(Option<PathBuf>, u64), String> {
 }
 
 fn look(root: &Path, directory: &Path, screenshot: Option<&Path>, polls: u64) -> Result<(), String> {
-    let server = Serving::start(root, &directory.join("data"))?;
+    let options = ["--durability", "process_crash", "--placement", "in_place"];
+    let server = Serving::start(root, &directory.join("data"), &options)?;
     let load = Load::start(&server.memcache);
     let mut browser = Browser::start(&directory.join("profile"))?;
     browser.open(&server.admin)?;
@@ -97,58 +99,6 @@ fn check(browser: &mut Browser) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// A server of the debug build.
-struct Serving {
-    child: Child,
-    admin: String,
-    memcache: String,
-    _stdout: BufReader<ChildStdout>,
-}
-
-impl Serving {
-    fn start(root: &Path, data: &Path) -> Result<Serving, String> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-        let mut command = Command::new(target.join("debug/stratakv"));
-        command.args([
-            "serve",
-            "--memcache",
-            "127.0.0.1:0",
-            "--admin",
-            "127.0.0.1:0",
-            "--threads",
-            "2",
-            "--shards",
-            "2",
-        ]);
-        command
-            .args(["--memory", "256M", "--durability", "process_crash", "--placement", "in_place", "--data"])
-            .arg(data);
-        let child = command.stdout(Stdio::piped()).spawn();
-        let mut child = child.map_err(|error| format!("cannot start the server: {error}"))?;
-        let stdout = child.stdout.take().ok_or("the server has no stdout")?;
-        let mut serving =
-            Serving { child, admin: String::new(), memcache: String::new(), _stdout: BufReader::new(stdout) };
-        while serving.memcache.is_empty() {
-            let mut line = String::new();
-            if !matches!(serving._stdout.read_line(&mut line), Ok(1..)) {
-                return Err("the server ended".into());
-            }
-            let told = |name| line.strip_prefix(name).map(|rest: &str| rest.trim().to_owned());
-            serving.admin = told("admin").unwrap_or(std::mem::take(&mut serving.admin));
-            serving.memcache = told("memcache").unwrap_or_default();
-        }
-        Ok(serving)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        // It has ended, or ends.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Clients that write and read, three in four of the keys they read being there.

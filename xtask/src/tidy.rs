@@ -11,14 +11,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Longest Rust file, in lines.
+/// Longest file of Rust or Java, in lines.
 const LINES_MAX: usize = 800;
 
 /// Folders that are not part of the project's text.
 const SKIPPED_FOLDERS: &[&str] = &["target", ".git", "stratakv-data", "node_modules", "__pycache__"];
 
 /// Endings of files that are read; others are data.
-const TEXT_ENDINGS: &[&str] = &["rs", "toml", "md", "py", "sh", "yml", "yaml", "run", "json"];
+const TEXT_ENDINGS: &[&str] = &["rs", "toml", "md", "py", "sh", "yml", "yaml", "run", "json", "java", "xml"];
 
 /// The repository's text files.
 pub struct Tree {
@@ -134,7 +134,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 fn file_length(tree: &Tree) -> Vec<Finding> {
-    let too_long = tree.rust().filter_map(|file| {
+    let code = tree.files.iter().filter(|file| file.is_rust() || file.path.ends_with(".java"));
+    let too_long = code.filter_map(|file| {
         let lines = file.text.lines().count();
         (lines > LINES_MAX).then(|| file.finding(lines, format!("{lines} lines; split it, {LINES_MAX} is the most")))
     });
@@ -159,8 +160,9 @@ mod tests {
     fn file_length_catches_a_long_file() {
         let long = "\n".repeat(LINES_MAX + 1);
         let longest = "\n".repeat(LINES_MAX);
-        let found = file_length(&tree(&[("a.rs", &long), ("b.rs", &longest), ("c.md", &long)]));
-        assert_eq!(messages(&found), ["a.rs:801: 801 lines; split it, 800 is the most"]);
+        let found = file_length(&tree(&[("a.rs", &long), ("b.rs", &longest), ("c.md", &long), ("d.java", &long)]));
+        let message = "801 lines; split it, 800 is the most";
+        assert_eq!(messages(&found), [format!("a.rs:801: {message}"), format!("d.java:801: {message}")]);
     }
 
     #[test]

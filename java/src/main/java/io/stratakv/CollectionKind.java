@@ -1,0 +1,9 @@
+package io.stratakv;
+
+/** What a name stands for. */
+public enum CollectionKind {
+    /** A {@link Collection}. */
+    KEY_VALUE,
+    /** A {@link StoredList}. */
+    LIST
+}

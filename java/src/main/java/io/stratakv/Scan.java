@@ -1,0 +1,142 @@
+package io.stratakv;
+
+import java.util.Iterator;
+import java.util.NoSuchElementException;
+import java.util.Spliterator;
+import java.util.Spliterators;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
+
+/**
+ * Records in the order of their keys. It reads ahead a bounded number of them, and is to be closed. One thread at a time may use it; it goes over its records once.
+ *
+ * <pre>{@code
+ * try (Scan scan = store.scan(ScanOptions.prefix(prefix))) {
+ *     for (Entry entry : scan) {
+ *         System.out.println(entry.keyText() + " = " + entry.record().text());
+ *     }
+ * }
+ * }</pre>
+ */
+public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseable {
+    private final Handle handle;
+    /** Keeps the store from being closed as unreachable. */
+    private final Store store;
+
+    private Entry next;
+    private StrataKvException failure;
+    private boolean isAtEnd;
+
+    private Scan(Handle handle, Store store) {
+        this.handle = handle;
+        this.store = store;
+    }
+
+    /** Begins a scan; of a snapshot if its address is not 0. */
+    static Scan begin(Collection collection, Handle.Use use, ScanOptions options, long snapshot) {
+        try (Pieces pieces = options.pieces()) {
+            long[] begun = new long[1];
+            long[] message = new long[1];
+            int status = Calls.stratakv_scan_new(use.address(), options.words(pieces), snapshot, begun, message);
+            Outcome.check(status, message);
+            Handle handle =
+                    Handle.exclusive("scan", collection.store().handle(), begun[0], Calls::stratakv_scan_free);
+            Scan scan = new Scan(handle, collection.store());
+            handle.freeAfter(scan);
+            return scan;
+        }
+    }
+
+    /**
+     * Whether {@link #next} has something to say: a record, or that one cannot be read.
+     *
+     * @return whether
+     */
+    @Override
+    public boolean hasNext() {
+        try (Handle.Use use = handle.use()) {
+            return isNext(use);
+        }
+    }
+
+    /**
+     * The next record.
+     *
+     * @return its key and itself
+     * @throws NoSuchElementException there is none
+     * @throws StrataKvException it cannot be read; the scan goes on behind it
+     */
+    @Override
+    public Entry next() {
+        try (Handle.Use use = handle.use()) {
+            if (!isNext(use)) {
+                throw new NoSuchElementException("the scan is at its end");
+            }
+            Entry taken = next;
+            StrataKvException thrown = failure;
+            next = null;
+            failure = null;
+            if (thrown != null) {
+                throw thrown;
+            }
+            return taken;
+        }
+    }
+
+    private boolean isNext(Handle.Use use) {
+        if (next == null && failure == null && !isAtEnd) {
+            try {
+                next = fetch(use);
+                isAtEnd = next == null;
+            } catch (StrataKvException error) {
+                failure = error;
+            }
+        }
+        return next != null || failure != null;
+    }
+
+    private static Entry fetch(Handle.Use use) {
+        long[] key = new long[1];
+        long[] keyLen = new long[1];
+        long[] record = new long[Outcome.RECORD_WORDS];
+        long[] message = new long[1];
+        if (!Outcome.isOk(Calls.stratakv_scan_next(use.address(), key, keyLen, record, message), message)) {
+            return null;
+        }
+        return new Entry(Outcome.bytes(key[0], keyLen[0]), Outcome.record(record, 0).orElseThrow());
+    }
+
+    /**
+     * Itself, for a loop: the records that are left.
+     *
+     * @return this
+     */
+    @Override
+    public Iterator<Entry> iterator() {
+        return this;
+    }
+
+    /**
+     * The records that are left, as a stream that closes the scan when it is closed.
+     *
+     * @return the stream
+     */
+    public Stream<Entry> stream() {
+        int traits = Spliterator.ORDERED | Spliterator.NONNULL;
+        return StreamSupport.stream(Spliterators.spliteratorUnknownSize(this, traits), false).onClose(this::close);
+    }
+
+    /**
+     * Whose records it goes over.
+     *
+     * @return the store
+     */
+    public Store store() {
+        return store;
+    }
+
+    @Override
+    public void close() {
+        handle.run();
+    }
+}

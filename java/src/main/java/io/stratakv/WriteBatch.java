@@ -1,0 +1,123 @@
+package io.stratakv;
+
+import java.util.Objects;
+
+/** Changes that {@link Store#write} makes as one. One thread at a time may use it. Bad keys and values are told when it is written. */
+public final class WriteBatch implements AutoCloseable {
+    private final Handle handle;
+
+    /** An empty batch. */
+    public WriteBatch() {
+        Library.bind();
+        handle = Handle.exclusive("batch", null, Calls.stratakv_batch_new(), Calls::stratakv_batch_free);
+        handle.freeAfter(this);
+    }
+
+    Handle.Use use() {
+        return handle.use();
+    }
+
+    /**
+     * Sets a record.
+     *
+     * @param collection whose
+     * @param key the key
+     * @param value the value
+     * @return this
+     */
+    public WriteBatch put(Collection collection, byte[] key, byte[] value) {
+        return put(collection, key, value, PutOptions.defaults());
+    }
+
+    /**
+     * Sets a record, under a condition if one is given.
+     *
+     * @param collection whose
+     * @param key the key
+     * @param value the value
+     * @param options flags, expiry and condition
+     * @return this
+     */
+    public WriteBatch put(Collection collection, byte[] key, byte[] value, PutOptions options) {
+        Objects.requireNonNull(collection, "collection");
+        Objects.requireNonNull(key, "key");
+        Objects.requireNonNull(value, "value");
+        long[] words = Objects.requireNonNull(options, "options").words();
+        try (Handle.Use own = use(); Handle.Use use = collection.use()) {
+            long[] message = new long[1];
+            int status = Calls.stratakv_batch_put(
+                    own.address(), use.address(), key, key.length, value, value.length, words, message);
+            Outcome.check(status, message);
+            return this;
+        }
+    }
+
+    /**
+     * Removes a record, if there is one.
+     *
+     * @param collection whose
+     * @param key the key
+     * @return this
+     */
+    public WriteBatch delete(Collection collection, byte[] key) {
+        return delete(collection, key, Expect.any());
+    }
+
+    /**
+     * Removes a record under a condition.
+     *
+     * @param collection whose
+     * @param key the key
+     * @param expect the condition
+     * @return this
+     */
+    public WriteBatch delete(Collection collection, byte[] key, Expect expect) {
+        Objects.requireNonNull(collection, "collection");
+        Objects.requireNonNull(key, "key");
+        Objects.requireNonNull(expect, "expect");
+        try (Handle.Use own = use(); Handle.Use use = collection.use()) {
+            long[] message = new long[1];
+            int status = Calls.stratakv_batch_delete(
+                    own.address(), use.address(), key, key.length, expect.code, expect.version, message);
+            Outcome.check(status, message);
+            return this;
+        }
+    }
+
+    /**
+     * Puts an element at an end of a list.
+     *
+     * @param list the list
+     * @param end where
+     * @param value the element
+     * @return this
+     */
+    public WriteBatch push(StoredList list, End end, byte[] value) {
+        Objects.requireNonNull(list, "list");
+        Objects.requireNonNull(end, "end");
+        Objects.requireNonNull(value, "value");
+        try (Handle.Use own = use(); Handle.Use use = list.use()) {
+            long[] message = new long[1];
+            int status = Calls.stratakv_batch_push(
+                    own.address(), use.address(), end.code, value, value.length, message);
+            Outcome.check(status, message);
+            return this;
+        }
+    }
+
+    /**
+     * Number of changes.
+     *
+     * @return how many
+     */
+    public long count() {
+        try (Handle.Use own = use()) {
+            return Calls.stratakv_batch_count(own.address());
+        }
+    }
+
+    @Override
+    public void close() {
+        handle.run();
+    }
+}

@@ -1,0 +1,52 @@
+//! A server of the debug build, for chores that talk to one.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A server under way; it ends with this.
+pub struct Serving {
+    child: Child,
+    /// Where it tells of itself.
+    pub admin: String,
+    /// Where memcache clients connect.
+    pub memcache: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+/// What cargo builds, by its name.
+pub fn built(root: &Path, file: &str) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from).join("debug").join(file)
+}
+
+impl Serving {
+    /// Starts one, with two threads and shards, on ports that are free.
+    pub fn start(root: &Path, data: &Path, options: &[&str]) -> Result<Serving, String> {
+        let mut command = Command::new(built(root, "stratakv"));
+        command.args(["serve", "--memcache", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--threads", "2"]);
+        command.args(["--shards", "2", "--memory", "256M", "--data"]).arg(data).args(options);
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("cannot start the server: {error}"))?;
+        let stdout = child.stdout.take().ok_or("the server has no stdout")?;
+        let mut serving =
+            Serving { child, admin: String::new(), memcache: String::new(), _stdout: BufReader::new(stdout) };
+        while serving.memcache.is_empty() {
+            let mut line = String::new();
+            if !matches!(serving._stdout.read_line(&mut line), Ok(1..)) {
+                return Err("the server ended".into());
+            }
+            let told = |name| line.strip_prefix(name).map(|rest: &str| rest.trim().to_owned());
+            serving.admin = told("admin").unwrap_or(std::mem::take(&mut serving.admin));
+            serving.memcache = told("memcache").unwrap_or_default();
+        }
+        Ok(serving)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It has ended, or ends.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
