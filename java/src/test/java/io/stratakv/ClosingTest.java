@@ -210,7 +210,7 @@ class ClosingTest extends EachEngine {
             isClosed.set(true);
         });
         closing.start();
-        while (closing.getState() != Thread.State.WAITING) {
+        while (closing.getState() != Thread.State.WAITING && closing.isAlive()) {
             Thread.onSpinWait();
         }
         assertClosed("store", () -> store.get(KEY));
@@ -235,16 +235,21 @@ class ClosingTest extends EachEngine {
         store.close();
         leave();
         // It is locked until the collector has found it.
-        while (true) {
+        for (int tries = 1; !isOpenedAgain(); tries++) {
+            assertTrue(tries < 1000, "it is not closed after 1000 collections");
             System.gc();
-            try {
-                store = Store.open(folder.resolve("data"));
-                break;
-            } catch (StrataKvException error) {
-                assertEquals(StrataKvException.Kind.LOCKED, error.kind());
-            }
         }
         assertTrue(store.collection("c").get(KEY).isPresent());
+    }
+
+    private boolean isOpenedAgain() {
+        try {
+            store = Store.open(folder.resolve("data"));
+            return true;
+        } catch (StrataKvException error) {
+            assertEquals(StrataKvException.Kind.LOCKED, error.kind());
+            return false;
+        }
     }
 
     private void leave() {

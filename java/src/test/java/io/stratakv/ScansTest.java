@@ -91,9 +91,10 @@ class ScansTest extends EachEngine {
                         scan.stream().map(entry -> entry.record().text()).toList());
             }
             assertSame(store, snapshot.store());
-            snapshot.close();
-            assertThrows(IllegalStateException.class, () -> snapshot.get(fruit, bytes("apple")));
         }
+        Snapshot closed = store.snapshot();
+        closed.close();
+        assertThrows(IllegalStateException.class, () -> closed.get(fruit, bytes("apple")));
     }
 
     @Test
