@@ -63,7 +63,8 @@ public final class ScanOptions {
      * @return the options
      */
     public static ScanOptions range(byte[] from, byte[] to) {
-        return ALL.from(from).to(to);
+        Objects.requireNonNull(from, "from");
+        return ALL.from(from).to(Objects.requireNonNull(to, "to"));
     }
 
     /**
