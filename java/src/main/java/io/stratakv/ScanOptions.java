@@ -63,7 +63,7 @@ public final class ScanOptions {
      * @return the options
      */
     public static ScanOptions range(byte[] from, byte[] to) {
-        return ALL.from(from).to(to);
+        return new ScanOptions(copy(from, "from"), copy(to, "to"), null, 0);
     }
 
     /**
