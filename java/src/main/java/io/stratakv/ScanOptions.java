@@ -63,8 +63,7 @@ public final class ScanOptions {
      * @return the options
      */
     public static ScanOptions range(byte[] from, byte[] to) {
-        Objects.requireNonNull(from, "from");
-        return ALL.from(from).to(Objects.requireNonNull(to, "to"));
+        return new ScanOptions(copy(from, "from"), copy(to, "to"), null, 0);
     }
 
     /**
