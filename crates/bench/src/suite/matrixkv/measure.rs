@@ -57,21 +57,22 @@ impl Fill {
     }
 
     /// Puts all there is to put into a store that is empty, then reads, one at a time, until the store writes nothing more. `told_bytes` is what the store itself says it has
-    /// written to its disk since it was opened; 0 if it says nothing. The larger of this and the kernel's account of the process counts: the kernel sees nothing on
-    /// tmpfs, and the store does not see what lies below it.
+    /// written to its disk, if it says that. The larger of this and the kernel's account of the process counts: the kernel sees nothing on tmpfs, and the store does not see what
+    /// lies below it. Whether the store is at rest it knows best, since others may write in this process.
     ///
     /// # Errors
     /// The store's own.
-    pub fn measure(&self, way: &dyn Way, told_bytes: &dyn Fn() -> u64) -> Result<FillReport, BenchError> {
-        let (before, told_before) = (Usage::now(), told_bytes());
+    pub fn measure(&self, way: &dyn Way, told_bytes: Option<&dyn Fn() -> u64>) -> Result<FillReport, BenchError> {
+        let told = || told_bytes.map(|told| told());
+        let (before, told_before) = (Usage::now(), told().unwrap_or_default());
         let used = || Usage::now().since(before);
-        let written = || used().write_bytes.max(told_bytes().saturating_sub(told_before));
+        let written = || used().write_bytes.max(told().unwrap_or_default().saturating_sub(told_before));
         let begun = Instant::now();
         let run = run_through(way, &self.options(Workload::Fill))?;
         let (seconds, cpu, written_bytes_unsettled) = (begun.elapsed().as_secs_f64(), used().cpu, written());
         let is_put = |of: &&crate::OperationReport| of.kind == Kind::Update;
         let puts = run.operations.iter().find(is_put).ok_or_else(|| BenchError::Wrong("nothing was put".into()))?;
-        let (settling, is_settled) = self.settle(way, &written)?;
+        let (settling, is_settled) = self.settle(way, &|| told().unwrap_or_else(&written))?;
         let (written_bytes, user_bytes) = (written(), puts.count * (self.value_bytes + key(0).len()) as u64);
         Ok(FillReport {
             store: self.store.clone(),
@@ -189,7 +190,7 @@ mod tests {
                 _ => 7,
             }
         };
-        let report = fill().measure(&Shared(counting), &told).expect("a run");
+        let report = fill().measure(&Shared(counting), Some(&told)).expect("a run");
         assert_eq!((report.puts, report.user_bytes, report.round), (5000, 5000 * 124, 2));
         assert_eq!((report.written_bytes_unsettled, report.written_bytes), (999_999_993, 1_000_999_993));
         assert!(report.is_settled && report.settling_seconds > 0.01, "{report:?}");

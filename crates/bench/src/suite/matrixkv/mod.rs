@@ -125,7 +125,7 @@ fn fill(
         collection: CollectionId::default(),
         level: Level::ProcessCrash,
     };
-    let report = fill.measure(&way, &|| written_bytes(store))?;
+    let report = fill.measure(&way, Some(&|| written_bytes(store)))?;
     stand.close()?;
     Ok(report)
 }
