@@ -189,8 +189,11 @@ mod tests {
         for is_logarithmic in [true, false] {
             for points in [Vec::new(), vec![(0, 0.0)], vec![(0, 5.0)], vec![(0, 10.0), (1, 10.0)]] {
                 let names: &[&str] = if points.len() == 2 { &[] } else { &["a"] };
+                let is_flat = !is_logarithmic && points.iter().all(|(_, figure)| *figure == 0.0);
                 let text = svg(&axes(names, is_logarithmic), &[Line { store: 0, points }]).expect("a plot");
                 assert!(text.contains("</svg>") && !text.contains("NaN"), "{text}");
+                // The axis goes up to 1 then.
+                assert!(!is_flat || text.contains("0.5"), "{text}");
             }
         }
     }
