@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stratakv::Level;
 use stratakv_bench::load::{LoadOptions, load_through};
+use stratakv_bench::suite::matrixkv::{Fill, FillReport};
 use stratakv_bench::usage::Usage;
 use stratakv_bench::value::ValueSize;
 use stratakv_bench::{BenchError, Distribution, Report, RunOptions, TargetKind, Workload, run_through};
@@ -53,6 +54,8 @@ pub enum Task {
     Load { overwrites: u64 },
     /// Run a workload.
     Run { workload: String, distribution: String, seconds: u64, warm_up: u64, operations_max: Option<u64> },
+    /// Write as many records at random as there may be, as suite matrixkv does, until the store is settled.
+    Fill { round: usize },
 }
 
 /// What came of it.
@@ -60,6 +63,8 @@ pub enum Task {
 pub struct Done {
     /// Of a run.
     pub report: Option<Report>,
+    /// Of a fill.
+    pub fill: Option<FillReport>,
     /// Time to open the store.
     pub open_s: f64,
     /// Time to load it.
@@ -96,7 +101,7 @@ impl Job {
             (Task::Load { .. }, Subject::Ours(placement, _)) => Subject::Ours(placement, Level::ProcessCrash),
             (Task::Load { .. }, Subject::RocksDb { .. }) => Subject::RocksDb { sync: false },
             (Task::Load { .. }, Subject::WiredTiger { .. }) => Subject::WiredTiger { sync: false },
-            (Task::Run { .. }, subject)
+            (Task::Run { .. } | Task::Fill { .. }, subject)
             | (
                 Task::Load { .. },
                 subject @ (Subject::Hash
@@ -120,6 +125,12 @@ impl Job {
                 let mut report = run_through(&store, &options)?;
                 report.durability = subject.to_string();
                 done.report = Some(report);
+            }
+            Task::Fill { round } => {
+                let told = || store.statistics().get("write_bytes").copied().unwrap_or_default();
+                let tells = store.statistics().contains_key("write_bytes");
+                let told: Option<&dyn Fn() -> u64> = tells.then_some(&told);
+                done.fill = Some(self.fill(*round, store.fast_memory(subject)).measure(&store, told)?);
             }
         }
         done.statistics = store.statistics();
@@ -146,6 +157,20 @@ impl Job {
             seed: self.seed,
         };
         load_through(store, &options, &|_| {})
+    }
+
+    fn fill(&self, round: usize, fast_memory: String) -> Fill {
+        Fill {
+            store: self.subject.clone(),
+            fast_memory,
+            value_bytes: self.value_bytes,
+            round,
+            records: self.records,
+            clients: self.clients,
+            threads: self.cores,
+            seed: self.seed,
+            quiet: Duration::from_secs(1),
+        }
     }
 
     fn run_options(&self, seconds: u64, warm_up: u64) -> RunOptions {

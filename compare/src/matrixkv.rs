@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 
-use stratakv_bench::Report;
-use stratakv_bench::workload::Kind;
+use stratakv_bench::suite::matrixkv::{FillReport, FillsReport};
 
 use crate::Arguments;
 use crate::job::{Done, Job, Task};
@@ -14,8 +14,8 @@ use crate::table::median;
 /// A store's figures of one round.
 struct Measured {
     subject: Subject,
-    value_bytes: usize,
-    fill: Done,
+    fill: FillReport,
+    filled: Done,
     reads: Done,
     scans: Done,
 }
@@ -29,12 +29,12 @@ pub fn compare(arguments: &Arguments) -> Result<(), String> {
     for value_bytes in &arguments.value_sizes {
         for round in 1..=arguments.rounds {
             for subject in &arguments.stores {
-                let measured = measure(arguments, *subject, *value_bytes, round as u64)?;
+                let measured = measure(arguments, *subject, *value_bytes, round)?;
                 eprintln!("{}", row(&[&measured]));
                 all.push(measured);
             }
             if let Some(out) = &arguments.out {
-                write_out(out, &all)?;
+                write_out(arguments, out, &all)?;
             }
         }
     }
@@ -42,23 +42,24 @@ pub fn compare(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(arguments: &Arguments, subject: Subject, value_bytes: usize, round: u64) -> Result<Measured, String> {
+fn measure(arguments: &Arguments, subject: Subject, value_bytes: usize, round: usize) -> Result<Measured, String> {
     let directory = arguments.data.join(format!("matrixkv-{}-{}", subject.data_set(), std::process::id()));
     let records = arguments.bytes / value_bytes as u64;
     let job = Job {
         subject: subject.to_string(),
-        memory_bytes: arguments.memory.unwrap_or(arguments.bytes / 16).max(64 << 20),
+        memory_bytes: memory_bytes(arguments),
         capacity_bytes: 0,
         region_bytes: 0,
         fast: arguments.memory_dir(subject),
         fast_bytes: arguments.fast_bytes(arguments.bytes),
-        clients: arguments.clients.first().copied().unwrap_or(4),
+        clients: clients(arguments),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         records,
         value_bytes,
-        seed: arguments.seed + 100 * round,
+        // As the suite has it, so that both put the same.
+        seed: arguments.seed + 100 * (round as u64 - 1),
         directory,
-        task: Task::Load { overwrites: 0 },
+        task: Task::Fill { round },
     };
     let outcome = measure_in(&job, arguments, subject);
     // Of what failed too.
@@ -69,31 +70,37 @@ fn measure(arguments: &Arguments, subject: Subject, value_bytes: usize, round: u
 }
 
 fn measure_in(job: &Job, arguments: &Arguments, subject: Subject) -> Result<Measured, String> {
-    let run = |workload: &str, seconds, operations_max| {
+    let run = |workload: &str| {
         let (workload, distribution) = (workload.to_owned(), "uniform".to_owned());
-        let task = Task::Run { workload, distribution, seconds, warm_up: 0, operations_max };
+        let task = Task::Run { workload, distribution, seconds: arguments.seconds, warm_up: 0, operations_max: None };
         Job { task, seed: job.seed + 1, ..job.clone() }.run()
     };
-    let fill = run("fill", 3600, Some(job.records))?;
-    let reads = run("c", arguments.seconds, None)?;
-    let scans = run("e", arguments.seconds, None)?;
-    Ok(Measured { subject, value_bytes: job.value_bytes, fill, reads, scans })
+    let mut filled = job.run()?;
+    let fill = filled.fill.take().ok_or_else(|| format!("{subject}: a fill without figures"))?;
+    Ok(Measured { subject, fill, filled, reads: run("c")?, scans: run("e")? })
 }
 
-const HEAD: &str = "| value | store | fill, MB/s | worst second / mean | p50 us | p99 us | p99.9 us | p99.99 us | max ms | written / user | cpu us | reads/s | scans/s | peak memory, MiB |
+fn memory_bytes(arguments: &Arguments) -> u64 {
+    arguments.memory.unwrap_or(arguments.bytes / 16).max(64 << 20)
+}
+
+fn clients(arguments: &Arguments) -> usize {
+    arguments.clients.first().copied().unwrap_or(4)
+}
+
+const HEAD: &str = "| value | store | fill, MB/s | worst second / mean | p50 us | p99 us | p99.9 us | p99.99 us | max ms | written / user, settled | cpu us | reads/s | scans/s | peak memory, MiB |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 
 fn table(all: &[Measured]) -> String {
     let mut settings: Vec<(usize, Subject)> = Vec::new();
     for one in all {
-        if !settings.contains(&(one.value_bytes, one.subject)) {
-            settings.push((one.value_bytes, one.subject));
+        if !settings.contains(&(one.fill.value_bytes, one.subject)) {
+            settings.push((one.fill.value_bytes, one.subject));
         }
     }
     let rows = settings.into_iter().map(|(value_bytes, subject)| {
-        let of: Vec<&Measured> =
-            all.iter().filter(|one| one.value_bytes == value_bytes && one.subject == subject).collect();
-        row(&of) + "\n"
+        let is_it = |one: &&Measured| one.fill.value_bytes == value_bytes && one.subject == subject;
+        row(&all.iter().filter(is_it).collect::<Vec<_>>()) + "\n"
     });
     HEAD.to_owned() + &rows.collect::<String>()
 }
@@ -102,63 +109,65 @@ fn table(all: &[Measured]) -> String {
 fn row(of: &[&Measured]) -> String {
     let Some(first) = of.first() else { return String::new() };
     let middle = |figure: &dyn Fn(&Measured) -> f64| median(of.iter().map(|one| figure(one)));
-    let fill = |figure: fn(&Report) -> f64| middle(&|one| one.fill.report.as_ref().map_or(0.0, figure));
-    let latency = |figure: fn(&stratakv_bench::OperationReport) -> f64| {
-        middle(&|one| {
-            let report = one.fill.report.as_ref();
-            let updates = report.and_then(|report| report.operations.iter().find(|of| of.kind == Kind::Update));
-            updates.map_or(0.0, figure)
-        })
-    };
+    let fill = |figure: fn(&FillReport) -> f64| middle(&|one| figure(&one.fill));
     let speed = |done: fn(&Measured) -> &Done| {
         middle(&|one| done(one).report.as_ref().map_or(0.0, |report| report.operations_per_s))
     };
-    let user_bytes = |one: &Measured| {
-        let writes = one.fill.report.as_ref().map_or(0, |report| report.operations.iter().map(|of| of.count).sum());
-        (writes * (one.value_bytes as u64 + 24)) as f64
-    };
-    // What is owed when the last write has been answered is paid while it is read.
-    let amplification = middle(&|one| (one.fill.write_bytes + one.reads.write_bytes) as f64 / user_bytes(one).max(1.0));
     let mut row = String::new();
     let _ = write!(
         row,
-        "| {} | {} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {amplification:.2} | {:.1} | {:.0} | {:.0} | {:.0} |",
-        first.value_bytes,
+        "| {} | {} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {:.2} | {:.1} | {:.0} | {:.0} | {:.0} |",
+        first.fill.value_bytes,
         first.subject,
-        fill(|report| report.operations_per_s) * first.value_bytes as f64 / 1e6,
-        fill(|report| report.operations_per_s_min as f64 / report.operations_per_s.max(1.0)),
-        latency(|of| of.latency_us_p50),
-        latency(|of| of.latency_us_p99),
-        latency(|of| of.latency_us_p99_9),
-        latency(|of| of.latency_us_p99_99),
-        latency(|of| of.latency_us_max) / 1e3,
-        fill(|report| report.cpu_us_per_operation),
+        fill(FillReport::megabytes_per_s),
+        fill(|fill| fill.worst_second().unwrap_or_default()),
+        fill(|fill| fill.latency_us_p50),
+        fill(|fill| fill.latency_us_p99),
+        fill(|fill| fill.latency_us_p99_9),
+        fill(|fill| fill.latency_us_p99_99),
+        fill(|fill| fill.latency_us_max) / 1e3,
+        fill(|fill| fill.write_amplification),
+        fill(|fill| fill.cpu_us_per_put),
         speed(|one| &one.reads),
         speed(|one| &one.scans),
-        middle(&|one| one.fill.memory_peak_bytes as f64 / (1 << 20) as f64),
+        middle(&|one| one.filled.memory_peak_bytes as f64 / (1 << 20) as f64),
     );
     row
 }
 
-fn write_out(out: &std::path::Path, all: &[Measured]) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot write to {}: {error}", out.display());
-    fs::create_dir_all(out).map_err(failed)?;
-    fs::write(out.join("matrixkv.md"), table(all)).map_err(failed)?;
+/// What `stratakv bench suite matrixkv --beside` reads.
+fn fills(arguments: &Arguments, all: &[Measured]) -> FillsReport {
+    FillsReport {
+        bytes: arguments.bytes,
+        region_bytes: arguments.fast_bytes(arguments.bytes),
+        memory_bytes: memory_bytes(arguments),
+        clients: clients(arguments),
+        seed: arguments.seed,
+        fills: all.iter().map(|one| one.fill.clone()).collect(),
+        ..FillsReport::here()
+    }
+}
+
+fn write_out(arguments: &Arguments, out: &Path, all: &[Measured]) -> Result<(), String> {
     let mut timeline = String::from("value_bytes,store,second,operations\n");
-    for one in all {
-        let each = one.fill.report.iter().flat_map(|report| &report.operations_per_s_each).enumerate();
-        for (second, operations) in each {
-            let _ = writeln!(timeline, "{},{},{second},{operations}", one.value_bytes, one.subject);
+    for FillReport { value_bytes, store, puts_per_s_each, .. } in all.iter().map(|one| &one.fill) {
+        for (second, puts) in puts_per_s_each.iter().enumerate() {
+            let _ = writeln!(timeline, "{value_bytes},{store},{second},{puts}");
         }
     }
-    fs::write(out.join("matrixkv-timeline.csv"), timeline).map_err(failed)?;
     let runs: Vec<_> = all
         .iter()
         .map(|one| {
-            let (subject, value_bytes) = (one.subject.to_string(), one.value_bytes);
-            serde_json::json!({ "store": subject, "value_bytes": value_bytes, "fill": one.fill, "reads": one.reads, "scans": one.scans })
+            let FillReport { value_bytes, store, round, .. } = &one.fill;
+            serde_json::json!({ "store": store, "value_bytes": value_bytes, "round": round, "fill": one.filled, "reads": one.reads, "scans": one.scans })
         })
         .collect();
-    let runs = serde_json::to_string(&runs).map_err(|error| error.to_string())?;
-    fs::write(out.join("matrixkv.json"), runs).map_err(failed)
+    let write = || -> std::io::Result<()> {
+        fs::create_dir_all(out)?;
+        fs::write(out.join("matrixkv.md"), table(all))?;
+        fs::write(out.join("matrixkv-timeline.csv"), timeline)?;
+        fs::write(out.join("matrixkv-runs.json"), serde_json::to_vec(&runs)?)?;
+        fs::write(out.join("matrixkv.json"), serde_json::to_vec_pretty(&fills(arguments, all))?)
+    };
+    write().map_err(|error| format!("cannot write to {}: {error}", out.display()))
 }

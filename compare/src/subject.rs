@@ -189,6 +189,17 @@ impl Opened {
         })
     }
 
+    /// What the memory is that log and first level lie in, if not on the disk.
+    pub fn fast_memory(&self, subject: Subject) -> String {
+        match (self, subject) {
+            (Opened::Ours(store, _) | Opened::Hash(store, _), _) => {
+                store.region().map(|region| region.domain.clone()).unwrap_or_default()
+            }
+            (_, Subject::RocksDbOverMemory { .. }) => "volatile (log and first tables on tmpfs)".into(),
+            _ => String::new(),
+        }
+    }
+
     /// What ours tells of itself, by name.
     pub fn statistics(&self) -> BTreeMap<String, u64> {
         match self {

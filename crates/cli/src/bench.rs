@@ -31,7 +31,8 @@ Examples:
   stratakv bench ycsb --workload c --data /mnt/nvme/bench --no-load --distribution zipfian --json c.json
   stratakv bench ycsb --workload b --target memcache://127.0.0.1:11211 --clients 64
   stratakv bench paths --records 1000000 --memory 64M
-  stratakv bench suite kvdk --scale 0.1 --data /dev/shm/bench --json kvdk.json";
+  stratakv bench suite kvdk --scale 0.1 --data /dev/shm/bench --json kvdk.json
+  stratakv bench suite matrixkv --data /mnt/nvme/bench --report matrixkv.html --beside results/matrixkv.json";
 
 /// Measures a store, or a memcached-compatible server
 #[derive(Args)]

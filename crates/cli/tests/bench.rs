@@ -141,3 +141,82 @@ fn a_suite_takes_graphs_from_files_and_says_what_is_wrong_with_them() {
     assert_eq!(suite(&data, &["--scale", "0"]).0, 2);
     assert!(!data.exists());
 }
+
+/// `bench suite matrixkv` on next to nothing, its region on no tmpfs.
+fn matrixkv(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let (data, fast) = (directory.join("bench"), directory.join("fast"));
+    let places = ["--data", data.to_str().unwrap(), "--pmem", fast.to_str().unwrap()];
+    let common = ["bench", "suite", "matrixkv", "--scale", "0.00001", "--rounds", "1"];
+    let output = run(&[&common[..], &places, arguments].concat());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(!data.exists() && !fast.exists(), "what the suite made is removed");
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_run_of_matrixkv_can_stand_beside_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (json, html) = (file("ours.json"), file("report.html"));
+    let (code, out, told) = matrixkv(directory.path(), &["--value-sizes", "100,4K", "--json", &json]);
+    assert_eq!((code, told.as_str()), (0, ""));
+    assert!(out.lines().count() == 3 && out.contains("worst/mean") && out.contains("   4096 matrix"), "{out}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!((report["suite"].as_str(), report["schema"].as_u64()), (Some("matrixkv"), Some(1)));
+    assert_eq!(report["fills"].as_array().map(Vec::len), Some(2));
+
+    let beside = std::fs::read_to_string(&json).unwrap().replace("\"matrix\"", "\"rocksdb-async\"");
+    let peer = file("matrixkv.json");
+    std::fs::write(&peer, beside).unwrap();
+    let sizes = ["--value-sizes", "100,4K"];
+    let (code, out, told) = matrixkv(directory.path(), &[&sizes[..], &["--report", &html, "--beside", &peer]].concat());
+    assert_eq!((code, told.as_str()), (0, ""));
+    assert!(out.contains("rocksdb-async"), "{out}");
+    let page = std::fs::read_to_string(&html).unwrap();
+    for figure in ["throughput", "timeline", "latency", "amplification", "comparison"] {
+        assert!(page.contains(&format!("<h2 id=\"{figure}\">")), "{figure}");
+    }
+    assert!(page.contains("<h3>rocksdb-async</h3>") && page.contains("</svg>"));
+}
+
+#[test]
+fn what_cannot_stand_beside_is_told_before_anything_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("other.json");
+    let (other, html) = (file.to_str().unwrap(), directory.path().join("report.html"));
+    let beside = ["--report", html.to_str().unwrap(), "--beside", other];
+    for (text, words) in [
+        (None, "cannot read"),
+        (Some("value_bytes,store"), "is no JSON"),
+        (Some("{\"suite\":\"kvdk\",\"schema\":1}"), "is a report of suite `kvdk`"),
+        (Some("{\"suite\":\"matrixkv\",\"schema\":9}"), "is of schema 9; this program reads up to 1"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let (code, out, told) = matrixkv(directory.path(), &beside);
+        assert_eq!((code, out.as_str()), (2, ""), "{told}");
+        assert!(told.contains(words) && told.contains("--beside") && told.contains("other.json"), "{told}");
+    }
+    let (code, _, told) = matrixkv(directory.path(), &["--beside", other]);
+    assert!(code == 2 && told.contains("--report"), "{told}");
+    for wrong in [["--value-sizes", "0"], ["--value-sizes", "65M"], ["--scale", "0"], ["--rounds", "0"]] {
+        let (code, out, told) = matrixkv(directory.path(), &wrong);
+        assert_eq!((code, out.as_str()), (2, ""), "{wrong:?} {told}");
+    }
+    assert!(!html.exists());
+}
+
+#[test]
+fn a_region_is_not_made_among_other_things() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, fast) = (directory.path().join("bench"), directory.path().join("fast"));
+    std::fs::create_dir(&fast).unwrap();
+    std::fs::write(fast.join("letter"), "dear").unwrap();
+    let places = ["--data", data.to_str().unwrap(), "--pmem", fast.to_str().unwrap()];
+    let output = run(&[&["bench", "suite", "matrixkv", "--scale", "0.00001"][..], &places].concat());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains(fast.to_str().unwrap()) && told.contains("holds other things"), "{told}");
+    assert_eq!(std::fs::read_dir(&fast).unwrap().count(), 1);
+}

@@ -57,6 +57,7 @@ impl Means {
 pub(super) struct Stand {
     store: Option<Store>,
     path: PathBuf,
+    region: Option<PathBuf>,
 }
 
 impl Stand {
@@ -69,16 +70,31 @@ impl Stand {
             Subject::Matrix => options.engine(Engine::Matrix).region_bytes(means.matrix_bytes()),
             Subject::Memory => return Ok(None),
         };
-        let path = directory.join(format!("suite-{subject}"));
-        fs::create_dir(&path).map_err(|error| {
+        Ok(Some(Stand::make(&subject.to_string(), directory, None, options)?))
+    }
+
+    /// With these options; its region is `region` if that is not in the directory, and is removed too.
+    pub(super) fn make(
+        name: &str,
+        directory: &Path,
+        region: Option<PathBuf>,
+        options: Options,
+    ) -> Result<Stand, BenchError> {
+        let path = directory.join(format!("suite-{name}"));
+        let cannot = |path: &Path, why: &dyn fmt::Display| {
             BenchError::Wrong(format!(
-                "cannot make {}: {error}; what an earlier run left there can be removed",
+                "cannot make {}: {why}; what an earlier run left there can be removed",
                 path.display()
             ))
-        })?;
-        let mut stand = Stand { store: None, path };
+        };
+        // Else it would be removed with what is made here.
+        if let Some(region) = region.as_ref().filter(|region| region.exists()) {
+            return Err(cannot(region, &"it exists"));
+        }
+        fs::create_dir(&path).map_err(|error| cannot(&path, &error))?;
+        let mut stand = Stand { store: None, path, region };
         stand.store = Some(options.open(&stand.path)?);
-        Ok(Some(stand))
+        Ok(stand)
     }
 
     pub(super) fn store(&self) -> Result<&Store, BenchError> {
@@ -100,6 +116,12 @@ impl Drop for Stand {
         }
         if let Err(error) = fs::remove_dir_all(&self.path) {
             tracing::error!(%error, "cannot remove {}", self.path.display());
+        }
+        // A store that could not be opened may not have made it.
+        if let Some(region) = self.region.as_ref().filter(|region| region.exists())
+            && let Err(error) = fs::remove_file(region)
+        {
+            tracing::error!(%error, "cannot remove {}", region.display());
         }
     }
 }

@@ -44,7 +44,7 @@ impl Ground {
         let made = !path.exists();
         if !made && !marked && !is_empty(path)? {
             return Err(Failure::usage(format!(
-                "{shown} holds other things than a store: name a directory with --data that is empty or does not exist"
+                "{shown} holds other things than a store: name a directory that is empty or does not exist"
             )));
         }
         fs::create_dir_all(path).map_err(|error| cannot("create", path, &error))?;

@@ -1,5 +1,7 @@
 //! `bench suite`: the measurements of the papers, over our engines.
 
+mod matrixkv;
+
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +21,8 @@ use crate::failure::Failure;
 pub(super) enum Suite {
     /// Strings, sorted collections, lists, and a graph: load, search, rank
     Kvdk(Kvdk),
+    /// Random writes by length of values: throughput, each second of it, latency, write amplification
+    Matrixkv(matrixkv::Matrixkv),
 }
 
 /// Arguments of `bench suite kvdk`.
@@ -86,15 +90,26 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(suite: &Suite, output: &mut Output) -> Result<(), Failure> {
-    let Suite::Kvdk(kvdk) = suite;
-    let options = kvdk.options()?;
-    if kvdk.data.join("store.toml").exists() {
+    match suite {
+        Suite::Kvdk(kvdk) => run_kvdk_suite(kvdk, output),
+        Suite::Matrixkv(matrixkv) => matrixkv::run(matrixkv, output),
+    }
+}
+
+/// A directory for stores of the suite's own.
+fn claim(path: &Path) -> Result<Ground, Failure> {
+    if path.join("store.toml").exists() {
         return Err(Failure::usage(format!(
-            "{} holds a store: the suite makes its own, so name a directory with --data that is empty or does not exist",
-            kvdk.data.display()
+            "{} holds a store: the suite makes its own, so name a directory that is empty or does not exist",
+            path.display()
         )));
     }
-    let ground = Ground::claim(&kvdk.data, true, false)?;
+    Ground::claim(path, true, false)
+}
+
+fn run_kvdk_suite(kvdk: &Kvdk, output: &mut Output) -> Result<(), Failure> {
+    let options = kvdk.options()?;
+    let ground = claim(&kvdk.data)?;
     let report = run_kvdk(&kvdk.data, &options)?;
     ground.clear()?;
     write!(output, "{report}").map_err(Failure::output)?;
