@@ -81,7 +81,7 @@ impl TierOpener {
             superblocks: [None, None],
             tails: [None, None],
             superblock: Superblock { shard: config.shard, shards: config.shards, ..Superblock::default() },
-            recovery: Recovery::new(Log::new(layout.unwrap_or_default()), Tail::default()),
+            recovery: Recovery::new(Log::new(layout.unwrap_or_default()), Tail::default(), config.index_bytes_max()),
             report: RecoveryReport::default(),
             gathered: Vec::new(),
             failed: None,
@@ -163,7 +163,7 @@ impl TierOpener {
             self.report.start = Start::Emptied;
             return self.begin_writing(effects);
         };
-        self.recovery = Recovery::new(Log::new(self.superblock.layout), tail);
+        self.recovery = Recovery::new(Log::new(self.superblock.layout), tail, self.config.index_bytes_max());
         match self.report.start {
             Start::Clean => self.begin_table(effects),
             _ => self.read_ring(self.recovery.tail.first, effects),
@@ -336,7 +336,7 @@ impl TierOpener {
         if let Some(layout) = self.layout.filter(|_| matches!(self.report.start, Start::Created | Start::Emptied)) {
             self.superblock.layout = layout;
             let tail = Tail { low: first, low_page: layout.log_page, ..Tail::default() };
-            self.recovery = Recovery::new(Log::new(layout), tail);
+            self.recovery = Recovery::new(Log::new(layout), tail, self.config.index_bytes_max());
             self.superblock.table = None;
         }
         self.superblock.layout = self.layout.unwrap_or_default();
@@ -435,7 +435,7 @@ impl TierOpener {
             wanted_pages: 0,
             is_lost: false,
         });
-        let index = if has_volume { index } else { Index::new() };
+        let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
         Tier {
             report: self.report,
             index,

@@ -7,9 +7,10 @@ use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault, Pool};
 use stratakv_engine::conformance::{Disk, Ending};
 use stratakv_engine::{
-    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, RecordPart, Reply, Shard, Token,
+    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, RecordPart, Reply, Shard, Token, Update,
 };
 use stratakv_tier::{RecoveryReport, Start, Tier, TierConfig, TierOpener};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const CAPACITY_BYTES: u64 = 32 << 20;
 
@@ -75,6 +76,7 @@ impl Driver {
 
     fn open(&mut self, create: bool) {
         let config = self.config.clone();
+        self.effects = Effects::new(Pool::new(config.memory_bytes as usize));
         let mut opener = if create { TierOpener::create(config) } else { TierOpener::recover(config) };
         opener.start(&mut self.effects);
         while !opener.is_finished() {
@@ -226,6 +228,94 @@ fn memory_and_volume_stay_within_their_caps_and_no_put_is_refused() {
     let index = driver.statistic("index_bytes") as f64 / driver.statistic("items") as f64;
     assert!(index <= 20.0, "{index} bytes of index an item");
     driver.sound();
+}
+
+/// A config whose volume takes far more small items than the index may know of.
+fn crowded() -> TierConfig {
+    TierConfig { memory_bytes: 1 << 20, segment_bytes: 64 << 10, ..config() }
+}
+
+#[test]
+fn an_index_grown_to_its_share_left_no_room_for_the_longest_value() {
+    let mut driver = Driver::new(crowded());
+    for number in 0..100_000 {
+        assert!(matches!(driver.put(number, 1), Reply::Done { .. }));
+        if number % 1000 == 0 {
+            let bytes = driver.shard.as_ref().expect("it is open").dram_bytes();
+            assert!(bytes <= driver.config.memory_bytes, "{bytes} bytes at {number}");
+        }
+    }
+    assert!(driver.statistic("index_bytes") <= (7 << 20) / 16);
+    assert!(driver.statistic("items") > 20_000, "{} items", driver.statistic("items"));
+    let Reply::Failed(error @ Error::ValueTooLarge { max_bytes, .. }) = driver.put(1, 1 << 20) else {
+        panic!("it can never have a place")
+    };
+    assert!(max_bytes > 128 << 10 && error.to_string().contains("raise --memory"), "{error}");
+    assert!(matches!(driver.put(1, max_bytes as usize + 1), Reply::Failed(Error::ValueTooLarge { .. })));
+    for number in 0..20 {
+        assert!(matches!(driver.put(number, max_bytes as usize), Reply::Done { .. }), "{number}");
+    }
+    assert_eq!(driver.hits(19..20, max_bytes as usize), 1);
+    driver.sound();
+}
+
+#[test]
+fn keys_of_one_table_of_the_index_left_no_room_for_those_of_others() {
+    let mut driver = Driver::new(crowded());
+    let table = |number: &usize| xxh3_64_with_seed(key(*number).encoded(), 0x7469_6572) >> 32 & 255;
+    let limit_bytes = (7 << 20) / 16;
+    for number in (0..5_000_000).filter(|number| table(number) == 7).take(18_000) {
+        assert!(matches!(driver.put(number, 1), Reply::Done { .. }));
+    }
+    assert!(driver.statistic("index_bytes") > limit_bytes / 10 * 6);
+    for number in (0..20_000).filter(|number| table(number) != 7) {
+        assert!(matches!(driver.put(number, 1), Reply::Done { .. }));
+        assert!(driver.statistic("index_bytes") <= limit_bytes, "at {number}");
+    }
+    assert!(driver.statistic("items") > 18_000, "{} items", driver.statistic("items"));
+    driver.sound();
+}
+
+#[test]
+fn an_append_does_not_lengthen_an_item_beyond_what_has_a_place() {
+    let mut driver = Driver::new(config());
+    let Reply::Failed(Error::ValueTooLarge { max_bytes, .. }) = driver.put(1, 8 << 20) else {
+        panic!("it is too long")
+    };
+    let len = max_bytes as usize;
+    driver.put(1, len);
+    let append = |bytes: &'static [u8]| Operation::Update {
+        key: key(1),
+        update: Update::Append(bytes.into()),
+        level: Level::Memory,
+    };
+    let prepend = Operation::Update { key: key(1), update: Update::Prepend(b"x"[..].into()), level: Level::Memory };
+    assert!(matches!(driver.ask(append(b"x")), Reply::Failed(Error::ValueTooLarge { .. })));
+    assert!(matches!(driver.ask(prepend), Reply::Failed(Error::ValueTooLarge { .. })));
+    assert_eq!(driver.hits(1..2, len), 1, "nothing was changed");
+    assert!(matches!(driver.ask(append(b"")), Reply::Done { .. }));
+}
+
+#[test]
+fn with_less_memory_a_restart_keeps_the_newest_that_the_index_has_room_for() {
+    for ending in [Ending::Orderly, Ending::Kill] {
+        let mut driver = Driver::new(TierConfig { memory_bytes: 4 << 20, ..crowded() });
+        (0..60_000).for_each(|number| drop(driver.put(number, 1)));
+        driver.end(ending);
+        driver.config.memory_bytes = 1 << 20;
+        driver.open(false);
+        let items = driver.shard.as_ref().expect("it is open").recovery().items;
+        let report = driver.shard.as_ref().expect("it is open").recovery().clone();
+        assert!((15_000..25_000).contains(&items), "{report:?} after {ending:?}");
+        assert!(driver.statistic("index_bytes") <= (7 << 20) / 16);
+        driver.sound();
+        // What is no longer known of must not come back, neither with the memory that it had.
+        (0..60_000).for_each(|number| drop(driver.put(number, 2)));
+        driver.config.memory_bytes = 4 << 20;
+        driver.restart(Ending::Kill);
+        let old = (0..60_000).filter(|number| driver.get(*number).is_some_and(|found| found.len() == 1)).count();
+        assert_eq!(old, 0, "{ending:?}");
+    }
 }
 
 #[test]
