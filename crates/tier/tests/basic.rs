@@ -540,6 +540,105 @@ fn a_volume_of_another_length_is_empty() {
 }
 
 #[test]
+fn the_journals_pages_were_promised_and_not_reserved() {
+    let mut driver = Driver::new(config());
+    let pages = driver.disk.pages();
+    assert!((0..4 + 8192 / 64).all(|page| pages.contains(&page)), "{pages:?}");
+    driver.end(Ending::Orderly);
+    driver.config.capacity_bytes = Some(CAPACITY_BYTES - (8 << 20));
+    driver.disk = Disk::new(CAPACITY_BYTES);
+    driver.open(true);
+    driver.end(Ending::Orderly);
+    driver.config.capacity_bytes = Some(CAPACITY_BYTES);
+    driver.open(false);
+    let pages = driver.disk.pages();
+    assert!((0..4 + 8192 / 64).all(|page| pages.contains(&page)), "a longer volume has a longer ring: {pages:?}");
+    let writes = driver.writes;
+    driver.restart(Ending::Kill);
+    assert!(driver.writes - writes < 10, "once");
+}
+
+#[test]
+fn a_disk_too_full_for_the_journal_is_said_when_the_volume_is_made() {
+    let mut driver = Driver::new(config());
+    driver.fails = |request| matches!(request, DiskRequest::Write { offset, .. } if *offset == 4 << 12);
+    let mut opener = TierOpener::create(driver.config.clone());
+    opener.start(&mut driver.effects);
+    while !opener.is_finished() {
+        for (io, outcome) in driver.carry_out() {
+            opener.complete(io, outcome, &mut driver.effects);
+        }
+    }
+    let error = opener.finish().map(|_| ()).expect_err("the ring has no room").to_string();
+    assert!(error.contains("journal"), "{error}");
+}
+
+/// Turns until there is nothing left in DRAM and the table of an orderly end is in flight.
+fn writing_the_table(driver: &mut Driver) -> Vec<(Io, DiskRequest)> {
+    driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+    for _ in 0..10_000 {
+        driver.turn();
+        if driver.statistic("dram_segments") == 0 && driver.effects.requests.len() > 1 {
+            return std::mem::take(&mut driver.effects.requests);
+        }
+    }
+    panic!("no table was written");
+}
+
+#[test]
+fn a_failed_piece_of_the_table_closed_the_shard_while_others_were_in_flight() {
+    let mut driver = Driver::new(config());
+    (0..20_000).for_each(|number| drop(driver.put(number, 1)));
+    let mut requests = writing_the_table(&mut driver);
+    let last = requests.pop().expect("several");
+    let (io, request) = requests.remove(0);
+    assert!(matches!(request, DiskRequest::Write { .. }), "{request:?}");
+    let complete = |driver: &mut Driver, io: Io, outcome: DiskOutcome| {
+        driver.effects.begin(driver.now);
+        let shard = driver.shard.as_mut().expect("it is open");
+        shard.complete(io, outcome, &mut driver.effects);
+        shard.turn_end(Budget::default(), &mut driver.effects);
+        assert!(driver.effects.requests.is_empty(), "nothing more is written");
+        shard.is_closed()
+    };
+    assert!(!complete(&mut driver, io, DiskOutcome::Write(Err(IoFault::Os(5)))), "others are in flight");
+    for (io, request) in requests {
+        let outcome = driver.request(request);
+        assert!(!complete(&mut driver, io, outcome), "one is in flight");
+    }
+    let outcome = driver.request(last.1);
+    assert!(complete(&mut driver, last.0, outcome), "all are done");
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Recovered);
+    assert!(driver.hits(0..20_000, 1) > 19_000);
+}
+
+#[test]
+fn an_orderly_end_went_round_and_round_while_it_waited_for_the_disk() {
+    let mut driver = Driver::new(config());
+    (0..6000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+    let mut idle_turns = 0;
+    while !driver.shard.as_ref().is_some_and(Shard::is_closed) {
+        driver.turn();
+        for _ in 0..20 {
+            let shard = driver.shard.as_mut().expect("it is open");
+            driver.effects.begin(driver.now);
+            shard.turn_end(Budget::default(), &mut driver.effects);
+            if !driver.effects.more {
+                break;
+            }
+            idle_turns += 1;
+        }
+        let is_open = !driver.shard.as_ref().is_some_and(Shard::is_closed);
+        assert!(!is_open || !driver.effects.requests.is_empty(), "it waits for something");
+    }
+    assert!(idle_turns < 40, "{idle_turns} turns for nothing");
+    driver.end(Ending::Kill);
+    driver.open(false);
+    assert_eq!(driver.hits(0..6000, 3000), 6000);
+}
+
+#[test]
 fn one_superblock_damaged_empties_and_two_refuse() {
     let mut driver = Driver::new(config());
     (0..3000).for_each(|number| drop(driver.put(number, 3000)));
