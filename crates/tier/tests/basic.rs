@@ -23,6 +23,9 @@ struct Driver {
     now: Now,
     next: u32,
     fails: fn(&DiskRequest) -> bool,
+    /// Requests that stay under way, until an end loses them.
+    stays_under_way: fn(&DiskRequest) -> bool,
+    under_way: Vec<(Io, DiskRequest)>,
     /// Requests so far.
     reads: Vec<u32>,
     writes: u64,
@@ -53,6 +56,12 @@ fn value(number: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
+fn put_of(number: usize, len: usize, expiry: Expiry) -> Operation {
+    let kind = ChangeKind::Put { value: value(number, len).into(), flags: 0, expiry };
+    let changes = vec![Change { key: key(number), expect: Expect::Any, kind }];
+    Operation::Write { changes, level: Level::Memory, txn: None }
+}
+
 impl Driver {
     fn new(config: TierConfig) -> Driver {
         let now = Now { mono: Mono(1), wall: Wall(1_000_000) };
@@ -65,6 +74,8 @@ impl Driver {
             now,
             next: 0,
             fails: |_| false,
+            stays_under_way: |_| false,
+            under_way: Vec::new(),
             reads: Vec::new(),
             writes: 0,
             write_end: 0,
@@ -89,6 +100,9 @@ impl Driver {
 
     fn carry_out(&mut self) -> Vec<(Io, DiskOutcome)> {
         let requests = std::mem::take(&mut self.effects.requests);
+        let (stay, requests): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|(_, request)| (self.stays_under_way)(request));
+        self.under_way.extend(stay);
         requests.into_iter().map(|(io, request)| (io, self.request(request))).collect()
     }
 
@@ -122,12 +136,16 @@ impl Driver {
         shard.turn_end(Budget::default(), &mut self.effects);
     }
 
-    fn ask(&mut self, operation: Operation) -> Reply {
+    fn submit(&mut self, operation: Operation) {
         self.next += 1;
         self.effects.begin(self.now);
         let token = Token { slot: self.next, generation: 0 };
         let accepted = self.shard.as_mut().expect("it is open").accept(token, operation, &mut self.effects);
         assert!(accepted.is_ok(), "it takes what is asked alone");
+    }
+
+    fn ask(&mut self, operation: Operation) -> Reply {
+        self.submit(operation);
         for _ in 0..100_000 {
             if let Some((_, reply)) = self.effects.replies.pop() {
                 return reply;
@@ -142,9 +160,7 @@ impl Driver {
     }
 
     fn put_until(&mut self, number: usize, len: usize, expiry: Expiry) -> Reply {
-        let kind = ChangeKind::Put { value: value(number, len).into(), flags: 0, expiry };
-        let changes = vec![Change { key: key(number), expect: Expect::Any, kind }];
-        self.ask(Operation::Write { changes, level: Level::Memory, txn: None })
+        self.ask(put_of(number, len, expiry))
     }
 
     fn get(&mut self, number: usize) -> Option<Vec<u8>> {
@@ -191,6 +207,7 @@ impl Driver {
             assert!(self.shard.as_ref().is_some_and(Shard::is_closed), "it closes");
         }
         self.effects.requests.clear();
+        self.under_way.clear();
         self.shard = None;
         self.disk.end(ending, 1);
         self.config.boot =
@@ -510,6 +527,46 @@ fn a_head_that_could_not_be_read_once_brings_nothing_old_back() {
     driver.restart(Ending::Kill);
     let old = (0..16_000).filter(|number| driver.get(*number).is_some_and(|found| found.len() == 3000)).count();
     assert_eq!(old, 0);
+}
+
+#[test]
+fn an_item_that_left_memory_before_its_segment_was_called_gone_came_back() {
+    let mut driver = Driver::new(config());
+    let is_journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if *offset >> 13 == 1);
+    (0..9000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    // Used twice, they lie in memory too. The copies of the last ones are the oldest on the volume.
+    for numbers in [3000..5000, 3000..5000, 0..30, 0..30] {
+        driver.hits(numbers, 3000);
+    }
+    driver.stays_under_way = is_journal;
+    for number in 9000.. {
+        driver.put(number, 3000);
+        driver.turn();
+        if !driver.under_way.is_empty() {
+            break;
+        }
+    }
+    assert!(driver.statistic("ssd_segments") > 150, "the oldest segment is being called gone");
+    // Others take their place in memory.
+    for numbers in [5000..7000, 5000..7000] {
+        driver.hits(numbers, 3000);
+    }
+    driver.settle();
+    driver.effects.replies.clear();
+    let before = driver.next;
+    (0..30).for_each(|number| driver.submit(put_of(number, 10, Expiry::NEVER)));
+    driver.settle();
+    let answered: Vec<usize> =
+        driver.effects.replies.iter().map(|(token, _)| (token.slot - before - 1) as usize).collect();
+    driver.stays_under_way = |_| false;
+    // So that nothing is recycled before it is looked for.
+    driver.config.read_only = true;
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Recovered);
+    let old: Vec<usize> =
+        (0..30).filter(|number| driver.get(*number).is_some_and(|found| found.len() == 3000)).collect();
+    assert!(old.len() > 20, "copies that nobody was told are stale: {old:?}");
+    assert!(!answered.iter().any(|number| old.contains(number)), "{answered:?} were answered, {old:?} are back");
 }
 
 #[test]
