@@ -93,6 +93,18 @@ impl Volume {
         }
     }
 
+    /// Cuts a file that is longer to this length. A device, or a range of one, stays as it is.
+    ///
+    /// # Errors
+    /// As fstat(2) and ftruncate(2).
+    pub fn shorten(&self, len_bytes: u64) -> io::Result<()> {
+        let metadata = self.file.metadata()?;
+        if self.share.is_some() || !metadata.is_file() || metadata.len() <= len_bytes {
+            return Ok(());
+        }
+        self.file.set_len(len_bytes)
+    }
+
     /// A request with its offset on the device; or how it ends if it leaves the volume's range: what lies beyond is another shard's.
     pub(crate) fn place(&self, request: DiskRequest) -> Result<DiskRequest, DiskOutcome> {
         let Some(Share { range, .. }) = &self.share else { return Ok(request) };
@@ -192,6 +204,18 @@ mod tests {
         File::open(&at).unwrap().read_exact_at(&mut bytes, 0).unwrap();
         let expected = [b'n', b'v', b'n'].map(|byte| vec![byte; 8 << 10]).concat();
         assert!(bytes == expected, "a neighbour was written over");
+    }
+
+    #[test]
+    fn a_file_is_cut_and_a_range_of_a_device_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("device");
+        middle(&at).shorten(4096).unwrap();
+        assert_eq!(std::fs::metadata(&at).unwrap().len(), 24 << 10);
+        let volume = Volume::open(&at, OpenMode::default()).unwrap();
+        volume.shorten(8192).unwrap();
+        volume.shorten(1 << 20).unwrap();
+        assert_eq!(volume.len_bytes().unwrap(), 8192, "cut, and never lengthened");
     }
 
     /// A shard that broke may still have writes in flight: the others must not unlock the device under it.

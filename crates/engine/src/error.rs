@@ -2,6 +2,7 @@
 
 use stratakv_base::Corruption;
 use stratakv_base::key::KeyError;
+use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_device::IoFault;
 use stratakv_pmem::PmemError;
 
@@ -39,6 +40,14 @@ pub enum Capability {
     Level,
 }
 
+/// What to do with a value that is too long.
+fn way_out(max_bytes: u64) -> &'static str {
+    match max_bytes < VALUE_BYTES_MAX as u64 {
+        true => " beside so little memory: raise --memory, or store it in parts",
+        false => ": store it in parts",
+    }
+}
+
 /// Why an operation failed. Unless it is [`Error::Unknown`], nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -47,7 +56,7 @@ pub enum Error {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The value is longer than the limit.
-    #[error("the value has {len_bytes} bytes; the longest allowed has {max_bytes}")]
+    #[error("the value has {len_bytes} bytes; the longest allowed has {max_bytes}{}", way_out(*max_bytes))]
     ValueTooLarge {
         /// Its length.
         len_bytes: u64,

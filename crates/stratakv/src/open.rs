@@ -363,9 +363,16 @@ fn open_one(
     let shard = match containers {
         None if manifest.engine() == Engine::Tier => {
             let config = tier_config(&config, manifest, volume_bytes);
+            let capacity_bytes = config.capacity_bytes;
             let opener = if created { TierOpener::create(config) } else { TierOpener::recover(config) };
             let tier = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
-            AnyShard::Tier(Box::new(tier.map_err(|error| Error::opening(path, error))?))
+            let tier = tier.map_err(|error| Error::opening(path.clone(), error))?;
+            if !options.read_only {
+                // With less than before it began empty: what lies beyond goes back to the file system.
+                let len_bytes = capacity_bytes.unwrap_or(0).max(TIER_BYTES_MIN);
+                volume.shorten(len_bytes).map_err(io_error("shorten", &path))?;
+            }
+            AnyShard::Tier(Box::new(tier))
         }
         None => {
             let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
@@ -413,6 +420,8 @@ fn slab_config(
 
 /// Of memory, so many times as much on the volumes of a cache, if nobody said.
 const TIERS_RATIO: u64 = 8;
+/// A cache's volume without a second tier: two superblocks.
+const TIER_BYTES_MIN: u64 = 8192;
 /// A segment of a cache.
 const SEGMENT_BYTES: u32 = 1 << 20;
 

@@ -187,7 +187,8 @@ impl Options {
         self
     }
 
-    /// Most bytes the store may take on disk; 0 for no limit, with [`Engine::Tier`] for no second tier. Default: no limit but the disk's; with `Tier` eight times the memory.
+    /// Most bytes the store may take on disk; 0 for no limit, with [`Engine::Tier`] for no second tier. Default: no limit but the disk's; with `Tier` eight times the memory. A cache whose
+    /// capacity is changed begins empty, and its files are cut to the new length.
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: u64) -> Options {
         self.capacity_bytes = Some(bytes);

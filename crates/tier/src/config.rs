@@ -1,6 +1,9 @@
 //! What a shard is told when it is opened, and what opening finds.
 
 use stratakv_base::limits::{KEY_BYTES_MAX, PAGE_BYTES, SLICE_BYTES, VALUE_BYTES_MAX};
+use stratakv_device::block::CHUNK_BYTES;
+
+use crate::ghosts::Ghosts;
 
 /// How to create or open one shard.
 #[derive(Clone, Debug)]
@@ -11,7 +14,8 @@ pub struct TierConfig {
     pub shard: u32,
     /// Shards of the store.
     pub shards: u32,
-    /// Segments in DRAM, index and blocks for reads of this shard together, in bytes: a hard cap.
+    /// Segments in DRAM, index, ghosts and blocks for reads of this shard together, in bytes: a hard cap. The index has seven sixteenths of it at most; when it
+    /// has no room for more, the oldest segment of the volume goes.
     pub memory_bytes: u64,
     /// Most reads in flight; 32 is a good value.
     pub depth: u32,
@@ -35,10 +39,29 @@ impl TierConfig {
         wanted / block * block
     }
 
-    /// The longest item, in bytes, that has a place: the limit of all engines, or a quarter of the memory or of the volume.
+    /// Most that the index takes, in bytes: seven sixteenths of the memory.
+    pub(crate) fn index_bytes_max(&self) -> u64 {
+        self.memory_bytes / 16 * 7
+    }
+
+    /// Memory kept for reads and for what is written around segments, in bytes.
+    pub(crate) fn blocks_bytes(&self) -> u64 {
+        let eighth = self.memory_bytes / 8;
+        // The pool lends pages and slices from chunks of their own: one chunk may be of the wrong kind.
+        eighth.max(2 * self.segment_len() as u64) + eighth.min(CHUNK_BYTES as u64)
+    }
+
+    /// What is left for segments, in bytes, however long the index grows.
+    fn segments_bytes_min(&self) -> u64 {
+        let apart = self.index_bytes_max() + Ghosts::bytes_of(self.memory_bytes) + self.blocks_bytes();
+        self.memory_bytes.saturating_sub(apart)
+    }
+
+    /// The longest item, in bytes, that has a place: the limit of all engines, or half of what segments have in any case. The other half is what may have to
+    /// stay beside it: what is about to be written, and blocks that are not full.
     pub(crate) fn item_bytes_max(&self) -> u64 {
         let limit = (VALUE_BYTES_MAX + KEY_BYTES_MAX + 256) as u64;
-        limit.min(self.memory_bytes / 4)
+        limit.min(self.segments_bytes_min() / 2)
     }
 }
 

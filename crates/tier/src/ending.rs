@@ -23,6 +23,7 @@ pub(crate) enum Closing {
     Table {
         written: u64,
         in_flight: u32,
+        failed: bool,
     },
     Flushing,
     Superblock,
@@ -130,12 +131,19 @@ impl Tier {
                     && volume.journal.is_idle()
         });
         if self.segments.len() > 0 || !is_idle || !self.fetches.is_idle() || !self.io.is_empty() {
-            return effects.more();
+            return self.go_on(effects);
         }
         match self.volume.as_ref().map(|volume| volume.is_lost) {
             Some(true) => self.closing = Closing::Closed,
             None => self.flush_last(effects),
             Some(false) => self.begin_table(effects),
+        }
+    }
+
+    /// Another turn, unless something in flight brings one.
+    fn go_on(&self, effects: &mut Effects) {
+        if self.io.is_empty() {
+            effects.more();
         }
     }
 
@@ -149,7 +157,7 @@ impl Tier {
             Spot::Free(page) => table.page = page,
             Spot::Blocked => {
                 volume.wanted_pages = table.pages().max(1);
-                return effects.more();
+                return self.go_on(effects);
             }
             Spot::TooLong => {
                 self.closing = Closing::Closed;
@@ -159,17 +167,19 @@ impl Tier {
         table.next_page = table.page + table.pages().max(1);
         volume.next_order += 1;
         self.superblock.table = Some(table);
-        self.closing = Closing::Table { written: 0, in_flight: 0 };
+        self.closing = Closing::Table { written: 0, in_flight: 0, failed: false };
         self.pump_table(effects);
     }
 
     /// Writes pages of the table, 64 KiB at a time.
     fn pump_table(&mut self, effects: &mut Effects) {
-        let (Closing::Table { mut written, mut in_flight }, Some(table)) = (self.closing, self.superblock.table) else {
+        let (Closing::Table { mut written, mut in_flight, failed }, Some(table)) =
+            (self.closing, self.superblock.table)
+        else {
             return;
         };
         let all = table.pages();
-        while written < all && in_flight < 4 {
+        while !failed && written < all && in_flight < 4 {
             let count = (all - written).min((SLICE_BYTES / PAGE_BYTES) as u64);
             let mut bytes = vec![0; count as usize * PAGE_BYTES];
             for (number, page) in (written..).zip(bytes.chunks_mut(PAGE_BYTES)) {
@@ -178,9 +188,12 @@ impl Tier {
             self.write_pages(table.page + written, &bytes, Purpose::Table, effects);
             (written, in_flight) = (written + count, in_flight + 1);
         }
-        self.closing = Closing::Table { written, in_flight };
-        if written == all && in_flight == 0 {
-            self.flush_last(effects);
+        self.closing = Closing::Table { written, in_flight, failed };
+        match in_flight {
+            // Not clean: the next opening does with what the journal says.
+            0 if failed => self.closing = Closing::Closed,
+            0 => self.flush_last(effects),
+            _ => {}
         }
     }
 
@@ -200,13 +213,9 @@ impl Tier {
     }
 
     pub(crate) fn table_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
-        let Closing::Table { written, in_flight } = self.closing else { return };
-        self.closing = Closing::Table { written, in_flight: in_flight - 1 };
-        if result.is_err() {
-            // Not clean: the next opening does with what the journal says.
-            self.counters.write_errors += 1;
-            self.closing = Closing::Closed;
-        }
+        let Closing::Table { written, in_flight, failed } = self.closing else { return };
+        self.counters.write_errors += u64::from(result.is_err());
+        self.closing = Closing::Table { written, in_flight: in_flight - 1, failed: failed || result.is_err() };
         self.pump_table(effects);
     }
 

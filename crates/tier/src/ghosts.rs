@@ -13,7 +13,12 @@ pub(crate) struct Ghosts {
 
 impl Ghosts {
     pub(crate) fn new(memory_bytes: u64) -> Ghosts {
-        Ghosts { fingerprints: vec![0; (memory_bytes / SHARE / 2).clamp(64, 1 << 26) as usize] }
+        Ghosts { fingerprints: vec![0; Ghosts::bytes_of(memory_bytes) as usize / 2] }
+    }
+
+    /// Bytes of ghosts beside so much memory.
+    pub(crate) fn bytes_of(memory_bytes: u64) -> u64 {
+        (memory_bytes / SHARE / 2).clamp(64, 1 << 26) * 2
     }
 
     pub(crate) fn bytes(&self) -> usize {

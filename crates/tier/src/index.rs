@@ -1,12 +1,16 @@
 //! The index: from 40 bits of a key's hash to where its item may lie. Keys are compared by whoever looks at the item.
 //!
 //! 256 tables with open addressing, each of which grows by a fifth at a load of 85 %: 12 bytes an entry, 14.1 to 17.0 bytes an item. (A table that is
-//! being grown exists twice: one of 256.)
+//! being grown exists twice: one of 256.) At its limit no table grows: it is filled further, and then takes nothing more.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const TABLES: usize = 256;
 const LOAD_PERCENT: usize = 85;
+/// Of a table that may not grow.
+const LOAD_PERCENT_MAX: usize = 92;
+/// A table that has just grown has so many bytes an entry, times a hundred: those of all tables, rounded up.
+const ENTRY_BYTES_GROWN_PERCENT: u64 = 1700;
 const ENTRY_BYTES: usize = 12;
 
 /// 40 bits of a key's hash: the table, and the fingerprint in it.
@@ -143,6 +147,10 @@ struct Table {
 }
 
 impl Table {
+    fn with_places(places: usize) -> Table {
+        Table { fingerprints: vec![0; places], locs: vec![0; places], len: 0 }
+    }
+
     fn home(&self, fingerprint: u32) -> usize {
         ((u64::from(fingerprint) * self.locs.len() as u64) >> 32) as usize
     }
@@ -156,10 +164,17 @@ impl Table {
             .filter(move |at| self.fingerprints[*at] == fingerprint)
     }
 
+    /// Whether one entry more makes it fuller than this.
+    fn is_loaded(&self, percent: usize) -> bool {
+        (self.len + 1) * 100 > self.locs.len() * percent
+    }
+
+    fn grown_len(&self) -> usize {
+        (self.locs.len() * 6 / 5 + 1).max(8)
+    }
+
+    /// A place must be free.
     fn insert(&mut self, fingerprint: u32, loc: Loc) {
-        if (self.len + 1) * 100 > self.locs.len() * LOAD_PERCENT {
-            self.grow();
-        }
         let (len, home) = (self.locs.len(), self.home(fingerprint));
         if let Some(at) = (home..len).chain(0..home).find(|at| self.locs[*at] == 0) {
             (self.fingerprints[at], self.locs[at]) = (fingerprint, loc.bits());
@@ -168,9 +183,7 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        let len = (self.locs.len() * 6 / 5 + 1).max(8);
-        let grown = Table { fingerprints: vec![0; len], locs: vec![0; len], len: 0 };
-        let old = std::mem::replace(self, grown);
+        let old = std::mem::replace(self, Table::with_places(self.grown_len()));
         for (fingerprint, loc) in old.fingerprints.into_iter().zip(old.locs).filter(|(_, loc)| *loc != 0) {
             self.insert(fingerprint, Loc(loc));
         }
@@ -203,11 +216,29 @@ pub(crate) struct Index {
     tables: Vec<Table>,
     len: usize,
     places: usize,
+    limit_bytes: usize,
 }
 
 impl Index {
-    pub(crate) fn new() -> Index {
-        Index { tables: (0..TABLES).map(|_| Table::default()).collect(), len: 0, places: 0 }
+    pub(crate) fn new(limit_bytes: u64) -> Index {
+        let limit_bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
+        Index { tables: (0..TABLES).map(|_| Table::default()).collect(), len: 0, places: 0, limit_bytes }
+    }
+
+    /// Whether it has so many entries that some should go: it is not at its limit yet.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.len as u64 * ENTRY_BYTES_GROWN_PERCENT / 100 > self.limit_bytes as u64 / 8 * 7
+    }
+
+    /// Whether an entry of this tag fits within the limit.
+    pub(crate) fn has_room(&self, tag: Tag) -> bool {
+        let table = &self.tables[tag.table()];
+        !table.is_loaded(LOAD_PERCENT) || self.may_grow(table) || !table.is_loaded(LOAD_PERCENT_MAX)
+    }
+
+    /// A table without places gets its first ones in any case.
+    fn may_grow(&self, table: &Table) -> bool {
+        table.locs.is_empty() || (self.places + table.grown_len() - table.locs.len()) * ENTRY_BYTES <= self.limit_bytes
     }
 
     /// Entries.
@@ -231,9 +262,15 @@ impl Index {
         self.find(tag).find(|loc| loc.is_at(place))
     }
 
+    /// Without [`Index::has_room`] it goes beyond the limit.
     pub(crate) fn insert(&mut self, tag: Tag, loc: Loc) {
+        let table = &self.tables[tag.table()];
+        let may_grow = self.may_grow(table);
         let table = &mut self.tables[tag.table()];
         let before = table.locs.len();
+        if table.is_loaded(if may_grow { LOAD_PERCENT } else { LOAD_PERCENT_MAX }) {
+            table.grow();
+        }
         table.insert(tag.fingerprint(), loc);
         self.places += table.locs.len() - before;
         self.len += 1;
@@ -254,20 +291,21 @@ impl Index {
         at.inspect(|at| table.remove(*at)).is_some()
     }
 
-    /// Keeps the entries of which `keep` says so; gives back the others. O(entries).
+    /// Keeps the entries of which `keep` says so, in tables that are no larger than they need; gives back how many are gone. O(entries).
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(Tag, Loc) -> bool) -> u64 {
         let before = self.len;
-        self.len = 0;
+        (self.len, self.places) = (0, 0);
         for (number, table) in self.tables.iter_mut().enumerate() {
-            let len = table.locs.len();
-            let empty = Table { fingerprints: vec![0; len], locs: vec![0; len], len: 0 };
-            let old = std::mem::replace(table, empty);
-            for (fingerprint, loc) in old.fingerprints.into_iter().zip(old.locs).filter(|(_, loc)| *loc != 0) {
-                if keep(Tag::new(number, fingerprint), Loc(loc)) {
-                    table.insert(fingerprint, Loc(loc));
-                }
+            let old = std::mem::take(table);
+            let entries = old.fingerprints.into_iter().zip(old.locs).filter(|(_, loc)| *loc != 0);
+            let kept: Vec<_> =
+                entries.filter(|(fingerprint, loc)| keep(Tag::new(number, *fingerprint), Loc(*loc))).collect();
+            if !kept.is_empty() {
+                *table = Table::with_places((kept.len() * 100 / LOAD_PERCENT + 2).max(8));
+                kept.into_iter().for_each(|(fingerprint, loc)| table.insert(fingerprint, Loc(loc)));
             }
             self.len += table.len;
+            self.places += table.locs.len();
         }
         (before - self.len) as u64
     }
@@ -306,7 +344,7 @@ mod tests {
 
     #[test]
     fn an_item_costs_at_most_twenty_bytes() {
-        let (mut index, mut random) = (Index::new(), Random::new(1));
+        let (mut index, mut random) = (Index::new(u64::MAX), Random::new(1));
         for number in 0..400_000u64 {
             index.insert(Tag::from_bits(random.next_u64()), Loc::volume(number * 8, 1));
             if number >= 50_000 && number % 997 == 0 {
@@ -314,6 +352,25 @@ mod tests {
                 assert!(each <= 17.1, "{each} bytes an item at {number} items");
             }
         }
+    }
+
+    #[test]
+    fn at_its_limit_it_grows_no_more() {
+        let (mut index, mut random) = (Index::new(100_000), Random::new(1));
+        let mut crowded_at = None;
+        for number in 0..20_000u64 {
+            let tag = Tag::from_bits(random.next_u64());
+            if index.has_room(tag) {
+                index.insert(tag, Loc::volume(number * 8, 1));
+                assert_eq!(index.find(tag).count(), 1);
+            }
+            crowded_at = crowded_at.or(index.is_crowded().then_some(number));
+        }
+        assert!(index.bytes() <= 100_000 && index.len() > 6000, "{} entries in {} bytes", index.len(), index.bytes());
+        let gone = index.retain(|tag, _| tag.bits() % 2 == 0);
+        assert!(gone > 3000 && index.bytes() < 60_000, "{gone} gone, {} bytes left", index.bytes());
+        assert!(index.entries().all(|(tag, loc)| index.at(tag, loc).is_some()));
+        assert!(crowded_at.is_some_and(|number| (5000..6000).contains(&number)), "{crowded_at:?}");
     }
 
     #[test]
@@ -333,7 +390,7 @@ mod tests {
         /// A few fingerprints, so that chains are long and wrap around.
         #[test]
         fn it_holds_what_a_set_holds(steps in prop::collection::vec((0u64..3, 0u64..40, 0u64..4), 1..400)) {
-            let (mut index, mut set) = (Index::new(), BTreeSet::new());
+            let (mut index, mut set) = (Index::new(u64::MAX), BTreeSet::new());
             for (what, tag, place) in steps {
                 let (tag, loc) = (Tag::from_bits(tag << 27 | 0xFF), Loc::volume((tag * 4 + place) * 8, 1));
                 match what {

@@ -28,9 +28,7 @@ impl Tier {
     /// Bytes that segments may take: what index, ghosts and blocks for reads leave.
     pub(crate) fn budget(&self) -> usize {
         let all = self.config.memory_bytes as usize;
-        // The pool lends pages and slices from chunks of their own: one chunk may be of the wrong kind.
-        let for_blocks = (all / 8).max(2 * self.segment_len()) + (all / 8).min(CHUNK_BYTES);
-        let apart = self.index.bytes() + self.ghosts.bytes() + for_blocks;
+        let apart = self.index.bytes() + self.ghosts.bytes() + self.config.blocks_bytes() as usize;
         all.saturating_sub(apart).max(4 * self.segment_len())
     }
 
@@ -39,6 +37,19 @@ impl Tier {
         let bytes = bytes + SLICE_BYTES.min(self.segment_len());
         while self.segments.bytes() + bytes > self.budget() {
             if !self.evict(effects) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Makes room for an entry of the index. False: there is none before the volume's oldest segment is gone.
+    pub(crate) fn make_index_room(&mut self, tag: Tag, effects: &Effects) -> bool {
+        while !self.index.has_room(tag) && self.index.find(tag).next().is_none() {
+            if !self.index.is_crowded() {
+                // Tables have places that this one needs.
+                self.index.retain(|_, _| true);
+            } else if self.volume.as_ref().is_some_and(|volume| volume.log.len() > 0) || !self.evict(effects) {
                 return false;
             }
         }

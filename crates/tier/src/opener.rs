@@ -23,6 +23,8 @@ use crate::tier::Tier;
 use crate::volume::Volume;
 
 const CHUNK_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
+/// Pages of a new ring that are written at once.
+const RESERVED_PAGES: u64 = 128;
 /// A summary longer than this is none: 16 MiB.
 const HEAD_PAGES_MAX: u32 = 4096;
 /// A volume with a shorter log is too small.
@@ -43,6 +45,8 @@ enum Step {
     Summary(Stored, Head, u64),
     /// Whether it is the second one.
     WriteTail(bool),
+    /// Zeros, from this page of the ring on.
+    WriteRing(u64),
     WriteSuperblock,
 }
 
@@ -81,7 +85,7 @@ impl TierOpener {
             superblocks: [None, None],
             tails: [None, None],
             superblock: Superblock { shard: config.shard, shards: config.shards, ..Superblock::default() },
-            recovery: Recovery::new(Log::new(layout.unwrap_or_default()), Tail::default()),
+            recovery: Recovery::new(Log::new(layout.unwrap_or_default()), Tail::default(), config.index_bytes_max()),
             report: RecoveryReport::default(),
             gathered: Vec::new(),
             failed: None,
@@ -163,7 +167,7 @@ impl TierOpener {
             self.report.start = Start::Emptied;
             return self.begin_writing(effects);
         };
-        self.recovery = Recovery::new(Log::new(self.superblock.layout), tail);
+        self.recovery = Recovery::new(Log::new(self.superblock.layout), tail, self.config.index_bytes_max());
         match self.report.start {
             Start::Clean => self.begin_table(effects),
             _ => self.read_ring(self.recovery.tail.first, effects),
@@ -336,7 +340,7 @@ impl TierOpener {
         if let Some(layout) = self.layout.filter(|_| matches!(self.report.start, Start::Created | Start::Emptied)) {
             self.superblock.layout = layout;
             let tail = Tail { low: first, low_page: layout.log_page, ..Tail::default() };
-            self.recovery = Recovery::new(Log::new(layout), tail);
+            self.recovery = Recovery::new(Log::new(layout), tail, self.config.index_bytes_max());
             self.superblock.table = None;
         }
         self.superblock.layout = self.layout.unwrap_or_default();
@@ -397,6 +401,18 @@ impl TierOpener {
         effects.write(self.io.start(Step::WriteTail(second)), page * PAGE_BYTES as u64, parts, false);
     }
 
+    /// A ring that was not there before is written once, with zeros: a disk that is full later has its pages all the same.
+    fn reserve_ring(&mut self, done: u64, effects: &mut Effects) {
+        let is_new = matches!(self.report.start, Start::Created | Start::Emptied);
+        let pages = (self.superblock.layout.ring_pages - done).min(RESERVED_PAGES);
+        if !is_new || pages == 0 {
+            return self.write_superblock(effects);
+        }
+        let zeros = vec![0; pages as usize * PAGE_BYTES];
+        let offset = (TAIL_PAGE + 2 + done) * PAGE_BYTES as u64;
+        effects.write(self.io.start(Step::WriteRing(done + pages)), offset, parts_of(&zeros, effects.pool()), false);
+    }
+
     fn write_superblock(&mut self, effects: &mut Effects) {
         self.superblock.generation += 1;
         let mut bytes = vec![0; PAGE_BYTES];
@@ -435,7 +451,7 @@ impl TierOpener {
             wanted_pages: 0,
             is_lost: false,
         });
-        let index = if has_volume { index } else { Index::new() };
+        let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
         Tier {
             report: self.report,
             index,
@@ -525,7 +541,11 @@ impl Opener for TierOpener {
                 self.summary_read((stored, head, pages), &block, result, effects);
             }
             (Step::WriteTail(false), Outcome::Write(Ok(()))) => self.write_tail(true, effects),
-            (Step::WriteTail(true), Outcome::Write(Ok(()))) => self.write_superblock(effects),
+            (Step::WriteTail(true), Outcome::Write(Ok(()))) => self.reserve_ring(0, effects),
+            (Step::WriteRing(next), Outcome::Write(Ok(()))) => self.reserve_ring(next, effects),
+            (Step::WriteRing(_), Outcome::Write(Err(fault))) => {
+                self.fail(Error::Io { what: "reserving the journal's place on the volume", fault });
+            }
             (Step::WriteSuperblock, Outcome::Write(Ok(()))) => self.superblock_written(effects),
             (_, Outcome::Write(Err(fault))) => self.fail(Error::Io { what: "opening the volume for writing", fault }),
             _ => {}

@@ -426,7 +426,7 @@ impl Tier {
 
     fn put(&mut self, item: Item<'_>, expect: Expect, tag: Tag, verdicts: &[Verdict], effects: &Effects) -> Step {
         let bytes = item::total(item.key.encoded().len(), item.value.len(), false);
-        if !self.make_room(bytes, effects) {
+        if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
             return Step::NoRoom;
         }
         let mut existed = false;
@@ -554,7 +554,8 @@ impl Tier {
         }
         let expiry = Expiry(outcome.expiry);
         let item = Item { key, value: &outcome.value, flags: old.flags, expiry };
-        if !self.make_room(item::total(key.encoded().len(), item.value.len(), false), effects) {
+        let bytes = item::total(key.encoded().len(), item.value.len(), false);
+        if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
             return Step::NoRoom;
         }
         let Some(version) = self.store(item, tag, effects) else { return self.no_block(effects) };

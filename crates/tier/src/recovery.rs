@@ -26,9 +26,9 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    pub(crate) fn new(log: Log, tail: Tail) -> Recovery {
+    pub(crate) fn new(log: Log, tail: Tail, index_bytes_max: u64) -> Recovery {
         let mut recovery = Recovery {
-            index: Index::new(),
+            index: Index::new(index_bytes_max),
             log,
             newest_of: VecDeque::new(),
             stale: HashMap::new(),
@@ -73,7 +73,31 @@ impl Recovery {
             self.invalidated += 1;
             return;
         }
-        self.index.insert(tag, loc.with_uses(loc.uses()));
+        self.insert(tag, loc);
+    }
+
+    /// Where the index has no room, as there is less memory than before, the oldest segments go: an eighth of them at a time.
+    fn insert(&mut self, tag: Tag, loc: Loc) {
+        while self.index.is_crowded() || !self.index.has_room(tag) {
+            if !self.drop_oldest() {
+                return;
+            }
+        }
+        if self.log.of(loc.address()).is_some() {
+            self.index.insert(tag, loc);
+        }
+    }
+
+    /// False: there is no segment.
+    fn drop_oldest(&mut self) -> bool {
+        let count = self.log.len().div_ceil(8);
+        let Some(last) = (0..count).map_while(|_| self.log.pop_oldest()).last() else { return false };
+        // The tail that is written before anything is served says so.
+        let next = self.log.oldest().map(|next| (next.order, next.page));
+        (self.tail.low, self.tail.low_page) = next.unwrap_or((last.order + 1, last.end()));
+        let log = &self.log;
+        self.index.retain(|_, loc| log.of(loc.address()).is_some());
+        true
     }
 
     /// Whether a segment of this order can be the next one.
@@ -107,7 +131,7 @@ impl Recovery {
             for loc in older {
                 self.index.remove(line.tag, loc);
             }
-            self.index.insert(line.tag, stored.loc(&line));
+            self.insert(line.tag, stored.loc(&line));
         }
     }
 }

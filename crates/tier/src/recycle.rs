@@ -47,7 +47,7 @@ pub(crate) struct Retire {
 }
 
 impl Tier {
-    /// Takes the next steps, and begins when the next segment would find no room.
+    /// Takes the next steps, and begins when the next segment would find no room, or the index is crowded.
     pub(crate) fn pump_recycle(&mut self, effects: &mut Effects) {
         if self.config.read_only {
             return;
@@ -94,9 +94,11 @@ impl Tier {
     fn begin_retire(&mut self) -> bool {
         let ordinary = (self.segment_len() / PAGE_BYTES) as u64 * 5 / 4 + 2;
         let is_closing = self.closing != Closing::Open;
+        let is_crowded = self.index.is_crowded();
         let Some(volume) = &mut self.volume else { return false };
         let ordinary = if is_closing { 0 } else { ordinary.min(volume.log.pages_max()) };
-        if volume.log.spot(volume.wanted_pages.max(ordinary)) != Spot::Blocked {
+        let has_space = volume.log.spot(volume.wanted_pages.max(ordinary)) != Spot::Blocked;
+        if has_space && !is_crowded {
             return false;
         }
         let Some(stored) = volume.log.oldest().copied().filter(|stored| stored.is_written) else { return false };

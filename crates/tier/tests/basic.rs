@@ -7,9 +7,10 @@ use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault, Pool};
 use stratakv_engine::conformance::{Disk, Ending};
 use stratakv_engine::{
-    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, RecordPart, Reply, Shard, Token,
+    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, RecordPart, Reply, Shard, Token, Update,
 };
 use stratakv_tier::{RecoveryReport, Start, Tier, TierConfig, TierOpener};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const CAPACITY_BYTES: u64 = 32 << 20;
 
@@ -22,6 +23,9 @@ struct Driver {
     now: Now,
     next: u32,
     fails: fn(&DiskRequest) -> bool,
+    /// Requests that stay under way, until an end loses them.
+    stays_under_way: fn(&DiskRequest) -> bool,
+    under_way: Vec<(Io, DiskRequest)>,
     /// Requests so far.
     reads: Vec<u32>,
     writes: u64,
@@ -52,6 +56,12 @@ fn value(number: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
+fn put_of(number: usize, len: usize, expiry: Expiry) -> Operation {
+    let kind = ChangeKind::Put { value: value(number, len).into(), flags: 0, expiry };
+    let changes = vec![Change { key: key(number), expect: Expect::Any, kind }];
+    Operation::Write { changes, level: Level::Memory, txn: None }
+}
+
 impl Driver {
     fn new(config: TierConfig) -> Driver {
         let now = Now { mono: Mono(1), wall: Wall(1_000_000) };
@@ -64,6 +74,8 @@ impl Driver {
             now,
             next: 0,
             fails: |_| false,
+            stays_under_way: |_| false,
+            under_way: Vec::new(),
             reads: Vec::new(),
             writes: 0,
             write_end: 0,
@@ -75,6 +87,7 @@ impl Driver {
 
     fn open(&mut self, create: bool) {
         let config = self.config.clone();
+        self.effects = Effects::new(Pool::new(config.memory_bytes as usize));
         let mut opener = if create { TierOpener::create(config) } else { TierOpener::recover(config) };
         opener.start(&mut self.effects);
         while !opener.is_finished() {
@@ -87,6 +100,9 @@ impl Driver {
 
     fn carry_out(&mut self) -> Vec<(Io, DiskOutcome)> {
         let requests = std::mem::take(&mut self.effects.requests);
+        let (stay, requests): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|(_, request)| (self.stays_under_way)(request));
+        self.under_way.extend(stay);
         requests.into_iter().map(|(io, request)| (io, self.request(request))).collect()
     }
 
@@ -120,12 +136,16 @@ impl Driver {
         shard.turn_end(Budget::default(), &mut self.effects);
     }
 
-    fn ask(&mut self, operation: Operation) -> Reply {
+    fn submit(&mut self, operation: Operation) {
         self.next += 1;
         self.effects.begin(self.now);
         let token = Token { slot: self.next, generation: 0 };
         let accepted = self.shard.as_mut().expect("it is open").accept(token, operation, &mut self.effects);
         assert!(accepted.is_ok(), "it takes what is asked alone");
+    }
+
+    fn ask(&mut self, operation: Operation) -> Reply {
+        self.submit(operation);
         for _ in 0..100_000 {
             if let Some((_, reply)) = self.effects.replies.pop() {
                 return reply;
@@ -140,9 +160,7 @@ impl Driver {
     }
 
     fn put_until(&mut self, number: usize, len: usize, expiry: Expiry) -> Reply {
-        let kind = ChangeKind::Put { value: value(number, len).into(), flags: 0, expiry };
-        let changes = vec![Change { key: key(number), expect: Expect::Any, kind }];
-        self.ask(Operation::Write { changes, level: Level::Memory, txn: None })
+        self.ask(put_of(number, len, expiry))
     }
 
     fn get(&mut self, number: usize) -> Option<Vec<u8>> {
@@ -189,6 +207,7 @@ impl Driver {
             assert!(self.shard.as_ref().is_some_and(Shard::is_closed), "it closes");
         }
         self.effects.requests.clear();
+        self.under_way.clear();
         self.shard = None;
         self.disk.end(ending, 1);
         self.config.boot =
@@ -226,6 +245,94 @@ fn memory_and_volume_stay_within_their_caps_and_no_put_is_refused() {
     let index = driver.statistic("index_bytes") as f64 / driver.statistic("items") as f64;
     assert!(index <= 20.0, "{index} bytes of index an item");
     driver.sound();
+}
+
+/// A config whose volume takes far more small items than the index may know of.
+fn crowded() -> TierConfig {
+    TierConfig { memory_bytes: 1 << 20, segment_bytes: 64 << 10, ..config() }
+}
+
+#[test]
+fn an_index_grown_to_its_share_left_no_room_for_the_longest_value() {
+    let mut driver = Driver::new(crowded());
+    for number in 0..100_000 {
+        assert!(matches!(driver.put(number, 1), Reply::Done { .. }));
+        if number % 1000 == 0 {
+            let bytes = driver.shard.as_ref().expect("it is open").dram_bytes();
+            assert!(bytes <= driver.config.memory_bytes, "{bytes} bytes at {number}");
+        }
+    }
+    assert!(driver.statistic("index_bytes") <= (7 << 20) / 16);
+    assert!(driver.statistic("items") > 20_000, "{} items", driver.statistic("items"));
+    let Reply::Failed(error @ Error::ValueTooLarge { max_bytes, .. }) = driver.put(1, 1 << 20) else {
+        panic!("it can never have a place")
+    };
+    assert!(max_bytes > 128 << 10 && error.to_string().contains("raise --memory"), "{error}");
+    assert!(matches!(driver.put(1, max_bytes as usize + 1), Reply::Failed(Error::ValueTooLarge { .. })));
+    for number in 0..20 {
+        assert!(matches!(driver.put(number, max_bytes as usize), Reply::Done { .. }), "{number}");
+    }
+    assert_eq!(driver.hits(19..20, max_bytes as usize), 1);
+    driver.sound();
+}
+
+#[test]
+fn keys_of_one_table_of_the_index_left_no_room_for_those_of_others() {
+    let mut driver = Driver::new(crowded());
+    let table = |number: &usize| xxh3_64_with_seed(key(*number).encoded(), 0x7469_6572) >> 32 & 255;
+    let limit_bytes = (7 << 20) / 16;
+    for number in (0..5_000_000).filter(|number| table(number) == 7).take(18_000) {
+        assert!(matches!(driver.put(number, 1), Reply::Done { .. }));
+    }
+    assert!(driver.statistic("index_bytes") > limit_bytes / 10 * 6);
+    for number in (0..20_000).filter(|number| table(number) != 7) {
+        assert!(matches!(driver.put(number, 1), Reply::Done { .. }));
+        assert!(driver.statistic("index_bytes") <= limit_bytes, "at {number}");
+    }
+    assert!(driver.statistic("items") > 18_000, "{} items", driver.statistic("items"));
+    driver.sound();
+}
+
+#[test]
+fn an_append_does_not_lengthen_an_item_beyond_what_has_a_place() {
+    let mut driver = Driver::new(config());
+    let Reply::Failed(Error::ValueTooLarge { max_bytes, .. }) = driver.put(1, 8 << 20) else {
+        panic!("it is too long")
+    };
+    let len = max_bytes as usize;
+    driver.put(1, len);
+    let append = |bytes: &'static [u8]| Operation::Update {
+        key: key(1),
+        update: Update::Append(bytes.into()),
+        level: Level::Memory,
+    };
+    let prepend = Operation::Update { key: key(1), update: Update::Prepend(b"x"[..].into()), level: Level::Memory };
+    assert!(matches!(driver.ask(append(b"x")), Reply::Failed(Error::ValueTooLarge { .. })));
+    assert!(matches!(driver.ask(prepend), Reply::Failed(Error::ValueTooLarge { .. })));
+    assert_eq!(driver.hits(1..2, len), 1, "nothing was changed");
+    assert!(matches!(driver.ask(append(b"")), Reply::Done { .. }));
+}
+
+#[test]
+fn with_less_memory_a_restart_keeps_the_newest_that_the_index_has_room_for() {
+    for ending in [Ending::Orderly, Ending::Kill] {
+        let mut driver = Driver::new(TierConfig { memory_bytes: 4 << 20, ..crowded() });
+        (0..60_000).for_each(|number| drop(driver.put(number, 1)));
+        driver.end(ending);
+        driver.config.memory_bytes = 1 << 20;
+        driver.open(false);
+        let items = driver.shard.as_ref().expect("it is open").recovery().items;
+        let report = driver.shard.as_ref().expect("it is open").recovery().clone();
+        assert!((15_000..25_000).contains(&items), "{report:?} after {ending:?}");
+        assert!(driver.statistic("index_bytes") <= (7 << 20) / 16);
+        driver.sound();
+        // What is no longer known of must not come back, neither with the memory that it had.
+        (0..60_000).for_each(|number| drop(driver.put(number, 2)));
+        driver.config.memory_bytes = 4 << 20;
+        driver.restart(Ending::Kill);
+        let old = (0..60_000).filter(|number| driver.get(*number).is_some_and(|found| found.len() == 1)).count();
+        assert_eq!(old, 0, "{ending:?}");
+    }
 }
 
 #[test]
@@ -423,6 +530,46 @@ fn a_head_that_could_not_be_read_once_brings_nothing_old_back() {
 }
 
 #[test]
+fn an_item_that_left_memory_before_its_segment_was_called_gone_came_back() {
+    let mut driver = Driver::new(config());
+    let is_journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if *offset >> 13 == 1);
+    (0..9000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    // Used twice, they lie in memory too. The copies of the last ones are the oldest on the volume.
+    for numbers in [3000..5000, 3000..5000, 0..30, 0..30] {
+        driver.hits(numbers, 3000);
+    }
+    driver.stays_under_way = is_journal;
+    for number in 9000.. {
+        driver.put(number, 3000);
+        driver.turn();
+        if !driver.under_way.is_empty() {
+            break;
+        }
+    }
+    assert!(driver.statistic("ssd_segments") > 150, "the oldest segment is being called gone");
+    // Others take their place in memory.
+    for numbers in [5000..7000, 5000..7000] {
+        driver.hits(numbers, 3000);
+    }
+    driver.settle();
+    driver.effects.replies.clear();
+    let before = driver.next;
+    (0..30).for_each(|number| driver.submit(put_of(number, 10, Expiry::NEVER)));
+    driver.settle();
+    let answered: Vec<usize> =
+        driver.effects.replies.iter().map(|(token, _)| (token.slot - before - 1) as usize).collect();
+    driver.stays_under_way = |_| false;
+    // So that nothing is recycled before it is looked for.
+    driver.config.read_only = true;
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Recovered);
+    let old: Vec<usize> =
+        (0..30).filter(|number| driver.get(*number).is_some_and(|found| found.len() == 3000)).collect();
+    assert!(old.len() > 20, "copies that nobody was told are stale: {old:?}");
+    assert!(!answered.iter().any(|number| old.contains(number)), "{answered:?} were answered, {old:?} are back");
+}
+
+#[test]
 fn opened_for_reading_it_answers_and_writes_nothing() {
     let mut driver = Driver::new(config());
     (0..3000).for_each(|number| drop(driver.put(number, 3000)));
@@ -447,6 +594,105 @@ fn a_volume_of_another_length_is_empty() {
     assert_eq!(driver.hits(0..3000, 3000), 0);
     driver.put(1, 10);
     assert_eq!(driver.restart(Ending::Orderly).items, 1);
+}
+
+#[test]
+fn the_journals_pages_were_promised_and_not_reserved() {
+    let mut driver = Driver::new(config());
+    let pages = driver.disk.pages();
+    assert!((0..4 + 8192 / 64).all(|page| pages.contains(&page)), "{pages:?}");
+    driver.end(Ending::Orderly);
+    driver.config.capacity_bytes = Some(CAPACITY_BYTES - (8 << 20));
+    driver.disk = Disk::new(CAPACITY_BYTES);
+    driver.open(true);
+    driver.end(Ending::Orderly);
+    driver.config.capacity_bytes = Some(CAPACITY_BYTES);
+    driver.open(false);
+    let pages = driver.disk.pages();
+    assert!((0..4 + 8192 / 64).all(|page| pages.contains(&page)), "a longer volume has a longer ring: {pages:?}");
+    let writes = driver.writes;
+    driver.restart(Ending::Kill);
+    assert!(driver.writes - writes < 10, "once");
+}
+
+#[test]
+fn a_disk_too_full_for_the_journal_is_said_when_the_volume_is_made() {
+    let mut driver = Driver::new(config());
+    driver.fails = |request| matches!(request, DiskRequest::Write { offset, .. } if *offset == 4 << 12);
+    let mut opener = TierOpener::create(driver.config.clone());
+    opener.start(&mut driver.effects);
+    while !opener.is_finished() {
+        for (io, outcome) in driver.carry_out() {
+            opener.complete(io, outcome, &mut driver.effects);
+        }
+    }
+    let error = opener.finish().map(|_| ()).expect_err("the ring has no room").to_string();
+    assert!(error.contains("journal"), "{error}");
+}
+
+/// Turns until there is nothing left in DRAM and the table of an orderly end is in flight.
+fn writing_the_table(driver: &mut Driver) -> Vec<(Io, DiskRequest)> {
+    driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+    for _ in 0..10_000 {
+        driver.turn();
+        if driver.statistic("dram_segments") == 0 && driver.effects.requests.len() > 1 {
+            return std::mem::take(&mut driver.effects.requests);
+        }
+    }
+    panic!("no table was written");
+}
+
+#[test]
+fn a_failed_piece_of_the_table_closed_the_shard_while_others_were_in_flight() {
+    let mut driver = Driver::new(config());
+    (0..20_000).for_each(|number| drop(driver.put(number, 1)));
+    let mut requests = writing_the_table(&mut driver);
+    let last = requests.pop().expect("several");
+    let (io, request) = requests.remove(0);
+    assert!(matches!(request, DiskRequest::Write { .. }), "{request:?}");
+    let complete = |driver: &mut Driver, io: Io, outcome: DiskOutcome| {
+        driver.effects.begin(driver.now);
+        let shard = driver.shard.as_mut().expect("it is open");
+        shard.complete(io, outcome, &mut driver.effects);
+        shard.turn_end(Budget::default(), &mut driver.effects);
+        assert!(driver.effects.requests.is_empty(), "nothing more is written");
+        shard.is_closed()
+    };
+    assert!(!complete(&mut driver, io, DiskOutcome::Write(Err(IoFault::Os(5)))), "others are in flight");
+    for (io, request) in requests {
+        let outcome = driver.request(request);
+        assert!(!complete(&mut driver, io, outcome), "one is in flight");
+    }
+    let outcome = driver.request(last.1);
+    assert!(complete(&mut driver, last.0, outcome), "all are done");
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Recovered);
+    assert!(driver.hits(0..20_000, 1) > 19_000);
+}
+
+#[test]
+fn an_orderly_end_went_round_and_round_while_it_waited_for_the_disk() {
+    let mut driver = Driver::new(config());
+    (0..6000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+    let mut idle_turns = 0;
+    while !driver.shard.as_ref().is_some_and(Shard::is_closed) {
+        driver.turn();
+        for _ in 0..20 {
+            let shard = driver.shard.as_mut().expect("it is open");
+            driver.effects.begin(driver.now);
+            shard.turn_end(Budget::default(), &mut driver.effects);
+            if !driver.effects.more {
+                break;
+            }
+            idle_turns += 1;
+        }
+        let is_open = !driver.shard.as_ref().is_some_and(Shard::is_closed);
+        assert!(!is_open || !driver.effects.requests.is_empty(), "it waits for something");
+    }
+    assert!(idle_turns < 40, "{idle_turns} turns for nothing");
+    driver.end(Ending::Kill);
+    driver.open(false);
+    assert_eq!(driver.hits(0..6000, 3000), 6000);
 }
 
 #[test]

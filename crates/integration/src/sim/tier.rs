@@ -129,6 +129,7 @@ struct World<'e> {
     random: Random,
     keys: u64,
     value_bytes_max: u64,
+    memory_bytes: u64,
     chances: Chances,
     /// Bits turn: what is answered must have been written once, and that is all.
     flips: bool,
@@ -196,6 +197,7 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         random,
         keys,
         value_bytes_max,
+        memory_bytes,
         chances,
         flips: chances.flip > 0,
         statistics: Statistics::default(),
@@ -476,6 +478,13 @@ impl World<'_> {
             (Asked::Flush { numbers }, Reply::Number { .. }) => {
                 let numbers = numbers.iter().enumerate().filter(|(_, number)| **number > 0);
                 numbers.for_each(|(key, number)| self.judge.raise(key, *number));
+                Ok(())
+            }
+            // Too long for so little memory: nothing is changed. A twelfth of the memory has a place.
+            (Asked::Write { key, number }, Reply::Failed(Error::ValueTooLarge { len_bytes, .. }))
+                if *len_bytes > self.memory_bytes / 12 =>
+            {
+                self.judge.refused(*key, *number);
                 Ok(())
             }
             // What the volume's failure left in doubt.

@@ -33,6 +33,32 @@ fn a_cache_is_warm_with_another_memory_too() {
 }
 
 #[test]
+fn a_lowered_capacity_left_the_files_as_long_as_they_were() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    let options = Options::new().shards(2).memory_bytes(16 * MIB);
+    let len_bytes = || -> u64 {
+        let files = std::fs::read_dir(&data).expect("a directory").map(|file| file.expect("a file"));
+        let volumes = files.filter(|file| file.path().extension().is_some_and(|end| end == "vol"));
+        volumes.map(|file| file.metadata().expect("its length").len()).sum()
+    };
+    let store = options.clone().engine(Engine::Tier).capacity_bytes(64 * MIB).open(&data).expect("a cache");
+    for record in 0..20_000_u32 {
+        store.put(&record.to_be_bytes(), &[7; 1000]).expect("a put");
+    }
+    store.close().expect("closed");
+    drop(store);
+    assert!(len_bytes() > 16 * MIB, "{} bytes", len_bytes());
+    for (asked, most) in [(8 * MIB, 8 * MIB), (0, 2 * 8192)] {
+        let store = options.clone().capacity_bytes(asked).open(&data).expect("opened");
+        assert!(len_bytes() <= most, "{} bytes where {asked} were asked for", len_bytes());
+        store.put(b"k", b"v").expect("a put");
+        assert!(store.get(&1_u32.to_be_bytes()).expect("a get").is_none(), "it began empty");
+        store.close().expect("closed");
+    }
+}
+
+#[test]
 fn levels_that_a_cache_cannot_give_are_refused() {
     let place = place::directory();
     let options = Options::new().engine(Engine::Tier).memory_bytes(16 * MIB);
