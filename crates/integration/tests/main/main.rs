@@ -30,3 +30,4 @@ mod scenarios;
 mod sim;
 mod tier;
 mod transactions;
+mod ukv;
