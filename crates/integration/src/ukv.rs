@@ -139,7 +139,7 @@ impl Default for Plan {
             duration: Duration::from_millis(1000),
             warm_up: Duration::from_millis(200),
             ram_memory_bytes: 256 << 20,
-            ssd_memory_bytes: 128 << 20,
+            ssd_memory_bytes: 96 << 20,
             ssd_bytes: 2 << 30,
             cores: (0, 1),
             place: "./stratakv-ukv".into(),

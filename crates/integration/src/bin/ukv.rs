@@ -12,7 +12,7 @@ const USAGE: &str = "\
 usage: cargo xtask compare --ukv [--short] [--servers tier,slab,memcached,extstore,redis] [--cases ram,ssd,depth]
              [--mixes get,mixed,set] [--values 1K,4K,16K,64K,256K,1M] [--connections 32] [--pipeline 1]
              [--distribution uniform|zipfian] [--rounds 3] [--ms 1000] [--warm-up-ms 200] [--ram-memory 256M]
-             [--ssd-memory 128M] [--ssd 2G] [--cores 0,1] [--data DIR] [--seed 1] [--out DIR]
+             [--ssd-memory 96M] [--ssd 2G] [--cores 0,1] [--data DIR] [--seed 1] [--out DIR]
 
 Starts each server in turn on the first of --cores, loads it and runs the mixes from the second. `ram`: records of half of
 --ram-memory. `ssd`: records of five times --ssd-memory, the page cache kept cold; servers without an SSD are left out.
