@@ -26,7 +26,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     crate::run_tidy(root)
 }
 
-/// Runs one of the long harnesses of `stratakv-integration` (`crash`, `realdata`) against an optimised server.
+/// Runs one of the long harnesses of `stratakv-integration` (`crash`, `realdata`, `soak`, `ukv`) against an optimised server.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {
     succeed("build", cargo(root).args(["build", "--release", "--package", "stratakv-cli"]))?;
     let mut command = cargo(root);

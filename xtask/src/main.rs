@@ -26,6 +26,7 @@ usage: cargo xtask COMMAND
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
   bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
+  compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
   interleave [OPTIONS]  what threads of engine hash share without locks, in every interleaving (loom); --preemptions N
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         "interleave" => interleave::run(&repository(), rest),
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
+        "compare" if rest.iter().any(|word| word == "--ukv") => ci::harness(&repository(), "ukv", rest),
         "compare" => compare::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
         "status-page" => status_page::run(&repository(), rest),

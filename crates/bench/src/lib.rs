@@ -14,6 +14,7 @@ pub mod suite;
 pub mod target;
 pub mod usage;
 pub mod value;
+pub mod wire;
 pub mod workload;
 
 pub use distribution::Distribution;

@@ -27,11 +27,13 @@ pub struct Mix {
     pub value_bytes_max: u64,
     /// Operations may be refused for want of room, or fail.
     pub may_fail: bool,
+    /// The store is a cache: what it acknowledged may be gone, and it is flushed now and then.
+    pub evicts: bool,
 }
 
 impl Default for Mix {
     fn default() -> Self {
-        Mix { keys_per_client: 400, value_bytes_max: 300 << 10, may_fail: false }
+        Mix { keys_per_client: 400, value_bytes_max: 300 << 10, may_fail: false, evicts: false }
     }
 }
 
@@ -52,6 +54,8 @@ pub struct Plan {
     pub clients: u64,
     /// What they do.
     pub mix: Mix,
+    /// Of twelve lives, so many end in order.
+    pub closes: u64,
     /// The longest time between the first write and the kill.
     pub life_max: Duration,
     /// For the operations; the moments of the kills are never the same twice.
@@ -68,9 +72,44 @@ impl Default for Plan {
             rounds: 200,
             clients: 8,
             mix: Mix::default(),
+            closes: 1,
             life_max: Duration::from_millis(600),
             seed: 1,
         }
+    }
+}
+
+impl Plan {
+    /// With the levels of this engine; a cache is asked over memcache, ends in order as often as not, and may drop what it acknowledged.
+    pub fn of(engine: Engine) -> Plan {
+        let mut plan = Plan { engine, ..Plan::default() };
+        plan.levels = engine.levels().iter().map(|level| (*level).to_owned()).collect();
+        if engine.evicts() {
+            plan.protocols.retain(|protocol| *protocol == Protocol::Memcache);
+            (plan.closes, plan.mix.evicts) = (6, true);
+        }
+        plan
+    }
+}
+
+/// Keys after restarts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Values that might be there by what was acknowledged.
+    pub expected: u64,
+    /// Values that were there.
+    pub found: u64,
+}
+
+impl Share {
+    fn add(&mut self, other: Share) {
+        self.expected += other.expected;
+        self.found += other.found;
+    }
+
+    /// Of those expected, so many in a hundred were there.
+    pub fn percent(self) -> f64 {
+        100.0 * self.found as f64 / self.expected.max(1) as f64
     }
 }
 
@@ -97,6 +136,12 @@ pub struct Tally {
     pub verified: u64,
     /// Of these, values that were gone because their time had come.
     pub expired: u64,
+    /// Flushes acknowledged.
+    pub flushes: u64,
+    /// After kills.
+    pub after_kill: Share,
+    /// After orderly ends.
+    pub after_close: Share,
 }
 
 /// Runs the plan on a fresh store in `data`; `report` is called after each round.
@@ -123,8 +168,8 @@ pub fn run(data: &Path, plan: &Plan, report: &mut dyn FnMut(u32, &Tally)) -> Res
             std::thread::sleep(Duration::from_micros(500).min(life.saturating_sub(started.elapsed())));
         }
         let ended = match random.below(12) {
-            0 => trial.close(served, load),
-            1 => trial.kill_in_close(served, load, Duration::from_millis(random.below(30))),
+            turn if turn < plan.closes => trial.close(served, load),
+            11 => trial.kill_in_close(served, load, Duration::from_millis(random.below(30))),
             _ => trial.kill(served, load),
         };
         ended.map_err(in_round)?;

@@ -1,5 +1,5 @@
 //! What StrataKV's integration tests stand on: the built program as a child process, a plain memcache client, values
-//! that prove themselves, and the long harnesses (`crash`, `realdata`) that `cargo xtask` runs too.
+//! that prove themselves, and the long harnesses (`crash`, `realdata`, `ukv`) that `cargo xtask` runs too.
 //!
 //! The harnesses of real processes look at a store from outside, as a user would; `sim` and `world` have it inside simulations.
 #![forbid(unsafe_code)]
@@ -19,5 +19,6 @@ pub mod requirement;
 pub mod scenario;
 pub mod sim;
 pub mod soak;
+pub mod ukv;
 pub mod value;
 pub mod world;

@@ -116,6 +116,14 @@ pub trait Client: Send {
     /// # Errors
     /// The connection ended; `InvalidData` if the answer is none to this command, `WouldBlock` or `TimedOut` if none came in a minute.
     fn answer(&mut self, command: &Command) -> io::Result<Answer>;
+
+    /// Everything in the store goes; nothing of this client may be without its answer.
+    ///
+    /// # Errors
+    /// As [`Client::answer`]; `Unsupported` if the protocol cannot say it.
+    fn flush(&mut self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// Sends one command and waits for its answer.

@@ -115,5 +115,5 @@ impl Setting<'_> {
 
 /// What honest clients do unless a scenario wants it otherwise.
 fn honest() -> Mix {
-    Mix { keys_per_client: 100, value_bytes_max: 100 << 10, may_fail: false }
+    Mix { keys_per_client: 100, value_bytes_max: 100 << 10, may_fail: false, evicts: false }
 }

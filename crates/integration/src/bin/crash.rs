@@ -14,12 +14,13 @@ use stratakv_integration::protocol::embedded;
 use stratakv_integration::scenario::{Outcome, SCENARIOS, Scenario, Setting, play};
 
 const USAGE: &str = "\
-usage: crash [--rounds 200] [--engine slab] [--protocol memcache|embedded|any] [--io auto|io_uring|blocking|any]
-             [--durability power_loss|process_crash|any] [--clients 8] [--keys 400] [--seed 1] [--data DIR]
+usage: crash [--engine slab|hash|matrix|tier] [--rounds 200] [--protocol memcache|embedded|any] [--io auto|io_uring|blocking|any]
+             [--durability power_loss|process_crash|memory|any] [--clients 8] [--keys 400] [--seed 1] [--data DIR]
        crash --scenario NAME|all [--engine slab] [--seed 1] [--data DIR]
 
 Starts a process that has a store, writes and deletes from several clients, kills it with SIGKILL at a random moment (at times while it
-recovers or closes), starts another and compares every key with what was acknowledged. With `any`, the default, each round draws
+recovers or closes), starts another and compares every key with what was acknowledged. Of `tier`, a cache, every key is the newest or
+gone, never older; it is flushed now and then, half of its lives end in order, and it must come back warm. With `any`, the default, each round draws
 one. DIR is emptied first and kept on failure; without it a temporary one is used.
 Scenarios are other faults on such a process, with the same clients and the same comparison; some need root.
 ";
@@ -65,8 +66,12 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
         }
         std::process::exit(0);
     }
-    let (mut plan, mut data, mut scenarios) = (Plan::default(), None, Vec::new());
-    for (word, value) in pairs(words)? {
+    let pairs = pairs(words)?;
+    let named = pairs.iter().rfind(|(word, _)| *word == "--engine");
+    let engine = named.map_or(Some(Engine::Slab), |(_, name)| Engine::named(name));
+    let mut plan = Plan::of(engine.ok_or_else(|| format!("there is no such engine\n\n{USAGE}"))?);
+    let (mut data, mut scenarios) = (None, Vec::new());
+    for (word, value) in pairs {
         let number = || value.parse::<u64>().map_err(|_| format!("{word} needs a number, not `{value}`"));
         let unknown = |what| format!("there is no {what} `{value}`\n\n{USAGE}");
         match (word, value) {
@@ -74,8 +79,7 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
             ("--clients", _) => plan.clients = number()?,
             ("--keys", _) => plan.mix.keys_per_client = number()?,
             ("--seed", _) => plan.seed = number()?,
-            ("--engine", _) => plan.engine = Engine::named(value).ok_or_else(|| unknown("engine"))?,
-            ("--protocol" | "--io" | "--durability", "any") => {}
+            ("--protocol" | "--io" | "--durability", "any") | ("--engine", _) => {}
             ("--protocol", _) => {
                 plan.protocols.retain(|protocol| protocol.name() == value);
                 if plan.protocols.is_empty() {
@@ -89,6 +93,9 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
             ("--scenario", _) => scenarios.push(Scenario::named(value).ok_or_else(|| unknown("scenario"))?),
             _ => return Err(format!("unknown option `{word}`\n\n{USAGE}")),
         }
+    }
+    if plan.engine.evicts() && !scenarios.is_empty() {
+        return Err("scenarios ask whether everything is there, and `tier` is a cache: name another engine".into());
     }
     Ok(Arguments { plan, data, scenarios })
 }
@@ -136,15 +143,25 @@ fn crash(plan: &Plan, data: &Path) -> Result<(), String> {
             println!("{:>4} rounds, {:?}: {tally:?}", round + 1, started.elapsed());
         }
     })?;
+    let nothing = if plan.engine.evicts() {
+        "nothing older than the newest came back"
+    } else {
+        "nothing acknowledged lost, torn or resurrected"
+    };
     let protocols: Vec<&str> = plan.protocols.iter().map(|protocol| protocol.name()).collect();
     println!(
-        "{} rounds of {} by {protocols:?}, {:?}, {:?} in {:?}: nothing acknowledged lost, torn or resurrected\n{tally:#?}",
+        "{} rounds of {} by {protocols:?}, {:?}, {:?} in {:?}: {nothing}; found {:.1} % after kills, {:.1} % after orderly ends\n{tally:#?}",
         plan.rounds,
         plan.engine.name(),
         plan.ios,
         plan.levels,
-        started.elapsed()
+        started.elapsed(),
+        tally.after_kill.percent(),
+        tally.after_close.percent()
     );
+    if tally.after_kill.expected > 0 && tally.after_kill.found == 0 {
+        return Err("nothing was found after any kill: it came back cold".into());
+    }
     Ok(())
 }
 
@@ -172,6 +189,7 @@ fn serve_embedded(words: &[String]) -> Result<(), String> {
                 Some(Engine::Hash) => options.engine(stratakv::Engine::Hash),
                 Some(Engine::Matrix) => options.engine(stratakv::Engine::Matrix),
                 Some(Engine::Slab) => options.engine(stratakv::Engine::Slab),
+                Some(Engine::Tier) => options.engine(stratakv::Engine::Tier),
                 None => return Err(format!("{word}: there is no engine `{value}`")),
             },
             ("--region", _) => options.region_bytes(bytes()?),
@@ -211,6 +229,11 @@ mod tests {
         for bad in ["--rounds", "--rounds x", "--protocol smoke", "--engine none", "--what 1", "--scenario none"] {
             assert!(arguments(&words(bad)).is_err(), "{bad}");
         }
+        let Arguments { plan, .. } = arguments(&words("--rounds 7 --engine tier")).expect("good");
+        assert_eq!((plan.engine, plan.rounds, &plan.levels[..]), (Engine::Tier, 7, &["memory".to_owned()][..]));
+        assert!(plan.mix.evicts && plan.protocols == [Protocol::Memcache]);
+        assert!(arguments(&words("--engine tier --scenario all")).is_err(), "scenarios want everything there");
+        assert!(arguments(&words("--engine tier --protocol embedded")).is_err(), "it has no flush");
         assert!(Protocol::ALL.len() > 1 && Engine::named("slab").is_some());
     }
 }

@@ -6,13 +6,19 @@ use crate::value;
 /// The server's clock may be read up to this long before it is used, in seconds.
 const CLOCK_LAG_SECONDS: u64 = 1;
 
-/// Wall-clock seconds during which a question was answered.
-#[derive(Clone, Copy, Debug)]
+/// When a question was answered.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
-    /// Before it was asked.
+    /// Wall-clock second before it was asked.
     pub from: u64,
-    /// After it was answered.
+    /// Wall-clock second after it was answered.
     pub to: u64,
+    /// Flushes that had been acknowledged before it was asked.
+    pub flushed: u64,
+    /// Flushes that had been asked for when it was answered.
+    pub flushes: u64,
+    /// By a cache, which may have dropped anything.
+    pub evicts: bool,
 }
 
 /// A write of a value.
@@ -22,6 +28,15 @@ pub struct Write {
     pub sequence: u64,
     /// Wall-clock second, 0 for never.
     pub expiry: u32,
+    /// Flushes that had been asked for when it was acknowledged or seen: each one after these takes it away. None while its outcome is not known.
+    pub flushes: Option<u64>,
+}
+
+impl Write {
+    /// A write that is about to be asked for.
+    pub fn new(sequence: u64, expiry: u32) -> Write {
+        Write { sequence, expiry, flushes: None }
+    }
 }
 
 /// A key's state: a value, or nothing.
@@ -31,10 +46,11 @@ pub type State = Option<Write>;
 fn may_be(state: State, moment: Moment) -> (bool, bool) {
     match state {
         None => (false, true),
-        Some(Write { expiry: 0, .. }) => (true, false),
+        Some(Write { flushes: Some(flushes), .. }) if flushes < moment.flushed => (false, true),
+        Some(Write { expiry: 0, .. }) => (true, moment.evicts),
         Some(Write { expiry, .. }) => {
             let expiry = u64::from(expiry);
-            (moment.from.saturating_sub(CLOCK_LAG_SECONDS) < expiry, moment.to >= expiry)
+            (moment.from.saturating_sub(CLOCK_LAG_SECONDS) < expiry, moment.evicts || moment.to >= expiry)
         }
     }
 }
@@ -77,9 +93,10 @@ impl Known {
         self.version.filter(|(sequence, _)| *sequence == write.sequence).map(|(_, version)| version)
     }
 
-    /// The state is `state` and nothing else.
-    pub fn settle(&mut self, state: State) {
-        self.acknowledged = state;
+    /// The state is `state` and nothing else, as an answer showed.
+    pub fn settle(&mut self, state: State, moment: Moment) {
+        let since = |write: Write| Write { flushes: write.flushes.or(Some(moment.flushes)), ..write };
+        self.acknowledged = state.map(since);
         self.issued.clear();
     }
 
@@ -109,8 +126,14 @@ impl Known {
         let Some(found) = found else {
             let gone = self.states().rev().find(|state| may_be(*state, moment).1);
             let Some(gone) = gone else { return Err(self.complain("nothing", moment)) };
-            let settled = Settled { in_doubt, in_doubt_present: gone != self.acknowledged, expired: gone.is_some() };
-            self.settle(None);
+            // Why a cache does not have it cannot be told.
+            let is_told = !moment.evicts;
+            let settled = Settled {
+                in_doubt,
+                in_doubt_present: is_told && gone != self.acknowledged,
+                expired: is_told && gone.is_some(),
+            };
+            self.settle(None, moment);
             return Ok(settled);
         };
         let sequence = value::decode(id, &found.value)?;
@@ -119,10 +142,10 @@ impl Known {
             Some(state) if may_be(state, moment).0 => {
                 self.note_version(sequence, found.version)?;
                 let settled = Settled { in_doubt, in_doubt_present: state != self.acknowledged, expired: false };
-                self.settle(state);
+                self.settle(state, moment);
                 Ok(settled)
             }
-            Some(_) => Err(self.complain(&format!("{sequence}, whose time is over"), moment)),
+            Some(_) => Err(self.complain(&format!("{sequence}, whose time is over or which was flushed"), moment)),
             None => Err(self.complain(&sequence.to_string(), moment)),
         }
     }
@@ -136,10 +159,10 @@ impl Known {
 mod tests {
     use super::*;
 
-    const NOW: Moment = Moment { from: 1000, to: 1001 };
+    const NOW: Moment = Moment { from: 1000, to: 1001, flushed: 0, flushes: 0, evicts: false };
 
     fn write(sequence: u64) -> State {
-        Some(Write { sequence, expiry: 0 })
+        Some(Write::new(sequence, 0))
     }
 
     fn known(acknowledged: State, issued: &[State]) -> Known {
@@ -174,6 +197,37 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_shows_the_newest_or_nothing() {
+        let cache = Moment { evicts: true, ..NOW };
+        let shows = |known: &Known, sequence: Option<u64>| {
+            known.clone().read(1, sequence.map(|sequence| found(sequence, sequence)).as_ref(), cache).is_ok()
+        };
+        let open = known(write(5), &[write(6)]);
+        assert!([Some(5), Some(6), None].into_iter().all(|sequence| shows(&open, sequence)));
+        assert!(!shows(&open, Some(4)), "an older value");
+        assert!(!shows(&known(None, &[]), Some(4)), "a deleted value");
+        let mut gone = known(write(5), &[]);
+        gone.read(1, None, cache).expect("it may be evicted");
+        assert!(!shows(&gone, Some(5)), "it was seen to be gone");
+    }
+
+    #[test]
+    fn what_was_there_before_a_flush_must_not_be_found_after_it() {
+        let at = |flushed, flushes| Moment { flushed, flushes, evicts: true, ..NOW };
+        let mut known = Known::default();
+        known.settle(write(5), at(1, 2));
+        let shows = |known: &Known, moment| known.clone().read(1, Some(&found(5, 5)), moment).is_ok();
+        assert!(shows(&known, at(2, 2)), "the flush was under way when it was acknowledged");
+        assert!(shows(&known, at(2, 3)), "another one is under way");
+        assert!(!shows(&known, at(3, 3)), "flushed");
+        known.read(1, Some(&found(5, 5)), at(2, 3)).expect("not flushed yet");
+        assert!(!shows(&known, at(3, 3)), "what was seen during a flush is older than the flush all the same");
+        known.settle(None, at(3, 3));
+        known.issued.push(write(5));
+        assert!(shows(&known, at(9, 9)), "it may have happened after any flush");
+    }
+
+    #[test]
     fn a_torn_value_and_another_keys_value_are_refused() {
         let mut known = known(write(5), &[]);
         let mut torn = found(5, 5);
@@ -185,7 +239,7 @@ mod tests {
 
     #[test]
     fn an_expired_value_must_not_be_found_and_one_that_lives_must() {
-        let expiring = |expiry| known(Some(Write { sequence: 5, expiry }), &[]);
+        let expiring = |expiry| known(Some(Write::new(5, expiry)), &[]);
         assert!(reads(&expiring(1005), Some(5)) && !reads(&expiring(1005), None), "it lives");
         assert!(reads(&expiring(990), None) && !reads(&expiring(990), Some(5)), "its time is over");
         assert!(reads(&expiring(1001), None) && reads(&expiring(1001), Some(5)), "it may be either");
@@ -200,7 +254,7 @@ mod tests {
         known.read(1, Some(&found(5, 70)), NOW).expect("the first version");
         assert_eq!(known.version(), Some(70));
         assert!(known.clone().read(1, Some(&found(5, 71)), NOW).is_err(), "the same write, another version");
-        known.settle(write(6));
+        known.settle(write(6), NOW);
         assert_eq!(known.version(), None);
         assert!(known.clone().read(1, Some(&found(6, 70)), NOW).is_err(), "a version used twice");
         assert!(known.clone().read(1, Some(&found(6, 69)), NOW).is_err(), "a version that shrank");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use stratakv_base::random::Random;
 
 use super::writer::{Failure, Shared, Writer};
-use super::{Plan, Tally};
+use super::{Plan, Share, Tally};
 use crate::engine::Engine;
 use crate::program::{self, Serve, Served};
 use crate::protocol::Client;
@@ -29,6 +29,8 @@ pub struct Trial {
     writers: Vec<Writer>,
     shared: Arc<Shared>,
     tally: Tally,
+    /// The last process ended in order.
+    is_closed: bool,
 }
 
 /// Clients at work, until they are stopped or their server is.
@@ -49,7 +51,14 @@ impl Trial {
         let shared = Arc::<Shared>::default();
         let writer = |number| Writer::new(number, plan.mix.clone(), plan.seed, Arc::clone(&shared));
         let writers = (0..plan.clients).map(writer).collect();
-        let mut trial = Trial { serve: Serve::on(data), engine: plan.engine, writers, shared, tally: Tally::default() };
+        let mut trial = Trial {
+            serve: Serve::on(data),
+            engine: plan.engine,
+            writers,
+            shared,
+            tally: Tally::default(),
+            is_closed: false,
+        };
         trial.options(plan, 0, 0, 0);
         trial
     }
@@ -62,7 +71,7 @@ impl Trial {
         self.options(plan, protocol, io, level);
         let threads = (1 + random.below(3)).to_string();
         let depth = ["1", "8", "64"][pick(random, 3)];
-        let memory = ["64M", "256M"][pick(random, 2)];
+        let memory = plan.engine.memory_choices()[pick(random, 2)];
         self.serve = self.serve.clone().options(&["--threads", &threads, "--depth", depth, "--memory", memory]);
     }
 
@@ -79,6 +88,7 @@ impl Trial {
         Tally {
             acknowledged: self.shared.acknowledged.load(Ordering::Relaxed),
             refused: self.shared.refused.load(Ordering::Relaxed),
+            flushes: self.shared.flushed.load(Ordering::SeqCst),
             ..self.tally
         }
     }
@@ -102,8 +112,14 @@ impl Trial {
         let said = |message| format!("{message}\nthe server said:\n{}", served.said());
         let client = served.protocol().connect(served.address());
         let mut client = client.map_err(|error| said(error.to_string()))?;
+        let mut seen = Share::default();
         for writer in &mut self.writers {
-            writer.verify(client.as_mut(), &mut self.tally).map_err(said)?;
+            seen.add(writer.verify(client.as_mut(), &mut self.tally).map_err(said)?);
+        }
+        if self.is_closed {
+            self.tally.after_close.add(seen)
+        } else {
+            self.tally.after_kill.add(seen)
         }
         self.shared.verify(client.as_mut()).map_err(said)
     }
@@ -162,6 +178,7 @@ impl Trial {
         let alone = !served.is_running();
         load.cut.store(true, Ordering::SeqCst);
         served.kill();
+        self.is_closed = false;
         self.tally.kills += 1;
         self.join(load)?;
         if alone { Err(format!("the server ended by itself; it said:\n{}", served.said())) } else { Ok(()) }
@@ -173,6 +190,7 @@ impl Trial {
     /// It does not end well, or an answer was not what it must be.
     pub fn close(&mut self, served: Served, load: Load) -> Result<(), String> {
         self.rest(load)?;
+        self.is_closed = true;
         self.tally.closes += 1;
         let status = served.stop();
         if status.success() { Ok(()) } else { Err(format!("the server ended with {status}")) }
@@ -207,6 +225,7 @@ impl Trial {
             self.join(load)?;
         }
         served.kill();
+        self.is_closed = false;
         self.tally.kills += 1;
         self.tally.kills_in_close += 1;
         Ok(())
@@ -220,6 +239,7 @@ impl Trial {
         let mut served = self.serve.spawn().map_err(|error| error.to_string())?;
         std::thread::sleep(after);
         served.kill();
+        self.is_closed = false;
         self.tally.kills += 1;
         self.tally.kills_in_recovery += 1;
         Ok(())
@@ -261,6 +281,10 @@ impl Trial {
         let output = program::run(&["check", "--data", data]);
         if !output.status.success() {
             return Err(format!("check: {}", program::said(&output)));
+        }
+        if self.engine.evicts() {
+            // It may hold any of them, or none, and the command line does not list its keys.
+            return Ok(());
         }
         let expected: Vec<_> = self.writers.iter().map(Writer::expected).collect();
         let found = self.shown(data)?;

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use stratakv_base::random::Random;
 
 use super::oracle::{Known, Moment, State, Write};
-use super::{Mix, Tally};
+use super::{Mix, Share, Tally};
 use crate::protocol::{Answer, Client, Command, Condition, Found, Kind, ask};
 use crate::value;
 
@@ -21,6 +21,9 @@ const COUNTER_ID: u64 = 1 << 40;
 const FAR_SECONDS: u64 = 1_000_000;
 /// Keys asked for at once after a restart.
 const VERIFY_BATCH: usize = 20;
+/// Of a cache: in one life of so many it is flushed, when its first client has made fewer batches than the second number says.
+const FLUSHED_LIFE: u64 = 4;
+const FLUSHED_BATCHES_MAX: u64 = 200;
 
 /// Why a writer stopped.
 #[derive(Debug)]
@@ -49,6 +52,9 @@ pub struct Shared {
     pub acknowledged: AtomicU64,
     /// Writes refused for want of room, or failed.
     pub refused: AtomicU64,
+    /// Flushes asked for, all of them by the first writer, and the last of them that was acknowledged.
+    flushes: AtomicU64,
+    pub(super) flushed: AtomicU64,
     counters: [Mutex<Counter>; COUNTERS as usize],
 }
 
@@ -88,14 +94,23 @@ impl Writer {
     /// # Errors
     /// The connection ended, or an answer is not what it must be.
     pub fn run(&mut self, client: &mut dyn Client, stop: &AtomicBool) -> Result<(), Failure> {
-        while !stop.load(Ordering::Relaxed) {
+        let has_flush = self.mix.evicts && self.number == 0 && self.random.below(FLUSHED_LIFE) == 0;
+        let flush_at = has_flush.then(|| self.random.below(FLUSHED_BATCHES_MAX));
+        for number in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if flush_at == Some(number) {
+                self.flush(client)?;
+            }
             self.batch(client)?;
             match self.random.below(8) {
                 0 | 1 => {
                     let key = self.random.below(self.mix.keys_per_client);
                     self.read_back(client, key)?;
                 }
-                2 => self.swap_counter(client)?,
+                // In a cache a counter may be gone, and then begins again.
+                2 if !self.mix.evicts => self.swap_counter(client)?,
                 _ => {}
             }
         }
@@ -111,6 +126,25 @@ impl Writer {
         self.number << 20 | key
     }
 
+    /// Everything goes, of all writers.
+    fn flush(&mut self, client: &mut dyn Client) -> Result<(), Failure> {
+        let number = self.shared.flushes.fetch_add(1, Ordering::SeqCst) + 1;
+        client.flush()?;
+        self.shared.flushed.store(number, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// A question is about to be asked.
+    fn ask_at(&self) -> Moment {
+        let flushed = self.shared.flushed.load(Ordering::SeqCst);
+        Moment { from: now(), to: 0, flushed, flushes: 0, evicts: self.mix.evicts }
+    }
+
+    /// The question asked then was answered.
+    fn answered(&self, asked: Moment) -> Moment {
+        Moment { to: now(), flushes: self.shared.flushes.load(Ordering::SeqCst), ..asked }
+    }
+
     /// Some changes of different keys at once.
     fn batch(&mut self, client: &mut dyn Client) -> Result<(), Failure> {
         let mut issued: Vec<(u64, State)> = Vec::new();
@@ -123,14 +157,14 @@ impl Writer {
                 commands.push(command);
             }
         }
-        let from = now();
+        let asked = self.ask_at();
         for (key, state) in &issued {
             self.known.entry(*key).or_default().issued.push(*state);
         }
         client.submit(&commands)?;
         for ((key, state), command) in issued.iter().zip(&commands) {
             let answer = client.answer(command)?;
-            let judged = self.judge(*key, *state, &command.kind, answer, Moment { from, to: now() });
+            let judged = self.judge(*key, *state, &command.kind, answer, self.answered(asked));
             judged.map_err(|message| Failure::Wrong(format!("{}: {message}", self.key_text(*key))))?;
         }
         Ok(())
@@ -157,7 +191,7 @@ impl Writer {
         };
         let len = self.value_len();
         let value = value::encode(self.key_id(key), self.sequence, len);
-        let state = Some(Write { sequence: self.sequence, expiry });
+        let state = Some(Write::new(self.sequence, expiry));
         (state, Command { key: name, kind: Kind::Put { value, expiry, condition } })
     }
 
@@ -202,12 +236,12 @@ impl Writer {
         }
         match answer {
             Answer::Written(version) => {
-                known.settle(state);
+                known.settle(state, moment);
                 if let (Some(write), Some(version)) = (state, version) {
                     known.note_version(write.sequence, version)?;
                 }
             }
-            Answer::Deleted(_) => known.settle(None),
+            Answer::Deleted(_) => known.settle(None, moment),
             Answer::Failed(_) => known.issued.push(state),
             _ => {}
         }
@@ -222,13 +256,13 @@ impl Writer {
     /// Reads an own key with nothing in flight: exactly what was acknowledged.
     fn read_back(&mut self, client: &mut dyn Client, key: u64) -> Result<(), Failure> {
         let name = self.key_text(key);
-        let from = now();
+        let asked = self.ask_at();
         let found = match ask(client, Command { key: name.clone().into_bytes(), kind: Kind::Get })? {
             Answer::Record(found) => found,
             Answer::Failed(_) if self.mix.may_fail => return Ok(()),
             other => return Err(Failure::Wrong(format!("{name}: a get was answered {other:?}"))),
         };
-        let (id, moment) = (self.key_id(key), Moment { from, to: now() });
+        let (id, moment) = (self.key_id(key), self.answered(asked));
         let read = self.known.entry(key).or_default().read(id, found.as_ref(), moment);
         read.map(drop).map_err(|message| Failure::Wrong(format!("{name}: {message}")))
     }
@@ -272,16 +306,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Reads every own key with nothing in flight and settles on what is there.
+    /// Reads every own key with nothing in flight and settles on what is there; returns how many may have been there, and how many were.
     ///
     /// # Errors
     /// Something acknowledged is lost, something else appeared, or a read failed.
-    pub fn verify(&mut self, client: &mut dyn Client, tally: &mut Tally) -> Result<(), String> {
+    pub fn verify(&mut self, client: &mut dyn Client, tally: &mut Tally) -> Result<Share, String> {
+        let mut share = Share::default();
         let keys: Vec<u64> = (0..self.mix.keys_per_client).collect();
         for keys in keys.chunks(VERIFY_BATCH) {
             let command = |key: &u64| Command { key: self.key_text(*key).into_bytes(), kind: Kind::Get };
             let commands: Vec<Command> = keys.iter().map(command).collect();
-            let from = now();
+            let asked = self.ask_at();
             client.submit(&commands).map_err(|error| error.to_string())?;
             for (key, command) in keys.iter().zip(&commands) {
                 let name = self.key_text(*key);
@@ -289,8 +324,11 @@ impl Writer {
                     Answer::Record(found) => found,
                     other => return Err(format!("{name}: a get was answered {other:?}")),
                 };
-                let (id, moment) = (self.key_id(*key), Moment { from, to: now() });
-                let settled = self.known.entry(*key).or_default().read(id, found.as_ref(), moment);
+                let (id, moment) = (self.key_id(*key), self.answered(asked));
+                let known = self.known.entry(*key).or_default();
+                share.expected += u64::from(known.may_be(moment).0);
+                share.found += u64::from(found.is_some());
+                let settled = known.read(id, found.as_ref(), moment);
                 let settled = settled.map_err(|message| format!("{name}: {message}"))?;
                 tally.in_doubt += settled.in_doubt;
                 tally.in_doubt_present += u64::from(settled.in_doubt_present);
@@ -298,12 +336,12 @@ impl Writer {
                 tally.verified += 1;
             }
         }
-        Ok(())
+        Ok(share)
     }
 
     /// Own keys that must be there now, and those that may be.
     pub fn expected(&self) -> (Vec<String>, Vec<String>) {
-        let moment = Moment { from: now(), to: now() };
+        let moment = self.answered(self.ask_at());
         let names = |wanted: fn((bool, bool)) -> bool| {
             let keys = self.known.iter().filter(|(_, known)| wanted(known.may_be(moment)));
             keys.map(|(key, _)| self.key_text(*key)).collect()
@@ -388,16 +426,16 @@ mod tests {
 
     #[test]
     fn answers_that_cannot_be_are_refused() {
-        let written = Some(Write { sequence: 1, expiry: 0 });
+        let written = Some(Write::new(1, 0));
         let put = |condition| Kind::Put { value: Vec::new(), expiry: 0, condition };
         let judge = |there: bool, state: State, kind: Kind, answer: Answer| {
             let mut writer = Writer::new(0, Mix::default(), 1, Arc::default());
             let known = writer.known.entry(1).or_default();
-            known.settle(written.filter(|_| there));
+            known.settle(written.filter(|_| there), Moment::default());
             known.issued.push(state);
-            writer.judge(1, state, &kind, answer, Moment { from: 1000, to: 1000 }).is_ok()
+            writer.judge(1, state, &kind, answer, Moment { from: 1000, to: 1000, ..Moment::default() }).is_ok()
         };
-        let next = Some(Write { sequence: 2, expiry: 0 });
+        let next = Some(Write::new(2, 0));
         assert!(judge(true, next, put(Condition::None), Answer::Written(Some(3))));
         assert!(!judge(true, next, put(Condition::None), Answer::Unmet));
         assert!(!judge(true, next, put(Condition::Absent), Answer::Written(Some(3))), "it was there");

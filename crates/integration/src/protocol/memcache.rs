@@ -59,6 +59,13 @@ impl Client for memcache::Client {
             _ => Err(invalid(format!("`{line}` is no answer to it"))),
         }
     }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.ask("flush_all")?.as_str() {
+            "OK" => Ok(()),
+            line => Err(invalid(format!("`{line}` is no answer to flush_all"))),
+        }
+    }
 }
 
 fn found(hit: memcache::Hit, command: &Command) -> io::Result<Found> {

@@ -47,7 +47,7 @@ pub(super) fn file_size_limit(setting: &Setting<'_>) -> Result<Outcome, String> 
 }
 
 fn fill_again_and_again(setting: &Setting<'_>, data: &Path, before: Option<String>) -> Result<Outcome, String> {
-    let mix = Mix { keys_per_client: 100, value_bytes_max: 40_000, may_fail: true };
+    let mix = Mix { keys_per_client: 100, value_bytes_max: 40_000, may_fail: true, evicts: false };
     let mut trial = setting.trial(data, 4, mix);
     trial.serve.before = before;
     if let Some(region) = trial.serve.options.iter().position(|option| option == "--region") {

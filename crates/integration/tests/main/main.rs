@@ -31,3 +31,4 @@ mod scenarios;
 mod sim;
 mod tier;
 mod transactions;
+mod ukv;

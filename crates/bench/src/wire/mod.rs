@@ -1,0 +1,296 @@
+//! A load generator for servers: one thread, many connections, each a closed loop of batches.
+//!
+//! A batch of `pipeline` requests goes out on a connection when all answers to the one before are there. Latency is from the batch's
+//! handing over to the answer. Every value that comes is checked: its length, and whose it is.
+
+mod connection;
+mod protocol;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::time::Timespec;
+use serde::Serialize;
+use stratakv_base::random::Random;
+
+use crate::distribution::{Chooser, Distribution};
+use crate::target::BenchError;
+use crate::usage::Usage;
+use crate::value::Values;
+
+use connection::{Connection, Pending};
+pub use protocol::{Answer, Protocol, Reader};
+
+/// Between two calls of `watch`.
+const TICK: Duration = Duration::from_millis(100);
+/// Longest that no server keeps everybody waiting.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Bytes received at once.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// Events taken at once.
+const EVENTS_MAX: usize = 256;
+
+/// Which requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Each record is set once.
+    Load,
+    /// Records drawn at random, so many gets in a hundred, the others sets.
+    Draw {
+        /// Gets in a hundred requests.
+        get_percent: u64,
+        /// Which records.
+        distribution: Distribution,
+        /// Before it counts.
+        warm_up: Duration,
+        /// While it counts.
+        duration: Duration,
+    },
+}
+
+/// What to do to a server.
+#[derive(Clone, Copy, Debug)]
+pub struct WireOptions {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Connections.
+    pub connections: usize,
+    /// Requests in a batch.
+    pub pipeline: usize,
+    /// Records there are.
+    pub records: u64,
+    /// Length of each value.
+    pub value_bytes: usize,
+    /// Which requests.
+    pub work: Work,
+    /// Of what is drawn.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct WireReport {
+    /// Answers that count.
+    pub operations: u64,
+    /// Seconds they took.
+    pub seconds: f64,
+    /// Answers a second.
+    pub operations_per_s: f64,
+    /// Gets among them.
+    pub gets: u64,
+    /// Gets that found a value.
+    pub hits: u64,
+    /// Sets that the server did not want.
+    pub refused: u64,
+    /// Half were faster.
+    pub latency_us_p50: f64,
+    /// 95 %.
+    pub latency_us_p95: f64,
+    /// 99 %.
+    pub latency_us_p99: f64,
+    /// Processor time of this process in a second: near 1 the generator is what binds.
+    pub generator_cpu: f64,
+}
+
+impl WireReport {
+    /// Of a hundred gets, so many found a value; none without gets.
+    pub fn hit_percent(&self) -> Option<f64> {
+        (self.gets > 0).then(|| 100.0 * self.hits as f64 / self.gets as f64)
+    }
+}
+
+/// Runs it. `watch` is called when it begins to count and about ten times a second, with whether what happens by now counts.
+///
+/// # Errors
+/// A connection ended, an answer is none, a value is not its record's, or nothing came for a minute.
+pub fn run(options: &WireOptions, watch: &mut dyn FnMut(bool)) -> Result<WireReport, BenchError> {
+    Generator::new(options)?.run(watch)
+}
+
+struct Generator<'a> {
+    options: &'a WireOptions,
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    values: Values,
+    chooser: Chooser,
+    random: Random,
+    /// Records loaded, or asked for.
+    next: u64,
+    value: Vec<u8>,
+    tally: Tally,
+}
+
+struct Tally {
+    latencies: Histogram<u64>,
+    gets: u64,
+    hits: u64,
+    refused: u64,
+}
+
+impl Tally {
+    fn note(&mut self, pending: Pending, answer: Answer, now: Instant) {
+        let took = u64::try_from((now - pending.begun).as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.latencies.saturating_record(took);
+        self.gets += u64::from(pending.is_get);
+        self.hits += u64::from(matches!(answer, Answer::Hit { .. }));
+        self.refused += u64::from(answer == Answer::Refused);
+    }
+}
+
+impl<'a> Generator<'a> {
+    fn new(options: &'a WireOptions) -> Result<Generator<'a>, BenchError> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(std::io::Error::from)?;
+        let mut connections = Vec::new();
+        for number in 0..options.connections.max(1) {
+            let connection = Connection::connect(options.address, options.protocol, options.value_bytes)?;
+            let data = EventData::new_u64(number as u64);
+            epoll::add(&epoll, &connection, data, EventFlags::IN).map_err(std::io::Error::from)?;
+            connections.push(connection);
+        }
+        let distribution = match options.work {
+            Work::Load => Distribution::Uniform,
+            Work::Draw { distribution, .. } => distribution,
+        };
+        // Three significant digits up to two minutes.
+        let latencies = Histogram::new_with_bounds(1, 120_000_000_000, 3);
+        let latencies = latencies.map_err(|error| BenchError::Wrong(error.to_string()))?;
+        Ok(Generator {
+            options,
+            epoll,
+            connections,
+            values: Values::new(options.value_bytes),
+            chooser: Chooser::new(distribution, options.records),
+            random: Random::new(options.seed),
+            next: 0,
+            value: Vec::new(),
+            tally: Tally { latencies, gets: 0, hits: 0, refused: 0 },
+        })
+    }
+
+    fn run(mut self, watch: &mut dyn FnMut(bool)) -> Result<WireReport, BenchError> {
+        let (warm_up, duration) = match self.options.work {
+            Work::Load => (Duration::ZERO, None),
+            Work::Draw { warm_up, duration, .. } => (warm_up, Some(duration)),
+        };
+        let start = Instant::now();
+        let counted_from = start + warm_up;
+        let end = duration.map(|duration| counted_from + duration);
+        let (mut now, mut next_tick, mut heard) = (start, start + TICK, start);
+        let mut used_before = None;
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        for number in 0..self.connections.len() {
+            self.fill(number, now)?;
+        }
+        loop {
+            let is_over = match end {
+                None => self.connections.iter().all(Connection::is_idle),
+                Some(end) => now >= end,
+            };
+            if is_over {
+                break;
+            }
+            if used_before.is_none() && now >= counted_from {
+                used_before = Some(Usage::now());
+                watch(true);
+            }
+            self.wait(&mut events)?;
+            now = Instant::now();
+            let counts = now >= counted_from;
+            for event in &events {
+                self.serve(event.data.u64() as usize, now, counts, &mut buffer)?;
+                heard = now;
+            }
+            if now >= next_tick {
+                watch(counts);
+                next_tick = Instant::now() + TICK;
+            }
+            if now - heard > SILENCE_MAX {
+                return Err(BenchError::Wrong(format!("the server said nothing for {SILENCE_MAX:?}")));
+            }
+        }
+        let used = Usage::now().since(used_before.unwrap_or_default());
+        Ok(self.report((now - counted_from).as_secs_f64(), used))
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<(), BenchError> {
+        events.clear();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(std::io::Error::from(error).into()),
+        }
+    }
+
+    fn serve(&mut self, number: usize, now: Instant, counts: bool, buffer: &mut [u8]) -> Result<(), BenchError> {
+        let tally = &mut self.tally;
+        let connection = &mut self.connections[number];
+        let had_output = connection.has_output();
+        connection.send()?;
+        connection.receive(buffer, |pending, answer| {
+            if counts {
+                tally.note(pending, answer, now);
+            }
+        })?;
+        if connection.is_idle() {
+            self.fill(number, now)?;
+        }
+        self.watch_output(number, had_output)
+    }
+
+    /// The next batch of a connection goes out.
+    fn fill(&mut self, number: usize, now: Instant) -> Result<(), BenchError> {
+        for _ in 0..self.options.pipeline.max(1) {
+            let (record, is_get) = match self.options.work {
+                Work::Load if self.next >= self.options.records => break,
+                Work::Load => (self.next, false),
+                Work::Draw { get_percent, .. } => {
+                    let is_get = self.random.below(100) < get_percent;
+                    (self.chooser.next(self.options.records, &mut self.random), is_get)
+                }
+            };
+            self.next += 1;
+            let value = (!is_get).then(|| {
+                self.values.make(record, self.options.value_bytes, &mut self.random, &mut self.value);
+                &self.value[..]
+            });
+            self.connections[number].add(record, value, now);
+        }
+        self.connections[number].send()?;
+        self.watch_output(number, false)
+    }
+
+    /// Asks to be told when a socket takes more, or not any more.
+    fn watch_output(&self, number: usize, was_watched: bool) -> Result<(), BenchError> {
+        let connection = &self.connections[number];
+        if connection.has_output() == was_watched {
+            return Ok(());
+        }
+        let flags = if was_watched { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+        let data = EventData::new_u64(number as u64);
+        epoll::modify(&self.epoll, connection, data, flags).map_err(|error| std::io::Error::from(error).into())
+    }
+
+    fn report(self, seconds: f64, used: Usage) -> WireReport {
+        let Tally { latencies, gets, hits, refused } = self.tally;
+        let at = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
+        let seconds = seconds.max(1e-9);
+        WireReport {
+            operations: latencies.len(),
+            seconds,
+            operations_per_s: latencies.len() as f64 / seconds,
+            gets,
+            hits,
+            refused,
+            latency_us_p50: at(0.5),
+            latency_us_p95: at(0.95),
+            latency_us_p99: at(0.99),
+            generator_cpu: used.cpu.as_secs_f64() / seconds,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! `cargo xtask compare --ukv`: the cache beside memcached, its extstore and Redis.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_integration::ukv::{Case, Mix, Plan, Rival, run, table};
+
+const USAGE: &str = "\
+usage: cargo xtask compare --ukv [--short] [--servers tier,slab,memcached,extstore,redis] [--cases ram,ssd,depth]
+             [--mixes get,mixed,set] [--values 1K,4K,16K,64K,256K,1M] [--connections 32] [--pipeline 1]
+             [--distribution uniform|zipfian] [--rounds 3] [--ms 1000] [--warm-up-ms 200] [--ram-memory 256M]
+             [--ssd-memory 96M] [--ssd 2G] [--cores 0,1] [--data DIR] [--seed 1] [--out DIR]
+
+Starts each server in turn on the first of --cores, loads it and runs the mixes from the second. `ram`: records of half of
+--ram-memory. `ssd`: records of five times --ssd-memory, the page cache kept cold; servers without an SSD are left out.
+`depth`: gets of 4 KiB in memory from 1 to 256 connections, in batches of 1 and of 16. Medians of the rounds go to stdout as
+Markdown, with --out to DIR/ukv.md too, and every round to DIR/ukv.json. --short is a smoke run, in less than a minute.
+";
+
+struct Arguments {
+    plan: Plan,
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "--help") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    match arguments(&words).and_then(|arguments| compare(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("compare --ukv: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Each of the words between commas, by name.
+fn named<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Vec<T>, String> {
+    let one = |word| all.iter().copied().find(|one| name(*one) == word).ok_or_else(|| format!("there is no `{word}`"));
+    text.split(',').map(one).collect()
+}
+
+fn arguments(words: &[String]) -> Result<Arguments, String> {
+    let (mut plan, mut out) = (Plan::default(), None);
+    if words.iter().any(|word| word == "--short") {
+        plan.shorten();
+    }
+    let words: Vec<&String> = words.iter().filter(|word| !["--short", "--ukv"].contains(&word.as_str())).collect();
+    for pair in words.chunks(2) {
+        let [word, value] = pair else { return Err(format!("{} needs a value\n\n{USAGE}", pair[0])) };
+        let in_word = |why: String| format!("{word}: {why}");
+        let number = || value.parse::<u64>().map_err(|_| format!("{word} needs a number, not `{value}`"));
+        let bytes = || parse_bytes(value).map_err(|why| format!("{word}: {why}"));
+        match word.as_str() {
+            "--servers" => plan.rivals = named(value, &Rival::ALL, Rival::name).map_err(in_word)?,
+            "--cases" => plan.cases = named(value, &Case::ALL, Case::name).map_err(in_word)?,
+            "--mixes" => plan.mixes = named(value, &Mix::ALL, Mix::name).map_err(in_word)?,
+            "--values" => {
+                let lengths = value.split(',').map(|one| parse_bytes(one).map(|bytes| bytes as usize));
+                plan.value_bytes = lengths.collect::<Result<_, _>>().map_err(|why| format!("{word}: {why}"))?;
+            }
+            "--connections" => plan.connections = number()? as usize,
+            "--pipeline" => plan.pipeline = number()? as usize,
+            "--distribution" => plan.distribution = value.parse().map_err(in_word)?,
+            "--rounds" => plan.rounds = number()? as u32,
+            "--ms" => plan.duration = Duration::from_millis(number()?),
+            "--warm-up-ms" => plan.warm_up = Duration::from_millis(number()?),
+            "--ram-memory" => plan.ram_memory_bytes = bytes()?,
+            "--ssd-memory" => plan.ssd_memory_bytes = bytes()?,
+            "--ssd" => plan.ssd_bytes = bytes()?,
+            "--cores" => {
+                let cores = value.split_once(',').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+                plan.cores = cores.ok_or_else(|| in_word("two numbers, such as 0,1".into()))?;
+            }
+            "--data" => plan.place = value.into(),
+            "--seed" => plan.seed = number()?,
+            "--out" => out = Some(value.into()),
+            _ => return Err(format!("unknown option `{word}`\n\n{USAGE}")),
+        }
+    }
+    plan.check()?;
+    Ok(Arguments { plan, out })
+}
+
+fn compare(Arguments { plan, out }: &Arguments) -> Result<(), String> {
+    let cannot = |what: &str, error: std::io::Error| format!("cannot make {what}: {error}");
+    let (started, mut failed) = (Instant::now(), 0);
+    let all = run(plan, &mut |noted| match noted {
+        Ok(one) => eprintln!(
+            "{:>5.0} s  round {}, {} {} {} B, {} x {}: {} {:.0}/s",
+            started.elapsed().as_secs_f64(),
+            one.round,
+            one.setting.case.name(),
+            one.setting.mix.name(),
+            one.setting.value_bytes,
+            one.setting.connections,
+            one.setting.pipeline,
+            one.rival.name(),
+            one.report.operations_per_s
+        ),
+        Err(why) => {
+            failed += 1;
+            eprintln!("{:>5.0} s  left out: {why}", started.elapsed().as_secs_f64());
+        }
+    })?;
+    // Only if it is empty: it may be somebody's.
+    let _ = std::fs::remove_dir(&plan.place);
+    let text = format!("{}\n{}", said(plan), table::markdown(&all));
+    println!("{text}");
+    if let Some(out) = out {
+        std::fs::create_dir_all(out).map_err(|error| cannot("the directory of --out", error))?;
+        std::fs::write(out.join("ukv.md"), &text).map_err(|error| cannot("ukv.md", error))?;
+        std::fs::write(out.join("ukv.json"), table::json(&all).to_string())
+            .map_err(|error| cannot("ukv.json", error))?;
+    }
+    match failed {
+        0 => Ok(()),
+        _ => Err(format!("{failed} servers could not be measured; what was left out stands above")),
+    }
+}
+
+/// How it was measured.
+fn said(plan: &Plan) -> String {
+    let bytes = |bytes| format_bytes(bytes);
+    format!(
+        "Server on core {}, load generator on core {}, loopback, {} rounds in turn, medians; {} ms after {} ms of warm-up, {:?}, seed {}. \
+         `ram`: {} of memory, records of half of it. `ssd`: {} of memory, {} of SSD, records of five times the memory; the kernel's pages of the \
+         server's files are dropped before each run and ten times a second. Ours are read and written with O_DIRECT; `slab` acknowledges at power_loss, \
+         the others from memory. extstore has 4 threads for its file. Latency is from a batch's handing over to each answer.\n",
+        plan.cores.0,
+        plan.cores.1,
+        plan.rounds,
+        plan.duration.as_millis(),
+        plan.warm_up.as_millis(),
+        plan.distribution,
+        plan.seed,
+        bytes(plan.ram_memory_bytes),
+        bytes(plan.ssd_memory_bytes),
+        bytes(plan.ssd_bytes)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_told_apart() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let good = "--ukv --servers tier,redis --cases ssd --mixes set,get --values 1K,1M --rounds 2 --ms 50 --out x";
+        let Arguments { plan, out } = arguments(&words(good)).expect("good");
+        assert_eq!((plan.rivals, plan.cases), (vec![Rival::Tier, Rival::Redis], vec![Case::Ssd]));
+        assert_eq!((plan.mixes, plan.value_bytes), (vec![Mix::Set, Mix::Get], vec![1 << 10, 1 << 20]));
+        assert_eq!((plan.rounds, plan.duration, out), (2, Duration::from_millis(50), Some("x".into())));
+        // What is said beside it wins over what --short says.
+        let Arguments { plan, .. } = arguments(&words("--rounds 5 --short --ssd-memory 100M")).expect("good");
+        assert_eq!((plan.rounds, plan.ssd_memory_bytes, plan.value_bytes.len()), (5, 100 << 20, 2));
+        for bad in [
+            "--rounds",
+            "--rounds x",
+            "--servers none",
+            "--cases ram,",
+            "--values 2M",
+            "--cores 0",
+            "--cores 0,0",
+            "--ssd 1M",
+            "--ram-memory 1M",
+            "--what 1",
+        ] {
+            assert!(arguments(&words(bad)).is_err(), "{bad}");
+        }
+    }
+}

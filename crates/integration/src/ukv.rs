@@ -1,0 +1,373 @@
+//! The cache beside memcached, its extstore and Redis: each server in turn, on one core, with the same memory and the same bytes of SSD.
+//!
+//! `ram`: the records fit in memory. `ssd`: they are five times the memory, and the page cache is kept cold: what the kernel has of a
+//! server's files is dropped before each run and ten times a second during it (ours are opened with `O_DIRECT` anyway). `depth`: as `ram`,
+//! gets of one length over numbers of connections and batches.
+
+mod rival;
+mod system_calls;
+pub mod table;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use stratakv_bench::Distribution;
+use stratakv_bench::wire::{self, WireOptions, WireReport, Work};
+
+pub use rival::Rival;
+use rival::{Room, Running};
+use system_calls::Counter;
+
+/// Connections and requests in a batch while records are loaded.
+const LOAD_CONNECTIONS: usize = 64;
+const LOAD_PIPELINE: usize = 4;
+/// In flight at once while records are loaded, at most.
+const LOAD_BYTES_MAX: usize = 16 << 20;
+/// How long system calls are counted.
+const COUNTED: Duration = Duration::from_millis(200);
+/// In case `depth`.
+const DEPTH_CONNECTIONS: [usize; 5] = [1, 8, 32, 128, 256];
+const DEPTH_PIPELINES: [usize; 2] = [1, 16];
+const DEPTH_VALUE_BYTES: usize = 4 << 10;
+
+/// Where the records are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// In memory.
+    Ram,
+    /// Most of them on the SSD.
+    Ssd,
+    /// In memory; connections and batches vary.
+    Depth,
+}
+
+impl Case {
+    /// All of them.
+    pub const ALL: [Case; 3] = [Case::Ram, Case::Ssd, Case::Depth];
+
+    /// Its name on command lines and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Case::Ram => "ram",
+            Case::Ssd => "ssd",
+            Case::Depth => "depth",
+        }
+    }
+}
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Gets only.
+    Get,
+    /// Nine gets, one set.
+    Mixed,
+    /// Sets only.
+    Set,
+}
+
+impl Mix {
+    /// All of them, in the order in which they are run.
+    pub const ALL: [Mix; 3] = [Mix::Get, Mix::Mixed, Mix::Set];
+
+    /// Its name on command lines and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mix::Get => "get",
+            Mix::Mixed => "mixed",
+            Mix::Set => "set",
+        }
+    }
+
+    fn get_percent(self) -> u64 {
+        match self {
+            Mix::Get => 100,
+            Mix::Mixed => 90,
+            Mix::Set => 0,
+        }
+    }
+}
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Servers.
+    pub rivals: Vec<Rival>,
+    /// Cases.
+    pub cases: Vec<Case>,
+    /// Mixes.
+    pub mixes: Vec<Mix>,
+    /// Lengths of values in bytes.
+    pub value_bytes: Vec<usize>,
+    /// Connections, but in case `depth`.
+    pub connections: usize,
+    /// Requests in a batch, but in case `depth`.
+    pub pipeline: usize,
+    /// Which records are asked for.
+    pub distribution: Distribution,
+    /// Rounds: all servers in turn.
+    pub rounds: u32,
+    /// What counts of each run.
+    pub duration: Duration,
+    /// What comes before.
+    pub warm_up: Duration,
+    /// Memory of each server in case `ram`; half of it are records.
+    pub ram_memory_bytes: u64,
+    /// Memory of each server in case `ssd`; the records are five times that.
+    pub ssd_memory_bytes: u64,
+    /// What each may have on the SSD.
+    pub ssd_bytes: u64,
+    /// Core of the server, and that of the load generator.
+    pub cores: (usize, usize),
+    /// Where the servers' files lie; what is made there is removed.
+    pub place: PathBuf,
+    /// Of what is drawn.
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            rivals: Rival::ALL.to_vec(),
+            cases: Case::ALL.to_vec(),
+            mixes: Mix::ALL.to_vec(),
+            value_bytes: [1, 4, 16, 64, 256, 1024].map(|kib| kib << 10).to_vec(),
+            connections: 32,
+            pipeline: 1,
+            distribution: Distribution::Uniform,
+            rounds: 3,
+            duration: Duration::from_millis(1000),
+            warm_up: Duration::from_millis(200),
+            ram_memory_bytes: 256 << 20,
+            ssd_memory_bytes: 96 << 20,
+            ssd_bytes: 2 << 30,
+            cores: (0, 1),
+            place: "./stratakv-ukv".into(),
+            seed: 1,
+        }
+    }
+}
+
+impl Plan {
+    /// Small and quick: whether it works, not how fast.
+    pub fn shorten(&mut self) {
+        self.rounds = 1;
+        self.value_bytes = vec![4 << 10, 64 << 10];
+        (self.duration, self.warm_up) = (Duration::from_millis(200), Duration::from_millis(50));
+        (self.ram_memory_bytes, self.ssd_memory_bytes, self.ssd_bytes) = (96 << 20, 64 << 20, 1 << 30);
+    }
+
+    /// Whether it can be run.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn check(&self) -> Result<(), String> {
+        let memory_bytes_min = self.ram_memory_bytes.min(self.ssd_memory_bytes);
+        if memory_bytes_min < 64 << 20 || self.ssd_bytes < 6 * self.ssd_memory_bytes {
+            return Err(
+                "memory: 64 MiB or more (memcached's extstore wants it); SSD: six times the memory of case ssd or more"
+                    .into(),
+            );
+        }
+        let legal = [
+            (self.value_bytes.iter().all(|bytes| (16..=1 << 20).contains(bytes)), "--values: 16 bytes to 1M"),
+            ((1..=1000).contains(&self.connections), "--connections: 1 to 1000"),
+            ((1..=1000).contains(&self.pipeline), "--pipeline: 1 to 1000"),
+            ((1..=100).contains(&self.rounds), "--rounds: 1 to 100"),
+            (self.cores.0 != self.cores.1, "--cores: two, so that the load does not take from the server"),
+            (!self.duration.is_zero(), "--ms: 1 or more"),
+        ];
+        legal.into_iter().find(|(legal, _)| !legal).map_or(Ok(()), |(_, why)| Err(why.to_owned()))
+    }
+
+    fn room(&self, case: Case) -> Room {
+        let memory_bytes = if case == Case::Ssd { self.ssd_memory_bytes } else { self.ram_memory_bytes };
+        Room { memory_bytes, ssd_bytes: self.ssd_bytes, core: self.cores.0 }
+    }
+
+    fn records(&self, case: Case, value_bytes: usize) -> u64 {
+        let data_bytes = if case == Case::Ssd { 5 * self.ssd_memory_bytes } else { self.ram_memory_bytes / 2 };
+        (data_bytes / value_bytes as u64).max(1)
+    }
+}
+
+/// What was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Where the records are.
+    pub case: Case,
+    /// What clients do.
+    pub mix: Mix,
+    /// Length of values.
+    pub value_bytes: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Requests in a batch.
+    pub pipeline: usize,
+}
+
+/// What was measured of one server, once.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Which server.
+    pub rival: Rival,
+    /// What was run.
+    pub setting: Setting,
+    /// Which round, from 1 on.
+    pub round: u32,
+    /// By the clients.
+    pub report: WireReport,
+    /// Processor time of the server for each request, the kernel's work for it included.
+    pub server_cpu_us: f64,
+    /// The most memory the server's process has had.
+    pub memory_peak_bytes: u64,
+    /// System calls of the server for each request; of the last round only, and none where `perf` cannot count.
+    pub system_calls: Option<f64>,
+}
+
+/// Runs the plan; `note` is called with each measurement, or with why a server could not be measured.
+///
+/// # Errors
+/// The plan cannot be run here.
+pub fn run(plan: &Plan, note: &mut dyn FnMut(Result<&Measured, &str>)) -> Result<Vec<Measured>, String> {
+    plan.check()?;
+    rival::pin_this_process(plan.cores.1)?;
+    let mut all = Vec::new();
+    for round in 1..=plan.rounds {
+        for case in plan.cases.iter().copied() {
+            let lengths = if case == Case::Depth { &[DEPTH_VALUE_BYTES][..] } else { &plan.value_bytes[..] };
+            for value_bytes in lengths {
+                for rival in plan.rivals.iter().copied().filter(|rival| case != Case::Ssd || rival.has_ssd()) {
+                    let subject = Subject { plan, rival, case, value_bytes: *value_bytes, round };
+                    let mut keep = |measured: Measured| {
+                        note(Ok(&measured));
+                        all.push(measured);
+                    };
+                    if let Err(why) = subject.measure(&mut keep) {
+                        note(Err(&format!("{}, {}, {value_bytes} bytes: {why}", rival.name(), case.name())));
+                    }
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// One server with records of one length.
+struct Subject<'a> {
+    plan: &'a Plan,
+    rival: Rival,
+    case: Case,
+    value_bytes: usize,
+    round: u32,
+}
+
+impl Subject<'_> {
+    fn measure(&self, keep: &mut dyn FnMut(Measured)) -> Result<(), String> {
+        let place = self.plan.place.join(format!("{}-{}", self.rival.name(), std::process::id()));
+        let outcome = self.measure_in(&place, keep);
+        let removed = std::fs::remove_dir_all(&place);
+        outcome?;
+        removed.map_err(|error| format!("cannot remove {}: {error}", place.display()))
+    }
+
+    fn measure_in(&self, place: &Path, keep: &mut dyn FnMut(Measured)) -> Result<(), String> {
+        let running = self.rival.start(place, self.plan.room(self.case))?;
+        let batch_bytes = LOAD_CONNECTIONS * LOAD_PIPELINE * self.value_bytes;
+        let load = match batch_bytes {
+            ..LOAD_BYTES_MAX => (LOAD_CONNECTIONS, LOAD_PIPELINE),
+            _ => ((LOAD_BYTES_MAX / self.value_bytes).min(LOAD_CONNECTIONS), 1),
+        };
+        self.wire(&running, load, Work::Load)?;
+        for setting in self.settings() {
+            let measured = self.one(&running, setting)?;
+            keep(measured);
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let Subject { plan, case, value_bytes, .. } = *self;
+        let of = |mix, connections, pipeline| Setting { case, mix, value_bytes, connections, pipeline };
+        if case != Case::Depth {
+            return plan.mixes.iter().map(|mix| of(*mix, plan.connections, plan.pipeline)).collect();
+        }
+        let pairs = DEPTH_PIPELINES.iter().flat_map(|pipeline| DEPTH_CONNECTIONS.map(|count| (count, *pipeline)));
+        pairs.map(|(connections, pipeline)| of(Mix::Get, connections, pipeline)).collect()
+    }
+
+    fn one(&self, running: &Running, setting: Setting) -> Result<Measured, String> {
+        let Plan { duration, warm_up, distribution, rounds, .. } = *self.plan;
+        let work =
+            |warm_up, duration| Work::Draw { get_percent: setting.mix.get_percent(), distribution, warm_up, duration };
+        let depth = (setting.connections, setting.pipeline);
+        let (report, cpu) = self.wire(running, depth, work(warm_up, duration))?;
+        let is_counted = self.round == rounds && self.case != Case::Depth;
+        let system_calls = is_counted.then(|| self.system_calls(running, depth, work)).transpose()?.flatten();
+        Ok(Measured {
+            rival: self.rival,
+            setting,
+            round: self.round,
+            report,
+            server_cpu_us: cpu.as_secs_f64() * 1e6 / report.operations.max(1) as f64,
+            memory_peak_bytes: running.memory_peak_bytes(),
+            system_calls,
+        })
+    }
+
+    /// System calls of the server for each request, in a run of its own.
+    fn system_calls(
+        &self,
+        running: &Running,
+        depth: (usize, usize),
+        work: impl Fn(Duration, Duration) -> Work,
+    ) -> Result<Option<f64>, String> {
+        let mut counter = None;
+        // `perf` begins once the load is at work.
+        let mut begin = || counter = counter.take().or_else(|| Counter::start(running.id(), COUNTED));
+        let (report, _) = self.wire_and(running, depth, work(Duration::ZERO, 2 * COUNTED), &mut begin)?;
+        let calls_per_s = counter.and_then(Counter::finish);
+        Ok(calls_per_s.map(|calls| calls / report.operations_per_s.max(1.0)))
+    }
+
+    fn wire(&self, running: &Running, depth: (usize, usize), work: Work) -> Result<(WireReport, Duration), String> {
+        self.wire_and(running, depth, work, &mut || {})
+    }
+
+    /// One run of the load generator, and what the server's processor time was while it counted. `begin` is called then.
+    fn wire_and(
+        &self,
+        running: &Running,
+        (connections, pipeline): (usize, usize),
+        work: Work,
+        begin: &mut dyn FnMut(),
+    ) -> Result<(WireReport, Duration), String> {
+        let options = WireOptions {
+            address: running.address(),
+            protocol: self.rival.protocol(),
+            connections,
+            pipeline,
+            records: self.plan.records(self.case, self.value_bytes),
+            value_bytes: self.value_bytes,
+            work,
+            seed: self.plan.seed.wrapping_add(u64::from(self.round)),
+        };
+        let keep_cold = self.case == Case::Ssd && work != Work::Load;
+        if keep_cold {
+            running.drop_page_cache(true);
+        }
+        let mut before = None;
+        let mut watch = |counts: bool| {
+            if counts && before.is_none() {
+                before = Some(running.cpu());
+                begin();
+            }
+            if keep_cold {
+                running.drop_page_cache(false);
+            }
+        };
+        let report = wire::run(&options, &mut watch).map_err(|error| format!("{error}; {}", running.said()))?;
+        let cpu = running.cpu().saturating_sub(before.unwrap_or_default());
+        Ok((report, cpu))
+    }
+}

@@ -1,0 +1,250 @@
+//! The servers that are compared: how each is started with so much memory and SSD, and what its process has used.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::Advice;
+use rustix::thread::CpuSet;
+use stratakv_bench::wire::Protocol;
+
+use crate::program;
+
+/// How long a server may take to answer its first connection.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rival {
+    /// `stratakv serve --engine tier`.
+    Tier,
+    /// `stratakv serve --engine slab`: acknowledged when it is durable.
+    Slab,
+    /// memcached, in memory only.
+    Memcached,
+    /// memcached with its second level on the SSD.
+    Extstore,
+    /// Redis, in memory only, without persistence.
+    Redis,
+}
+
+/// What a server may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Memory.
+    pub memory_bytes: u64,
+    /// SSD, of those that use it.
+    pub ssd_bytes: u64,
+    /// The core it runs on.
+    pub core: usize,
+}
+
+impl Rival {
+    /// All of them.
+    pub const ALL: [Rival; 5] = [Rival::Tier, Rival::Slab, Rival::Memcached, Rival::Extstore, Rival::Redis];
+
+    /// Its name on command lines and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rival::Tier => "tier",
+            Rival::Slab => "slab",
+            Rival::Memcached => "memcached",
+            Rival::Extstore => "extstore",
+            Rival::Redis => "redis",
+        }
+    }
+
+    /// Whether it uses an SSD.
+    pub fn has_ssd(self) -> bool {
+        matches!(self, Rival::Tier | Rival::Slab | Rival::Extstore)
+    }
+
+    /// What it speaks.
+    pub fn protocol(self) -> Protocol {
+        if self == Rival::Redis { Protocol::Resp } else { Protocol::Memcache }
+    }
+
+    fn program(self) -> PathBuf {
+        match self {
+            Rival::Tier | Rival::Slab => program::binary().to_owned(),
+            Rival::Memcached | Rival::Extstore => "memcached".into(),
+            Rival::Redis => "redis-server".into(),
+        }
+    }
+
+    /// The options that give it one thread, this address and this room.
+    fn arguments(self, place: &Path, address: SocketAddr, room: Room) -> Vec<String> {
+        let place = place.display();
+        let Room { memory_bytes, ssd_bytes, .. } = room;
+        let (mib, port) = (memory_bytes >> 20, address.port());
+        // As root memcached wants to be told as whom to run.
+        let memcached = format!("-l 127.0.0.1 -p {port} -U 0 -u root -t 1 -c 1100 -I 2m -m {mib}");
+        let ours = format!("--threads 1 --shards 1 --item-bytes-max 2M --memory {memory_bytes} --capacity {ssd_bytes}");
+        let line = match self {
+            Rival::Tier => format!("serve --engine tier {ours} --memcache {address} --data {place}/store"),
+            Rival::Slab => {
+                format!("serve --engine slab --placement packed {ours} --memcache {address} --data {place}/store")
+            }
+            Rival::Memcached => memcached,
+            Rival::Extstore => {
+                format!("{memcached} -o ext_page_size=16,ext_threads=4,ext_path={place}/extstore:{}m", ssd_bytes >> 20)
+            }
+            Rival::Redis => format!(
+                "--port {port} --bind 127.0.0.1 --save  --appendonly no --maxmemory {memory_bytes} --maxmemory-policy allkeys-lru --dir {place}"
+            ),
+        };
+        // Two blanks: an empty argument.
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    /// Starts it in a new directory and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It cannot be started, or ends.
+    pub fn start(self, place: &Path, room: Room) -> Result<Running, String> {
+        let cannot = |error: io::Error| format!("cannot start {}: {error}", self.name());
+        fs::create_dir_all(place).map_err(cannot)?;
+        let address = program::free_address().map_err(cannot)?;
+        let log = place.join("log");
+        let output = File::create(&log).map_err(cannot)?;
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(room.core.to_string()).arg(self.program());
+        command.args(self.arguments(place, address, room)).stdin(Stdio::null());
+        command.stdout(output.try_clone().map_err(cannot)?).stderr(output);
+        let child = command.spawn().map_err(cannot)?;
+        let mut running = Running { child, address, place: place.to_owned(), log };
+        running.wait_ready().map_err(|why| format!("{}: {why}", self.name()))?;
+        Ok(running)
+    }
+}
+
+/// A server at work. Killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    address: SocketAddr,
+    place: PathBuf,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Where it serves.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it said, for messages.
+    pub fn said(&self) -> String {
+        format!("it said: {}", fs::read_to_string(&self.log).unwrap_or_default().trim())
+    }
+
+    fn wait_ready(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while TcpStream::connect(self.address).is_err() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("it ended ({status}); {}", self.said()));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("it takes no connections; {}", self.said()));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Processor time so far, the kernel's work for it included.
+    pub fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
+        let ticks = ticks(&stat).unwrap_or_default();
+        Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
+    /// The most memory it has had.
+    pub fn memory_peak_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        kib.unwrap_or_default() << 10
+    }
+
+    /// Lets the kernel forget what it has of the server's files; written out before, if asked for.
+    pub fn drop_page_cache(&self, write_out: bool) {
+        for path in files(&self.place) {
+            // One that is gone by now has no pages.
+            let Ok(file) = File::open(path) else { continue };
+            if write_out {
+                // What could not be written stays in memory, and is found there: faster, not slower.
+                let _ = file.sync_data();
+            }
+            let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, or ends.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// All files under a directory.
+fn files(place: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let (folders, mut found): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    found.extend(folders.iter().flat_map(|folder| files(folder)));
+    found
+}
+
+/// User and system time in /proc/PID/stat, whose second field may hold anything, blanks and brackets too.
+fn ticks(stat: &str) -> Option<u64> {
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+/// From now on this process runs on one core only, and what it starts too unless told otherwise.
+///
+/// # Errors
+/// It may not.
+pub fn pin_this_process(core: usize) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).map_err(|error| format!("cannot run on core {core}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 25 17 3 4 20 0 1 0 100 1 1";
+        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(ticks(""), None);
+    }
+
+    #[test]
+    fn each_gets_its_room_in_its_own_words() {
+        let room = Room { memory_bytes: 128 << 20, ssd_bytes: 2 << 30, core: 0 };
+        let address = "127.0.0.1:11311".parse().expect("an address");
+        let said = |rival: Rival| rival.arguments(Path::new("/x"), address, room);
+        let has = |rival: Rival, pair: [&str; 2]| said(rival).windows(2).any(|words| words == pair);
+        assert!(has(Rival::Tier, ["--memory", "134217728"]) && has(Rival::Tier, ["--capacity", "2147483648"]));
+        assert!(has(Rival::Slab, ["--engine", "slab"]) && has(Rival::Slab, ["--memcache", "127.0.0.1:11311"]));
+        assert!(has(Rival::Memcached, ["-m", "128"]) && !said(Rival::Memcached).contains(&"-o".to_owned()));
+        assert!(has(Rival::Extstore, ["-o", "ext_page_size=16,ext_threads=4,ext_path=/x/extstore:2048m"]));
+        assert!(has(Rival::Redis, ["--save", ""]) && has(Rival::Redis, ["--maxmemory", "134217728"]));
+    }
+}

@@ -1,0 +1,191 @@
+//! What was measured as tables and as JSON: the median of the rounds of each figure.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::{Case, Measured, Rival, Setting};
+
+/// The medians of one server at one setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Row {
+    rival: Rival,
+    setting: Setting,
+    rounds: usize,
+    operations_per_s: f64,
+    p50_ms: f64,
+    p95_ms: f64,
+    p99_ms: f64,
+    hit_percent: Option<f64>,
+    refused_percent: f64,
+    server_cpu_us: f64,
+    generator_cpu: f64,
+    memory_peak_bytes: f64,
+    system_calls: Option<f64>,
+}
+
+/// Of an even number the upper of the two in the middle.
+fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = figures.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+impl Row {
+    fn of(rounds: &[&Measured]) -> Option<Row> {
+        let first = rounds.first()?;
+        let middle = |figure: fn(&Measured) -> f64| median(rounds.iter().map(|one| figure(one))).unwrap_or_default();
+        let sets = |one: &Measured| (one.report.operations - one.report.gets).max(1) as f64;
+        Some(Row {
+            rival: first.rival,
+            setting: first.setting,
+            rounds: rounds.len(),
+            operations_per_s: middle(|one| one.report.operations_per_s),
+            p50_ms: middle(|one| one.report.latency_us_p50 / 1e3),
+            p95_ms: middle(|one| one.report.latency_us_p95 / 1e3),
+            p99_ms: middle(|one| one.report.latency_us_p99 / 1e3),
+            hit_percent: median(rounds.iter().filter_map(|one| one.report.hit_percent())),
+            refused_percent: median(rounds.iter().map(|one| 100.0 * one.report.refused as f64 / sets(one)))
+                .unwrap_or_default(),
+            server_cpu_us: middle(|one| one.server_cpu_us),
+            generator_cpu: middle(|one| one.report.generator_cpu),
+            memory_peak_bytes: middle(|one| one.memory_peak_bytes as f64),
+            system_calls: median(rounds.iter().filter_map(|one| one.system_calls)),
+        })
+    }
+}
+
+fn rows(all: &[Measured]) -> Vec<Row> {
+    let mut names: Vec<(Rival, Setting)> = Vec::new();
+    for one in all {
+        if !names.contains(&(one.rival, one.setting)) {
+            names.push((one.rival, one.setting));
+        }
+    }
+    let rounds = |(rival, setting): (Rival, Setting)| -> Vec<&Measured> {
+        all.iter().filter(|one| one.rival == rival && one.setting == setting).collect()
+    };
+    names.into_iter().filter_map(|name| Row::of(&rounds(name))).collect()
+}
+
+/// Tables for people: one for each case and mix.
+pub fn markdown(all: &[Measured]) -> String {
+    let rows = rows(all);
+    let mut tables: Vec<(Case, super::Mix)> = Vec::new();
+    for row in &rows {
+        let table = (row.setting.case, row.setting.mix);
+        if !tables.contains(&table) {
+            tables.push(table);
+        }
+    }
+    tables.sort_by_key(|(case, mix)| (*case as u8, *mix as u8));
+    let mut text = String::new();
+    for (case, mix) in tables {
+        let within: Vec<&Row> = rows.iter().filter(|row| (row.setting.case, row.setting.mix) == (case, mix)).collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "### {}, {}\n", case.name(), mix.name());
+        text.push_str("| value | connections x batch | server | requests/s | `tier` / it | p50 / p95 / p99 ms | hits | sets refused | server CPU us | generator CPU | peak RSS MiB | system calls |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+        within.iter().for_each(|row| line(&mut text, row, &within));
+        text.push('\n');
+    }
+    text
+}
+
+fn line(text: &mut String, row: &Row, within: &[&Row]) {
+    let Setting { value_bytes, connections, pipeline, .. } = row.setting;
+    let ours = within.iter().find(|other| other.rival == Rival::Tier && other.setting == row.setting);
+    let ratio = ours.filter(|ours| ours.rival != row.rival).map(|ours| ours.operations_per_s / row.operations_per_s);
+    let dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    let _ = writeln!(
+        text,
+        "| {} | {connections} x {pipeline} | {} | {:.0} | {} | {:.2} / {:.2} / {:.2} | {} | {:.1} % | {:.1} | {:.0} % | {:.0} | {} |",
+        length(value_bytes),
+        row.rival.name(),
+        row.operations_per_s,
+        dash(ratio.map(|ratio| format!("{ratio:.2}"))),
+        row.p50_ms,
+        row.p95_ms,
+        row.p99_ms,
+        dash(row.hit_percent.map(|percent| format!("{percent:.1} %"))),
+        row.refused_percent,
+        row.server_cpu_us,
+        row.generator_cpu * 100.0,
+        row.memory_peak_bytes / 1048576.0,
+        dash(row.system_calls.map(|calls| format!("{calls:.2}"))),
+    );
+}
+
+fn length(bytes: usize) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} B"),
+    }
+}
+
+/// Every round, and the medians.
+pub fn json(all: &[Measured]) -> Value {
+    let place = |rival: Rival, setting: Setting| {
+        json!({
+            "server": rival.name(), "case": setting.case.name(), "mix": setting.mix.name(),
+            "value_bytes": setting.value_bytes, "connections": setting.connections, "pipeline": setting.pipeline,
+        })
+    };
+    let rounds = all.iter().map(|one| {
+        json!({
+            "what": place(one.rival, one.setting), "round": one.round, "clients": one.report,
+            "server_cpu_us_per_operation": one.server_cpu_us, "memory_peak_bytes": one.memory_peak_bytes,
+            "system_calls_per_operation": one.system_calls,
+        })
+    });
+    let medians = rows(all).into_iter().map(|row| {
+        json!({
+            "what": place(row.rival, row.setting), "rounds": row.rounds, "operations_per_s": row.operations_per_s,
+            "latency_ms_p50": row.p50_ms, "latency_ms_p95": row.p95_ms, "latency_ms_p99": row.p99_ms,
+            "hit_percent": row.hit_percent, "refused_percent": row.refused_percent,
+            "server_cpu_us_per_operation": row.server_cpu_us, "generator_cpu": row.generator_cpu,
+            "memory_peak_bytes": row.memory_peak_bytes, "system_calls_per_operation": row.system_calls,
+        })
+    });
+    json!({ "schema": 1, "rounds": rounds.collect::<Vec<_>>(), "medians": medians.collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use stratakv_bench::wire::WireReport;
+
+    use super::super::Mix;
+    use super::*;
+
+    fn measured(rival: Rival, round: u32, operations_per_s: f64, system_calls: Option<f64>) -> Measured {
+        let setting = Setting { case: Case::Ssd, mix: Mix::Get, value_bytes: 4096, connections: 32, pipeline: 1 };
+        let report = WireReport { operations: 100, gets: 100, hits: 39, operations_per_s, ..WireReport::default() };
+        Measured { rival, setting, round, report, server_cpu_us: 20.0, memory_peak_bytes: 5 << 20, system_calls }
+    }
+
+    #[test]
+    fn rows_are_medians_beside_ours() {
+        let all = [
+            measured(Rival::Tier, 1, 300.0, None),
+            measured(Rival::Extstore, 1, 50.0, None),
+            measured(Rival::Tier, 2, 900.0, None),
+            measured(Rival::Tier, 3, 200.0, Some(0.5)),
+            measured(Rival::Extstore, 2, 100.0, None),
+        ];
+        let text = markdown(&all);
+        assert!(text.contains("### ssd, get"), "{text}");
+        assert!(
+            text.contains(
+                "| 4 KiB | 32 x 1 | tier | 300 | - | 0.00 / 0.00 / 0.00 | 39.0 % | 0.0 % | 20.0 | 0 % | 5 | 0.50 |"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("| extstore | 100 | 3.00 |"), "{text}");
+        let json = json(&all);
+        assert_eq!(
+            (json["rounds"].as_array().map(Vec::len), json["medians"].as_array().map(Vec::len)),
+            (Some(5), Some(2))
+        );
+        assert_eq!(json["medians"][0]["operations_per_s"], 300.0);
+    }
+}
