@@ -74,6 +74,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// Lets go of a snapshot; where this is not shard 0, of that of a backup, which is named as shard 0 names it. Whether there was one.
     pub(crate) fn close_snapshot(&mut self, id: u64) -> bool {
+        // What was kept for it may be worth a compaction.
+        self.looked_at_installs = u64::MAX;
         if self.config.shard == 0 {
             return self.snapshots.close(id);
         }

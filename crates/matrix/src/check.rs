@@ -1,20 +1,31 @@
 //! Comparing what a shard knows with itself.
 
+use std::collections::HashMap;
+
+use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place};
 use stratakv_pmem::Pmem;
 
+use crate::container::Fault;
+use crate::cursor::{Cursor, Pages, Stop};
+use crate::entry::{Body, Meta, Pointer, value_checksum_head};
 use crate::job::Job;
 use crate::matrix::Matrix;
 use crate::output::Output;
 use crate::table;
-use crate::volume::{Extent, FIRST_PAGE};
+use crate::volume::{Extent, FIRST_PAGE, Table};
 
 impl<P: Pmem> Matrix<P> {
-    /// Damage found, and sums that do not add up: every unit of the region, every record in it, every page of the volume. Tables are not read. O(region + files).
+    /// Damage found, and sums that do not add up: every unit of the region, every record in it, the owner of every page of the volume. Tables and values are not read. O(region + files).
     pub fn check(&self) -> (Vec<String>, Vec<String>) {
-        let damage = self.report.corrupt.iter().map(ToString::to_string).collect();
-        let mut mistakes: Vec<String> = self.container.check().err().into_iter().collect();
+        let mut damage: Vec<String> = self.report.corrupt.iter().map(ToString::to_string).collect();
+        let mut mistakes = Vec::new();
+        match self.container.check() {
+            Ok(_) => {}
+            Err(Fault::Damaged(corruption)) => damage.push(format!("the region: {corruption}")),
+            Err(Fault::Mistaken(mistake)) => mistakes.push(mistake),
+        }
         let tables = (0..self.levels.depth()).flat_map(|level| self.levels.level(level));
         let tables = tables.flat_map(|table| &table.extents).copied().map(pages).sum::<u64>();
         let values = self.levels.value_files().flat_map(|values| &values.extents).copied().map(pages).sum::<u64>();
@@ -39,41 +50,147 @@ impl<P: Pmem> Matrix<P> {
     }
 }
 
-/// A piece of a table as it lies on the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TablePiece {
-    /// The table's file.
-    pub file: u64,
-    /// Which page of the table comes first.
-    pub ordinal: u32,
-    /// Where it lies, and how many pages.
-    pub extent: Extent,
+/// A value in a value file, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueApart {
+    /// The key, encoded.
+    pub key: Vec<u8>,
+    /// The version that has it.
+    pub version: u64,
+    /// Where it lies.
+    pub pointer: Pointer,
 }
 
-impl<P> Matrix<P> {
-    /// Where all tables lie, to be read and given to [`Matrix::verify`].
-    pub fn table_pieces(&self) -> Vec<TablePiece> {
-        let mut pieces = Vec::new();
-        for table in (0..self.levels.depth()).flat_map(|level| self.levels.level(level)) {
-            let mut ordinal = 0;
-            for extent in &table.extents {
-                pieces.push(TablePiece { file: table.facts.file, ordinal, extent: *extent });
-                ordinal += extent.pages;
-            }
-        }
-        pieces
+/// What a table says of values in value files.
+#[derive(Debug, Default)]
+pub struct TableContents {
+    /// Values that it points to.
+    pub values: Vec<ValueApart>,
+    /// Versions in the blocks that can be read.
+    pub entries: u64,
+    /// The first block that cannot.
+    pub damage: Option<Corruption>,
+}
+
+/// Compares a value's checksum, as its bytes come.
+#[derive(Debug)]
+pub struct ValueCheck {
+    expected: u32,
+    computed: u32,
+}
+
+impl ValueCheck {
+    /// Of this value, before its first byte.
+    pub fn new(value: &ValueApart) -> ValueCheck {
+        let ValueApart { version, pointer, .. } = value;
+        ValueCheck { expected: pointer.checksum, computed: value_checksum_head(*version, pointer.value_bytes) }
     }
 
-    /// Whether the page at `at` of a piece is as it was written.
+    /// The next bytes of it.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.computed = crc32c(self.computed, bytes);
+    }
+
+    /// Whether it is as it was written.
+    pub fn is_right(&self) -> bool {
+        self.computed == self.expected
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// All tables, from the top down.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        (0..self.levels.depth()).flat_map(|level| self.levels.level(level)).map(AsRef::as_ref)
+    }
+
+    /// Where a page of a table lies on the volume.
+    pub fn page_of(&self, file: u64, ordinal: u32) -> Option<u64> {
+        self.levels.locate(file, ordinal)
+    }
+
+    /// Where a page of a file of values lies on the volume.
+    pub fn value_page(&self, pointer: &Pointer, ordinal: u32) -> Option<u64> {
+        self.levels.locate_value(*pointer, ordinal)
+    }
+
+    /// Whether a page of a table, which lies at `page` of the volume, is as it was written.
     ///
     /// # Errors
     /// It is not; where it lies.
-    pub fn verify(&self, piece: TablePiece, at: u32, page: &[u8]) -> Result<(), Corruption> {
-        table::verify(page, &self.config.uuid, piece.file, piece.ordinal + at).map_err(|mut corruption| {
-            let offset_bytes = (piece.extent.page + u64::from(at)) * PAGE_BYTES as u64;
-            corruption.place = Place { shard: self.config.shard, offset_bytes };
+    pub fn verify(&self, file: u64, ordinal: u32, page: u64, bytes: &[u8]) -> Result<(), Corruption> {
+        table::verify(bytes, &self.config.uuid, file, ordinal).map_err(|mut corruption| {
+            corruption.place = self.place(page * PAGE_BYTES as u64);
             corruption
         })
+    }
+
+    /// A place on the volume.
+    pub fn place(&self, offset_bytes: u64) -> Place {
+        Place { shard: self.config.shard, offset_bytes }
+    }
+
+    /// Values in value files that records of the container point to: long ones.
+    ///
+    /// # Errors
+    /// Damage in the region.
+    pub fn values_of_container(&self) -> Result<Vec<ValueApart>, Stop> {
+        let mut values = Vec::new();
+        for mut cursor in self.container.cursors() {
+            cursor.seek(&[])?;
+            while let Some((key, meta)) = cursor.key().zip(cursor.meta()) {
+                if let Body::Apart(pointer) = meta.body {
+                    values.push(ValueApart { key: key.to_vec(), version: meta.version, pointer });
+                }
+                cursor.next()?;
+            }
+        }
+        Ok(values)
+    }
+
+    /// Goes over a table. Blocks that cannot be read are passed over.
+    pub fn values_of_table(&self, table: &Table, pages: &dyn Pages) -> TableContents {
+        let (mut found, mut ordinal) = (TableContents::default(), 0);
+        let (file, data_pages) = (table.facts.file, u64::from(table.facts.data_pages));
+        while ordinal < data_pages {
+            let mut add = |key: &[u8], meta: Meta| {
+                found.entries += 1;
+                if let Body::Apart(pointer) = meta.body {
+                    found.values.push(ValueApart { key: key.to_vec(), version: meta.version, pointer });
+                }
+            };
+            ordinal = match table::entries_of_block(pages, file, ordinal as u32, &mut add) {
+                Ok(next) => next,
+                Err(stop) => {
+                    if let Stop::Damaged(corruption) = stop {
+                        found.damage.get_or_insert(corruption);
+                    }
+                    ordinal + 1
+                }
+            };
+        }
+        found
+    }
+
+    /// Whether a version of a key is the newest one, so that its loss is the record's.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub fn is_newest(&self, key: &[u8], version: u64, pages: &dyn Pages) -> Result<bool, Stop> {
+        Ok(self.locate(key, u64::MAX, pages)?.is_some_and(|located| located.meta.version == version))
+    }
+
+    /// What value files are said to have alive, where tables point to something else: `pointed` has the bytes that they point to, by file. Of files that a record of the
+    /// container points to nothing is said.
+    pub fn check_values(&self, pointed: &HashMap<u64, u64>) -> Vec<String> {
+        let settled = self.levels.value_files().filter(|values| !values.loose);
+        let wrong = settled.filter_map(|values| {
+            let (file, said, found) =
+                (values.file, values.live_bytes, pointed.get(&values.file).copied().unwrap_or_default());
+            (said != found).then(|| {
+                format!("value file {file} is said to have {said} bytes alive, and tables point to {found} bytes of it")
+            })
+        });
+        wrong.collect()
     }
 
     /// Pages of the volume up to the last that is in use, and of these those that are free.

@@ -301,7 +301,7 @@ impl<P: Pmem> Matrix<P> {
         self.limbo.extend(install.free);
         self.counters.installs += 1;
         match install.made {
-            Made::Compaction(job) => self.compacted(&job),
+            Made::Compaction(job) => self.compacted(*job),
             Made::Spill(spill) => self.spilled(spill),
             Made::Repair => {}
         }
@@ -316,7 +316,13 @@ impl<P: Pmem> Matrix<P> {
 }
 
 impl<P: Pmem> Matrix<P> {
-    fn compacted(&mut self, job: &Job) {
+    fn compacted(&mut self, mut job: Job) {
+        for (file, kept) in job.kept_in.drain(..) {
+            self.snapshots.keep(file, kept);
+        }
+        let levels = &self.levels;
+        self.snapshots.forget(|file| levels.locate(file, 0).is_some());
+        self.bound_snapshots();
         self.counters.compacted_bytes += job.read_bytes;
         match &job.source {
             Source::Column(column) => {

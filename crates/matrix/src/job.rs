@@ -13,12 +13,13 @@ use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::level_cursor::LevelCursor;
 use crate::levels::Change;
-use crate::lookup::LongRead;
+use crate::lookup::{LongRead, value_bytes};
 use crate::matrix::Matrix;
 use crate::merge::Merge;
 use crate::output::Output;
 use crate::reading::{InMemory, Pins, RUN_PAGES};
 use crate::retention::Readers;
+use crate::snapshots::{KeptFor, add_kept};
 use crate::table::Builder;
 use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
 use crate::volume::{Table, ValueFile};
@@ -84,6 +85,9 @@ pub(crate) struct Job {
     /// Files that are finished, but for their last writes.
     pub(crate) finished: Vec<Output>,
     pub(crate) change: Change,
+    /// What the open table has only for snapshots, and the finished ones by file.
+    kept: Vec<KeptFor>,
+    pub(crate) kept_in: Vec<(u64, Vec<KeptFor>)>,
     scratch: Scratch,
     /// Bytes of keys and values that went in.
     pub(crate) read_bytes: u64,
@@ -154,6 +158,8 @@ impl Job {
             values: None,
             finished: Vec::new(),
             change,
+            kept: Vec::new(),
+            kept_in: Vec::new(),
             scratch: Scratch::default(),
             read_bytes: 0,
         }
@@ -229,6 +235,7 @@ impl Job {
         let Some((builder, mut output)) = self.table.take() else { return };
         if let Some(facts) = builder.finish(&mut |page| output.push(page)) {
             output.end();
+            self.kept_in.push((facts.file, std::mem::take(&mut self.kept)));
             self.change.added.push((self.level, Table { facts, extents: Vec::new() }));
             self.finished.push(output);
         }
@@ -351,6 +358,13 @@ impl<P: Pmem> Matrix<P> {
         }
         if !kept.is_empty() {
             self.end_long_table(job, &scratch.key);
+        }
+        for pair in kept.windows(2) {
+            let [(_, newer), (_, older)] = pair else { continue };
+            if let Some(snapshot) = readers.newest_between(older.version, newer.version) {
+                let bytes = scratch.key.len() as u64 + value_bytes(*older);
+                add_kept(&mut job.kept, KeptFor { snapshot, bytes });
+            }
         }
         for (at, meta) in &kept {
             let value = match moved.iter().find(|(moved, _)| meta.body == Body::Apart(*moved)) {

@@ -36,7 +36,7 @@ pub mod table;
 mod trial;
 pub mod volume;
 
-pub use check::TablePiece;
+pub use check::{TableContents, ValueApart, ValueCheck};
 pub use config::{MatrixConfig, RecoveryReport};
 pub use matrix::Matrix;
 pub use opener::MatrixOpener;

@@ -7,7 +7,7 @@ use stratakv_pmem::Pmem;
 
 use crate::changes::Attempt;
 use crate::container::Found;
-use crate::cursor::Stop;
+use crate::cursor::{Pages, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::matrix::Matrix;
 use crate::memory::Lease;
@@ -31,7 +31,7 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Stop`].
-    pub(crate) fn locate(&self, key: &[u8], at: u64, memory: &InMemory<'_>) -> Result<Option<Located>, Stop> {
+    pub(crate) fn locate(&self, key: &[u8], at: u64, pages: &dyn Pages) -> Result<Option<Located>, Stop> {
         if let Some(found) = self.container.get(key, at)? {
             return Ok(Some(Located { meta: found.meta, source: Source::Container(found) }));
         }
@@ -39,10 +39,10 @@ impl<P: Pmem> Matrix<P> {
         for level in 0..self.levels.depth() {
             let Some(table) = self.levels.table_for(level, key) else { continue };
             let hash = *hash.get_or_insert_with(|| table::key_hash(key));
-            if !table::may_contain(&table.facts, memory, hash)? {
+            if !table::may_contain(&table.facts, pages, hash)? {
                 continue;
             }
-            if let Some(hit) = table::find(&table.facts, memory, key, at)? {
+            if let Some(hit) = table::find(&table.facts, pages, key, at)? {
                 return Ok(Some(Located { meta: hit.meta, source: Source::Table(hit) }));
             }
         }

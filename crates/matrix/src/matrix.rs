@@ -313,6 +313,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn snapshot(&mut self, operation: SnapshotOp) -> Reply {
         match operation {
+            SnapshotOp::Open if self.snapshots.are_many() => Reply::Failed(Error::Busy),
             SnapshotOp::Open => {
                 let version = self.container.version();
                 Reply::Number { number: self.snapshots.open(version, self.now.mono), version }
@@ -446,7 +447,8 @@ impl<P: Pmem> Matrix<P> {
         for _ in 0..self.stalled.len() {
             let Some(id) = self.stalled.pop_front() else { break };
             let Some(mut parked) = self.parked.remove(&id) else { continue };
-            if self.is_stuck() {
+            // What snapshots keep goes before a write is refused.
+            if self.is_stuck() && !self.end_snapshot_that_keeps() {
                 self.counters.full_refusals += 1;
                 self.orphan(&mut parked.work);
                 self.turns.done(id, &parked.work);

@@ -44,6 +44,12 @@ impl Readers<'_> {
         self.snapshots.get(first).is_some_and(|snapshot| *snapshot < newer)
     }
 
+    /// The newest snapshot that sees a version which `newer` replaced.
+    pub fn newest_between(&self, version: u64, newer: u64) -> Option<u64> {
+        let before = self.snapshots.partition_point(|snapshot| *snapshot < newer).checked_sub(1)?;
+        self.snapshots.get(before).copied().filter(|snapshot| *snapshot >= version)
+    }
+
     fn as_deleted(&self, meta: Meta) -> Meta {
         if meta.expiry.is_past(self.now) {
             return Meta { body: Body::Delete, flags: 0, expiry: Expiry::NEVER, ..meta };

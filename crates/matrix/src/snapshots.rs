@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use foldhash::HashMap;
 use stratakv_base::Mono;
+
+/// Most snapshots open at a time.
+const OPEN_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -11,6 +15,27 @@ pub(crate) struct Snapshots {
     /// Their versions, from old to new.
     versions: Vec<u64>,
     last: u64,
+    /// Of each table, the bytes that it has only for snapshots: with the version of the newest snapshot that sees them.
+    kept: HashMap<u64, Vec<KeptFor>>,
+    /// The same that no open snapshot sees any more.
+    stale: HashMap<u64, u64>,
+    ended_early: u64,
+}
+
+/// Bytes of keys and values that are there for the sake of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptFor {
+    /// The version of the newest snapshot that sees them.
+    pub(crate) snapshot: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Adds bytes to those that are kept for a snapshot.
+pub(crate) fn add_kept(kept: &mut Vec<KeptFor>, KeptFor { snapshot, bytes }: KeptFor) {
+    match kept.iter_mut().find(|one| one.snapshot == snapshot) {
+        Some(one) => one.bytes += bytes,
+        None => kept.push(KeptFor { snapshot, bytes }),
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +45,11 @@ struct Snapshot {
 }
 
 impl Snapshots {
+    /// Whether as many are open as may be.
+    pub(crate) fn are_many(&self) -> bool {
+        self.open.len() >= OPEN_MAX
+    }
+
     /// Opens one that sees everything up to `version`.
     pub(crate) fn open(&mut self, version: u64, now: Mono) -> u64 {
         self.last += 1;
@@ -32,7 +62,67 @@ impl Snapshots {
     pub(crate) fn close(&mut self, id: u64) -> bool {
         let closed = self.open.remove(&id).is_some();
         self.refresh();
+        if closed {
+            self.let_go();
+        }
         closed
+    }
+
+    /// Ends the oldest one, so that what only it sees can be reclaimed. Whether there was one.
+    pub(crate) fn end_oldest(&mut self) -> bool {
+        let ended = self.open.keys().next().copied().is_some_and(|id| self.close(id));
+        self.ended_early += u64::from(ended);
+        ended
+    }
+
+    /// A compaction made this table, with so much for the sake of snapshots.
+    pub(crate) fn keep(&mut self, file: u64, kept: Vec<KeptFor>) {
+        if !kept.is_empty() {
+            self.kept.insert(file, kept);
+            self.let_go();
+        }
+    }
+
+    /// Forgets tables that are gone.
+    pub(crate) fn forget(&mut self, is_there: impl Fn(u64) -> bool) {
+        self.kept.retain(|file, _| is_there(*file));
+        self.stale.retain(|file, _| is_there(*file));
+    }
+
+    /// What was kept for a snapshot that is closed may be kept for the next older one: it counts for that. Without one it is free for the next compaction that meets it.
+    fn let_go(&mut self) {
+        let versions = &self.versions;
+        let older = |kept: KeptFor| {
+            let behind = versions.partition_point(|version| *version <= kept.snapshot);
+            let snapshot = behind.checked_sub(1).and_then(|at| versions.get(at)).copied()?;
+            Some(KeptFor { snapshot, ..kept })
+        };
+        self.kept.retain(|file, kept| {
+            let mut left = Vec::new();
+            for one in kept.drain(..) {
+                match older(one) {
+                    Some(older) => add_kept(&mut left, older),
+                    None => *self.stale.entry(*file).or_default() += one.bytes,
+                }
+            }
+            *kept = left;
+            !kept.is_empty()
+        });
+    }
+
+    /// Bytes of keys and values in tables that are kept for snapshots, at most. O(tables).
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept.values().flatten().map(|kept| kept.bytes).sum()
+    }
+
+    /// The table that has the most for snapshots that are closed, and how much.
+    pub(crate) fn most_stale(&self) -> Option<(u64, u64)> {
+        self.stale.iter().map(|(file, bytes)| (*file, *bytes)).max_by_key(|(file, bytes)| (*bytes, *file))
+    }
+
+    /// How many ended before they were closed.
+    pub(crate) fn ended_early(&self) -> u64 {
+        self.ended_early
     }
 
     fn refresh(&mut self) {
@@ -58,5 +148,26 @@ impl Snapshots {
     /// Age of the oldest one in nanoseconds.
     pub(crate) fn oldest_ns(&self, now: Mono) -> u64 {
         self.open.values().map(|snapshot| now.0.saturating_sub(snapshot.opened.0)).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_goes_with_the_last_snapshot_that_sees_it() {
+        let mut snapshots = Snapshots::default();
+        let (old, new) = (snapshots.open(10, Mono(5)), snapshots.open(20, Mono(7)));
+        snapshots.keep(1, vec![KeptFor { snapshot: 10, bytes: 100 }, KeptFor { snapshot: 20, bytes: 7 }]);
+        snapshots.keep(2, vec![KeptFor { snapshot: 20, bytes: 30 }]);
+        assert_eq!((snapshots.kept_bytes(), snapshots.oldest_ns(Mono(9))), (137, 4));
+        assert!(snapshots.end_oldest());
+        assert_eq!((snapshots.kept_bytes(), snapshots.version_of(old), snapshots.ended_early()), (37, None, 1));
+        assert_eq!(snapshots.most_stale(), Some((1, 100)));
+        snapshots.forget(|file| file == 2);
+        assert_eq!(snapshots.kept_bytes(), 30);
+        assert!(snapshots.close(new) && !snapshots.end_oldest());
+        assert_eq!((snapshots.kept_bytes(), snapshots.ended_early()), (0, 1));
     }
 }

@@ -17,6 +17,9 @@ const DEAD_PERCENT_MAX: u64 = 30;
 /// A compaction may need room for so many tables at once: a table, those below it, and with them their filters and indexes.
 const WORKING_TABLES: u64 = TABLES_BELOW_MAX as u64 + 4;
 
+/// What is kept for snapshots may take one in so many bytes of what the volume holds, or as much as the region has: beyond it the oldest snapshot ends.
+const KEPT_SHARE: u64 = 4;
+
 /// After a device said that it is full it is asked again.
 const REST_NS: u64 = 1_000_000_000;
 
@@ -73,14 +76,45 @@ impl<P: Pmem> Matrix<P> {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub(crate) fn must_wait_for_room(&self) -> Result<bool, Error> {
+    pub(crate) fn must_wait_for_room(&mut self) -> Result<bool, Error> {
         if canary!("trial_puts_take_the_last_room") || !self.is_tight() {
             return Ok(false);
+        }
+        // What snapshots keep goes before a put is refused.
+        if self.end_snapshot_that_keeps() {
+            return Ok(true);
         }
         match self.rest {
             Rest::No => Ok(true),
             Rest::Full | Rest::Damaged => Err(Error::Full("the volume has no room for more than it holds")),
         }
+    }
+
+    /// Ends the oldest snapshot if what is kept for snapshots takes too much room.
+    pub(crate) fn bound_snapshots(&mut self) {
+        let used_bytes = (self.extents.capacity() - self.extents.free_pages()) * 4096;
+        let region_bytes = self.container.units_free().1 * self.container.unit_bytes();
+        if self.snapshots.kept_bytes() > (used_bytes / KEPT_SHARE).max(region_bytes) {
+            self.end_oldest_snapshot();
+        }
+    }
+
+    /// Ends the oldest snapshot if there is no room and something is kept for snapshots. Whether it did: then there may be room soon.
+    pub(crate) fn end_snapshot_that_keeps(&mut self) -> bool {
+        self.rest == Rest::Full && self.snapshots.kept_bytes() > 0 && self.end_oldest_snapshot()
+    }
+
+    fn end_oldest_snapshot(&mut self) -> bool {
+        let ended = !canary!("trial_snapshots_last_for_ever") && self.snapshots.end_oldest();
+        if ended {
+            self.looked_at_installs = u64::MAX;
+            tracing::warn!(
+                shard = self.config.shard,
+                "the oldest snapshot has ended: what was kept for it took too much room"
+            );
+            self.wake_compaction();
+        }
+        ended
     }
 
     /// Something was deleted, or became free: what rests for want of room is tried again.
@@ -110,7 +144,7 @@ impl<P: Pmem> Matrix<P> {
             return Some(job);
         }
         // Before what the container holds takes the room for it.
-        if let Some(job) = self.collection(POOR_PERCENT) {
+        if let Some(job) = self.collection(POOR_PERCENT).or_else(|| self.stale_job(1)) {
             return Some(job);
         }
         let column = self.next_column(true).map(in_place).filter(|job| self.has_room_for(job.pages_in()));
@@ -143,6 +177,18 @@ impl<P: Pmem> Matrix<P> {
             poor.map(|values| (values.live_bytes * 1000 / values.bytes.max(1), values.file)).collect();
         poor.sort_unstable();
         poor.into_iter().find_map(|(_, file)| self.collection_of(file, poor_percent))
+    }
+
+    /// Rewrites the table that has the most for snapshots that are closed, if that is at least so much.
+    fn stale_job(&self, bytes_min: u64) -> Option<Job> {
+        let stale = self.snapshots.most_stale().filter(|_| !canary!("trial_snapshots_leave_what_they_kept"));
+        let (file, _) = stale.filter(|(_, bytes)| *bytes >= bytes_min)?;
+        let mut places =
+            (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
+        let (level, table) = places.find(|(_, table)| table.facts.file == file)?;
+        let mut job = in_place(Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new()));
+        job.moves = Moves::Files(Vec::new());
+        self.has_room_for(job.pages_in()).then_some(job)
     }
 
     /// A table with values in this file. If nobody else has values there, the file is free afterwards, and others of which that holds are taken along; else the file
@@ -184,6 +230,7 @@ impl<P: Pmem> Matrix<P> {
         let dead = bytes.saturating_sub(live_bytes);
         let is_due = dead * 100 > bytes * DEAD_PERCENT_MAX && dead > 2 * self.config.table_bytes;
         let job = if is_due { self.collection(POOR_PERCENT) } else { None };
+        let job = job.or_else(|| self.stale_job(self.config.table_bytes / 4));
         if job.is_none() {
             self.looked_at_installs = self.counters.installs;
         }

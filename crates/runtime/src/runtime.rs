@@ -371,12 +371,14 @@ impl<S: Shard + 'static> Runtime<S> {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Counters and gauges, values of equal names added over the shards.
+    /// Counters and gauges, values of equal names added over the shards; of ages the highest one.
     pub fn statistics(&self) -> Vec<Statistic> {
         let all = (0..self.shards()).flat_map(|shard| self.statistics_of(shard));
         let mut sums: Vec<Statistic> = Vec::new();
         for one in all {
             match sums.iter_mut().find(|sum| sum.name == one.name) {
+                // Ages are no sums.
+                Some(oldest) if one.name.ends_with("_oldest_ns") => oldest.value = oldest.value.max(one.value),
                 Some(sum) => sum.value += one.value,
                 None => sums.push(one),
             }

@@ -5,12 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stratakv_base::Key;
-use stratakv_base::limits::PAGE_BYTES;
-use stratakv_device::sync::execute;
-use stratakv_device::{Block, Class, DiskOutcome, DiskRequest};
-use stratakv_matrix::Matrix;
-use stratakv_pmem::Part;
 
+use self::of_matrix::check_matrix;
 use crate::devices::{self, Device};
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
@@ -18,6 +14,8 @@ use crate::error::Error;
 use crate::open::{OpenedShard, check_engine, open_shards};
 use crate::options::{OpenProgress, Options};
 use crate::{parts, region};
+
+mod of_matrix;
 
 /// What [`check`] found, added over the shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,40 +127,4 @@ pub fn check_spread(
 fn repaired(shard: &OpenedShard) -> String {
     let volume = shard.volume.path().display();
     format!("{volume}: one copy of what says where everything lies is damaged; opening the store repairs it")
-}
-
-/// A shard of engine `matrix`: its container, its books, each page of its tables. Values in files of their own are not read.
-fn check_matrix(matrix: &Matrix<Part>, shard: &OpenedShard, sum: &mut CheckReport) {
-    let (damage, mistakes) = matrix.check();
-    let (pages, pages_free) = matrix.volume_pages();
-    let recovery = matrix.recovery();
-    sum.records += recovery.entries + recovery.log_records;
-    sum.torn += recovery.torn;
-    sum.pages += pages;
-    sum.pages_free += pages_free;
-    sum.damage.extend(damage);
-    sum.mistakes.extend(mistakes);
-    if recovery.superblock_repaired {
-        sum.damage.push(repaired(shard));
-    }
-    for piece in matrix.table_pieces() {
-        for at in 0..piece.extent.pages {
-            let offset = (piece.extent.page + u64::from(at)) * PAGE_BYTES as u64;
-            if let Err(damage) = read_page(shard, offset)
-                .and_then(|page| matrix.verify(piece, at, &page).map_err(|corruption| corruption.to_string()))
-            {
-                sum.damage.push(damage);
-            }
-        }
-    }
-}
-
-fn read_page(shard: &OpenedShard, offset: u64) -> Result<Block, String> {
-    let volume = shard.volume.path().display();
-    let block = shard.pool.take(Class::Page).ok_or("there is no memory to read the volume with")?;
-    match execute(&shard.volume, DiskRequest::Read { offset, block, len: PAGE_BYTES as u32 }) {
-        DiskOutcome::Read(block, Ok(())) => Ok(block),
-        DiskOutcome::Read(_, Err(fault)) => Err(format!("{volume}: the page at {offset} cannot be read: {fault}")),
-        _ => Err(format!("{volume}: the page at {offset} cannot be read")),
-    }
 }

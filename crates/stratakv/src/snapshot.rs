@@ -14,7 +14,7 @@ use crate::scan::{Scan, ScanOptions};
 use crate::store::{Store, odd};
 
 /// A store as it was when [`Store::snapshot`] was called: batches are in it whole or not at all. Writers go on; records that they replace or delete keep their
-/// space until the snapshot is dropped. If what is kept for snapshots takes more than a quarter of a region, the oldest snapshot ends, and says so. It does not outlive the store's process.
+/// space until the snapshot is dropped. If what is kept for snapshots takes more than a quarter of a region (with engine `matrix`: of what its volumes hold, if that is more than the region has), or a put finds no room for it, the oldest snapshot ends, and says so. It does not outlive the store's process.
 ///
 /// What has expired is gone from snapshots too.
 pub struct Snapshot {

@@ -1,6 +1,7 @@
 //! Walking everything: each unit has one owner, each checksum is right, each order holds.
 
 use stratakv_base::Corruption;
+use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
 use super::directory::Directory;
@@ -8,28 +9,46 @@ use super::row::Row;
 use super::units::Owner;
 use super::{Container, superblock};
 
+/// What [`Container::check`] found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The medium does not have what was stored.
+    #[error("{0}")]
+    Damaged(#[from] Corruption),
+    /// Two things that the container knows do not agree: a defect of the program.
+    #[error("{0}")]
+    Mistaken(String),
+}
+
+impl From<String> for Fault {
+    fn from(mistake: String) -> Fault {
+        Fault::Mistaken(mistake)
+    }
+}
+
 impl<P: Pmem> Container<P> {
     /// Reads everything and compares: superblock, directory, the owner of each unit, checksums of records and values, the order of rows and what their
     /// metadata says. Ok: how many records there are. A hint that is wrong is an error too, though it would do no harm.
     ///
     /// # Errors
-    /// The first thing that is wrong, in words.
-    pub fn check(&self) -> Result<u64, String> {
-        let text = |damage: Corruption| damage.to_string();
-        let layout = superblock::open(&self.medium.pmem, &self.medium.layout.uuid, self.medium.layout.shard);
-        if layout.map_err(|error| error.to_string())? != self.medium.layout {
-            return Err("the superblock is another one".to_owned());
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<u64, Fault> {
+        match superblock::open(&self.medium.pmem, &self.medium.layout.uuid, self.medium.layout.shard) {
+            Ok(layout) if layout == self.medium.layout => {}
+            Ok(_) => return Err(Fault::Mistaken("the superblock is another one".to_owned())),
+            Err(Error::Corrupt(damage)) => return Err(damage.into()),
+            Err(error) => return Err(Fault::Mistaken(error.to_string())),
         }
-        let (directory, _) = Directory::open(&self.medium).map_err(text)?;
+        let (directory, _) = Directory::open(&self.medium)?;
         if directory != self.directory {
-            return Err(format!("the directory is {directory:?}, and should be {:?}", self.directory));
+            return Err(Fault::Mistaken(format!("the directory is {directory:?}, and should be {:?}", self.directory)));
         }
         self.check_units()?;
         let mut records = 0;
         for (ordinal, row) in self.rows.iter().enumerate() {
-            records += self.check_row(row).map_err(text)?;
+            records += self.check_row(row)?;
             if let Some(older) = ordinal.checked_sub(1).and_then(|older| self.rows.get(older)) {
-                self.check_hints(row, older).map_err(text)?;
+                self.check_hints(row, older)?;
             }
         }
         Ok(records + self.check_memtables()?)
@@ -110,11 +129,11 @@ impl<P: Pmem> Container<P> {
         }
     }
 
-    fn check_memtables(&self) -> Result<u64, String> {
+    fn check_memtables(&self) -> Result<u64, Fault> {
         let (mut records, mut value) = (0, Vec::new());
         for memtable in self.memtables() {
             memtable.tree.check()?;
-            let mut failed = None;
+            let mut failed = None::<Fault>;
             let (from, to) = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
             memtable.tree.scan(from, to, false, &mut |key, entry| {
                 records += 1;
@@ -125,8 +144,8 @@ impl<P: Pmem> Container<P> {
                 });
                 failed = match checked {
                     Ok(true) => return std::ops::ControlFlow::Continue(()),
-                    Ok(false) => Some(format!("the index has another record for {}", key.escape_ascii())),
-                    Err(damage) => Some(damage.to_string()),
+                    Ok(false) => Some(format!("the index has another record for {}", key.escape_ascii()).into()),
+                    Err(damage) => Some(damage.into()),
                 };
                 std::ops::ControlFlow::Break(())
             });

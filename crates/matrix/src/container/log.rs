@@ -6,6 +6,7 @@ use stratakv_engine::Error;
 use stratakv_pmem::{Pmem, PmemError};
 
 use super::medium::{LOG, UNIT_HEADER_BYTES, UnitHeader};
+use super::memtable::Taken;
 use super::record::{self, Change, Stamp, What};
 use super::row::Row;
 use super::units::Owner;
@@ -140,7 +141,8 @@ impl<P: Pmem> Container<P> {
         self.log.at += bytes;
         self.log.soil(place, place + bytes);
         self.version = version;
-        self.active.insert(&self.medium, change.key, (place, bytes, version), retain).map_err(super::damaged)
+        let taken = Taken { place, bytes, version, is_delete: change.what == What::Delete };
+        self.active.insert(&self.medium, change.key, taken, retain).map_err(super::damaged)
     }
 
     /// Stores the head and its value in whole words: a store that ends within one costs an exchange.

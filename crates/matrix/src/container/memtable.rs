@@ -10,13 +10,23 @@ use stratakv_index::{Entry, Tree};
 use stratakv_pmem::Pmem;
 
 use super::medium::Medium;
-use super::record::Head;
+use super::record::{self, Head};
 use super::units::Units;
 use crate::cursor::{Cursor, Stop};
 use crate::entry::Meta;
 
 /// Keys that a cursor takes from the index at once.
 const CHUNK_KEYS: usize = 32;
+
+/// A record that was just written, or found in a log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) place: u64,
+    /// Its length.
+    pub(super) bytes: u64,
+    pub(super) version: u64,
+    pub(super) is_delete: bool,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Memtable {
@@ -30,6 +40,8 @@ pub(super) struct Memtable {
     /// Length of its records, those included that were overwritten.
     pub(super) bytes: u64,
     pub(super) records: u64,
+    /// Keys whose newest record is a delete.
+    pub(super) deletes: u64,
     /// Length of its longest record.
     pub(super) longest: u64,
     /// 0: it has no records.
@@ -63,7 +75,7 @@ impl Memtable {
         &mut self,
         medium: &Medium<P>,
         key: &[u8],
-        (place, bytes, version): (u64, u64, u64),
+        Taken { place, bytes, version, is_delete }: Taken,
         retain: &[u64],
     ) -> Result<(), Corruption> {
         let previous = self.tree.insert(key, Entry { place, expiry: 0 });
@@ -74,7 +86,11 @@ impl Memtable {
         if self.lowest == 0 {
             self.lowest = version;
         }
+        self.deletes += u64::from(is_delete);
         let Some(previous) = previous.map(|entry| entry.place) else { return Ok(()) };
+        if self.deletes > u64::from(is_delete) && record::is_delete_at(medium, previous)? {
+            self.deletes -= 1;
+        }
         if retain.is_empty() && self.older.is_empty() {
             return Ok(());
         }

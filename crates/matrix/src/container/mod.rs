@@ -30,6 +30,7 @@ use stratakv_base::{Corruption, canary};
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
+pub use self::check::Fault;
 pub use self::column::{Column, ColumnLimits};
 pub use self::cursors::ContainerCursor;
 pub use self::directory::Rotation;
@@ -118,6 +119,10 @@ pub struct Statistics {
     pub rows_compactor: u64,
     /// Records in rows that are not down.
     pub elements: u64,
+    /// Keys in memtables.
+    pub keys: u64,
+    /// Of elements and keys, about how many say that their key is not there.
+    pub deletes: u64,
     /// Memtables, the active one included.
     pub memtables: u64,
     /// Bytes of records in logs.
@@ -497,6 +502,9 @@ impl<P: Pmem> Container<P> {
             rows_receiver: self.rows.len() as u64 - compactor,
             rows_compactor: compactor,
             elements: self.rows.iter().map(Row::live_elements).sum(),
+            keys: self.memtables().map(|memtable| memtable.tree.len() as u64).sum(),
+            deletes: self.rows.iter().map(Row::live_deletes).sum::<u64>()
+                + self.memtables().map(|memtable| memtable.deletes).sum::<u64>(),
             memtables: 1 + self.immutables.len() as u64,
             memtable_bytes: self.memtables().map(|memtable| memtable.bytes).sum(),
             index_bytes: self.memtables().map(|memtable| memtable.footprint_bytes() as u64).sum(),

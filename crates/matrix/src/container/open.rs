@@ -8,7 +8,7 @@ use stratakv_pmem::Pmem;
 
 use super::directory::Directory;
 use super::medium::{LOG, Medium, UNIT_HEADER_BYTES};
-use super::memtable::Memtable;
+use super::memtable::{Memtable, Taken};
 use super::record::Head;
 use super::row::Row;
 use super::units::Owner;
@@ -236,7 +236,8 @@ impl<P: Pmem> Replay<'_, P> {
                 self.memtable.units.push(unit);
             }
             let (bytes, version) = (head.record_bytes(), head.version());
-            self.memtable.insert(self.medium, head.key(), (head.place, bytes, version), &[])?;
+            let taken = Taken { place: head.place, bytes, version, is_delete: head.is_delete() };
+            self.memtable.insert(self.medium, head.key(), taken, &[])?;
             self.version = version;
             self.end_at = head.place + bytes;
         }

@@ -97,6 +97,11 @@ pub(super) fn seal(layout: &Layout, number: u64, place: u64, head: &mut [u8]) {
     head[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// Whether the record at a place, which checked when it was taken, is a delete.
+pub(super) fn is_delete_at<P: Pmem>(medium: &Medium<P>, place: u64) -> Result<bool, Corruption> {
+    Ok(medium.load_u64(place)?.to_le_bytes()[6] == DELETE)
+}
+
 /// A record without its value, its checksum compared.
 #[derive(Clone, Debug)]
 pub(super) struct Head {

@@ -23,7 +23,7 @@ pub use builder::{Builder, Refused};
 pub use cursor::TableCursor;
 pub use filter::key_hash;
 pub use page::{Page, verify};
-pub use read::{Hit, bytes_between, find, get, may_contain};
+pub use read::{Hit, bytes_between, entries_of_block, find, get, may_contain};
 
 /// What is known of a finished table. Readers need `file`, `pages`, `data_pages`, `root` and `filter_pages`: these must be kept wherever tables
 /// are listed. The rest helps to choose among tables.

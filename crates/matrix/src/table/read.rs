@@ -91,6 +91,30 @@ pub fn bytes_between(table: &TableFacts, pages: &dyn Pages, first: &[u8], last: 
     Ok(u64::from(last.saturating_sub(first)) * PAGE_BYTES as u64)
 }
 
+/// Gives all versions of the data block whose first page is `ordinal` to `each`, in order. The first page behind it.
+///
+/// # Errors
+/// [`Stop`].
+pub fn entries_of_block(
+    pages: &dyn Pages,
+    file: u64,
+    ordinal: u32,
+    each: &mut dyn FnMut(&[u8], Meta),
+) -> Result<u64, Stop> {
+    let block = Block::load(pages, file, ordinal, Kind::Data)?;
+    let entries = Data::new(&block)?.entries;
+    let (mut key, mut at) = (Vec::new(), 0);
+    while at < entries.len() {
+        let entry = Entry::parse(entries, at).filter(|entry| entry.shared as usize <= key.len());
+        let Some(entry) = entry else { return Err(block.damaged("entries one behind the other", "something else")) };
+        key.truncate(entry.shared as usize);
+        key.extend_from_slice(entry.suffix(entries));
+        each(&key, entry.meta);
+        at = entry.end as usize;
+    }
+    Ok(block.next())
+}
+
 /// The first page of the first data block that can have `key` or what comes after it; of the last block for `None`. Touches the index only.
 pub(super) fn data_page(table: &TableFacts, pages: &dyn Pages, key: Option<&[u8]>) -> Result<u32, Stop> {
     let mut ordinal = table.root;

@@ -1,6 +1,6 @@
 //! Volumes with hardly room, and values among dead ones.
 
-use stratakv_engine::Error;
+use stratakv_engine::{Error, SnapshotOp};
 
 use super::*;
 
@@ -88,4 +88,93 @@ pub(super) fn values_of_refused_writes_do_not_stay() {
     }
     trial.settle();
     assert!(trial.shard.extents.free_pages() + 400 > free, "{} of {free}", trial.shard.extents.free_pages());
+}
+
+fn snapshot(trial: &mut Trial) -> u64 {
+    match trial.ask(Operation::Snapshot(SnapshotOp::Open)) {
+        Reply::Number { number, .. } => number,
+        other => panic!("no snapshot: {other:?}"),
+    }
+}
+
+/// Overwrites all keys, and leaves the shard at rest.
+fn overwrite(trial: &mut Trial, keys: u64, bytes: usize) {
+    for number in 0..keys {
+        let reply = trial.ask(write(vec![put(&name(number), value(number + 1_000_000, bytes))]));
+        assert!(matches!(reply, Reply::Done { .. }), "key {number}: {reply:?}");
+    }
+    trial.settle();
+}
+
+/// It kept all that was overwritten, and puts were refused as long as it was open.
+#[test]
+pub(super) fn a_snapshot_held_for_ever_ends_before_puts_are_refused() {
+    for bytes in [100, 1000] {
+        let mut trial = tiny();
+        let keys = 1_200_000 / bytes as u64;
+        trial.fill(0..keys, bytes);
+        let held = snapshot(&mut trial);
+        for _ in 0..8 {
+            overwrite(&mut trial, keys, bytes);
+        }
+        assert_eq!((trial.statistic("snapshots"), trial.statistic("snapshots_ended_early")), (0, 1), "{bytes} bytes");
+        let reply = trial.ask(page(10, Some(held)));
+        assert!(matches!(reply, Reply::Failed(Error::NoSnapshot { id }) if id == held), "{reply:?}");
+        trial.assert_sound();
+    }
+}
+
+/// Nothing told what snapshots keep, and at the bottom it stayed when they were closed.
+#[test]
+pub(super) fn what_a_snapshot_keeps_is_told_and_given_back() {
+    for bytes in [100, 1000] {
+        let mut trial = Trial::new(MatrixConfig { level_bytes: 32 << 10, ..config() }, 512 << 10, UNIT_BYTES);
+        let keys = 2_000_000 / bytes as u64;
+        trial.fill(0..keys, bytes);
+        let held = snapshot(&mut trial);
+        assert_eq!(trial.statistic("snapshots_kept_bytes"), 0);
+        for _ in 0..6 {
+            overwrite(&mut trial, keys / 5, bytes);
+        }
+        let kept = trial.statistic("snapshots_kept_bytes");
+        let once = keys / 5 * (bytes as u64 + 10);
+        assert!((once / 4..=once).contains(&kept), "{bytes} bytes: {kept} of {once}");
+        trial.pass(3);
+        trial.turn();
+        assert!(trial.statistic("snapshot_oldest_ns") >= 3_000_000_000);
+        let Reply::Page { items, .. } = trial.ask(page(5, Some(held))) else { panic!("it is open") };
+        assert_eq!(items.len(), 5);
+        let used = |trial: &Trial| trial.shard.extents.capacity() - trial.shard.extents.free_pages();
+        let before = used(&trial);
+        assert!(matches!(trial.ask(Operation::Snapshot(SnapshotOp::Close(held))), Reply::Number { .. }));
+        assert_eq!(trial.statistic("snapshots_kept_bytes"), 0);
+        trial.fill(keys..keys + 10, bytes);
+        trial.settle();
+        assert!(used(&trial) + kept / 4096 / 2 <= before, "{} pages of {before}, {kept} bytes kept", used(&trial));
+        trial.assert_sound();
+    }
+}
+
+/// There was no statistic that tells how many records there are.
+#[test]
+pub(super) fn records_are_counted_about() {
+    let mut trial = tiny();
+    let is_near = |trial: &Trial, records: u64| {
+        let told = trial.statistic("records");
+        assert!(told >= records - records / 20 && told <= records + records / 5, "{told} for {records}");
+    };
+    trial.fill(0..10, 100);
+    assert_eq!(trial.statistic("records"), 10);
+    trial.ask(write(vec![delete(&name(3))]));
+    trial.fill(3..4, 100);
+    assert_eq!(trial.statistic("records"), 10, "deleted and put again");
+    trial.fill(10..8_000, 100);
+    is_near(&trial, 8_000);
+    for number in 0..2_000 {
+        trial.ask(write(vec![delete(&name(number * 4))]));
+    }
+    is_near(&trial, 6_000);
+    trial.settle();
+    trial.reopen();
+    is_near(&trial, 6_000);
 }

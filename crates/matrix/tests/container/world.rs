@@ -331,7 +331,7 @@ impl Journal {
         if version > 0 && !self.history[version as usize - 1].2 {
             return Err(format!("version {version} is in the middle of a batch"));
         }
-        container.check()?;
+        container.check().map_err(|fault| fault.to_string())?;
         let model = self.model(version);
         for number in 0..KEYS {
             let key = key(number);

@@ -159,6 +159,7 @@ impl Build {
         self.row.lowest = self.row.lowest.min(head.version());
         self.row.highest = self.row.highest.max(head.version());
         self.row.elements += 1;
+        self.row.deletes += u32::from(head.is_delete());
         self.at += bytes;
         Ok(bytes)
     }

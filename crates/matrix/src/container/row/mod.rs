@@ -34,6 +34,8 @@ pub(super) struct Down {
 pub(super) struct Row {
     pub(super) number: u64,
     pub(super) elements: u32,
+    /// Elements that say their key is not there.
+    pub(super) deletes: u32,
     /// Units, metadata first.
     pub(super) units: Vec<u32>,
     pub(super) metadata_units: u32,
@@ -117,6 +119,11 @@ impl Row {
         let Down { from, to, wrapped } = self.down;
         let (from, to) = (from.min(self.elements), to.min(self.elements));
         u64::from(if wrapped { from.saturating_sub(to) } else { self.elements - to.saturating_sub(from) })
+    }
+
+    /// Of the elements that are not down, about how many say that their key is not there.
+    pub(super) fn live_deletes(&self) -> u64 {
+        u64::from(self.deletes) * self.live_elements() / u64::from(self.elements).max(1)
     }
 
     /// Whether all elements of a unit of data are down.

@@ -9,7 +9,7 @@ use stratakv_pmem::Pmem;
 
 use super::super::directory::RowEntry;
 use super::super::medium::{Medium, ROW, UNIT_HEADER_BYTES, u32_at};
-use super::{Down, HEADER_BYTES, PLACE_MASK, Row};
+use super::{DELETE_BIT, Down, HEADER_BYTES, PLACE_MASK, Row};
 
 /// Metadata that is read at once.
 const PIECE_BYTES: u64 = 4096;
@@ -91,7 +91,9 @@ impl Row {
         let ordinals: HashMap<u32, usize> =
             self.data_units().iter().enumerate().map(|(at, unit)| (*unit, at)).collect();
         for element in 0..self.elements {
-            let unit = medium.layout.unit_of(self.word(medium, element)? & PLACE_MASK);
+            let word = self.word(medium, element)?;
+            self.deletes += u32::from(word & DELETE_BIT != 0);
+            let unit = medium.layout.unit_of(word & PLACE_MASK);
             let known = self.firsts.len();
             match ordinals.get(&unit) {
                 Some(ordinal) if *ordinal == known => self.firsts.push(element),
