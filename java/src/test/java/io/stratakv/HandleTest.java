@@ -1,11 +1,13 @@
 package io.stratakv;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 
 class HandleTest {
@@ -47,9 +49,13 @@ class HandleTest {
         Handle child = Handle.exclusive("child", parent, 2, freed::add);
         child.run();
         assertThrows(IllegalStateException.class, child::use);
-        Thread other = new Thread(() -> assertThrows(IllegalStateException.class, child::use));
+        AtomicReference<Throwable> thrown = new AtomicReference<>();
+        Thread other = new Thread(child::use);
+        other.setDaemon(true);
+        other.setUncaughtExceptionHandler((thread, error) -> thrown.set(error));
         other.start();
-        other.join();
+        other.join(60_000);
+        assertInstanceOf(IllegalStateException.class, thrown.get(), "another thread is refused, and does not wait");
         parent.run();
         assertEquals(List.of(2L, 1L), freed);
     }
