@@ -5,6 +5,9 @@ use stratakv_device::block::CHUNK_BYTES;
 
 use crate::ghosts::Ghosts;
 
+/// Memory and volume have room for so many segments: what is being filled, and what is kept free, is a small part of them.
+const SEGMENTS_MIN: u64 = 64;
+
 /// How to create or open one shard.
 #[derive(Clone, Debug)]
 pub struct TierConfig {
@@ -21,7 +24,7 @@ pub struct TierConfig {
     pub depth: u32,
     /// Length of the volume, in bytes: a hard cap. `None`: there is no second tier, and a restart finds nothing.
     pub capacity_bytes: Option<u64>,
-    /// Length of a segment in DRAM, in bytes; 1 MiB is a good value. Cut down where memory has no room for sixteen.
+    /// Length of a segment in DRAM, in bytes; 1 MiB is a good value. Cut down where memory has no room for sixty-four.
     pub segment_bytes: u32,
     /// Identity of the running system, on Linux `/proc/sys/kernel/random/boot_id`. What a shard that was not closed in order left on its volume counts only if
     /// it is the same: then the system kept running, and every write that was issued is there. `None`: it never counts.
@@ -33,7 +36,7 @@ pub struct TierConfig {
 impl TierConfig {
     /// Bytes of a segment, as used: a multiple of a block.
     pub(crate) fn segment_len(&self) -> usize {
-        let share = self.memory_bytes.min(self.capacity_bytes.unwrap_or(u64::MAX)) / 16;
+        let share = self.memory_bytes.min(self.capacity_bytes.unwrap_or(u64::MAX)) / SEGMENTS_MIN;
         let wanted = u64::from(self.segment_bytes).min(share).max(2 * PAGE_BYTES as u64) as usize;
         let block = if wanted >= SLICE_BYTES { SLICE_BYTES } else { PAGE_BYTES };
         wanted / block * block
@@ -46,9 +49,9 @@ impl TierConfig {
 
     /// Memory kept for reads and for what is written around segments, in bytes.
     pub(crate) fn blocks_bytes(&self) -> u64 {
-        let eighth = self.memory_bytes / 8;
+        let for_requests = (self.memory_bytes / 16).max(2 * self.segment_len() as u64);
         // The pool lends pages and slices from chunks of their own: one chunk may be of the wrong kind.
-        eighth.max(2 * self.segment_len() as u64) + eighth.min(CHUNK_BYTES as u64)
+        for_requests + (self.memory_bytes / 8).min(CHUNK_BYTES as u64)
     }
 
     /// What is left for segments, in bytes, however long the index grows.

@@ -2,8 +2,8 @@
 
 use crate::index::Tag;
 
-/// One of 128 bytes of memory remembers keys.
-const SHARE: u64 = 128;
+/// One of 64 bytes of memory remembers keys.
+const SHARE: u64 = 64;
 
 /// A table of 16-bit fingerprints, each in one place; newer ones replace older ones.
 #[derive(Debug)]

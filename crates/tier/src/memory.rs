@@ -16,8 +16,8 @@ use crate::tier::Tier;
 
 /// The small queue has one of so many bytes.
 const SMALL_SHARE: usize = 5;
-/// Of a segment's bytes, at most one of so many stays for another round.
-const KEPT_SHARE: usize = 2;
+/// Of a segment's bytes, at most so many of four stay for another round: an eviction always frees some.
+const KEPT_QUARTERS: usize = 3;
 
 impl Tier {
     /// Bytes of an ordinary segment.
@@ -214,13 +214,16 @@ impl Tier {
             let (tag, place) = (Tag::of(&key), Loc::dram(slot, offset));
             let Some(loc) = self.index.at(tag, place) else { continue };
             let home = source.home(offset, &header).filter(|home| self.may_be_found(home));
-            if header.expiry.is_past(self.now.wall) || self.is_flushed(&key, header.version) {
-                self.counters.expired += u64::from(header.expiry.is_past(self.now.wall));
+            if header.expiry.is_past(self.now.wall) {
+                self.expire_item(tag, loc, source.stream, home);
+                continue;
+            }
+            if self.is_flushed(&key, header.version) {
                 self.let_go(tag, place, home);
                 continue;
             }
             let may_stay =
-                self.closing == Closing::Open && kept_bytes + header.total() <= source.used_bytes() / KEPT_SHARE;
+                self.closing == Closing::Open && kept_bytes + header.total() <= source.used_bytes() / 4 * KEPT_QUARTERS;
             if loc.uses() > 0 && is_whole && self.closing == Closing::Open {
                 self.index.replace(tag, place, loc.with_uses(loc.uses() - 1));
                 source.stream = Stream::Main;
@@ -299,12 +302,21 @@ impl Tier {
         self.counters.evictions += 1;
     }
 
-    /// An item leaves DRAM: what is left is its copy on the volume, if it has one.
+    /// An item leaves DRAM: what is left is its copy on the volume, if it has one. It was used there, so the recycler takes it along.
     pub(crate) fn let_go(&mut self, tag: Tag, place: Loc, home: Option<Home>) {
         match home {
-            Some(home) => self.index.replace(tag, place, home.loc),
+            Some(home) => self.index.replace(tag, place, home.loc.with_uses(1)),
             None => self.index.remove(tag, place),
         };
+    }
+
+    /// An item has expired. Where somebody wanted it, it is likely to be put again, and is wanted then too.
+    fn expire_item(&mut self, tag: Tag, loc: Loc, stream: Stream, home: Option<Home>) {
+        if loc.is_wanted() || loc.uses() > 0 || stream == Stream::Main {
+            self.ghosts.add(tag);
+        }
+        self.let_go(tag, loc, home);
+        self.counters.expired += 1;
     }
 
     /// Whether a recovery might find this copy. If so the item keeps its home, or becomes it: also while its segment is being retired, until the journal has said so.
@@ -330,10 +342,9 @@ impl Tier {
         let Some(source) = self.segments.take(slot) else { return };
         for (offset, header) in source.walk() {
             let (tag, place) = (Tag::of(&source.key(offset, &header)), Loc::dram(slot, offset));
-            if self.index.at(tag, place).is_some() {
+            if let Some(loc) = self.index.at(tag, place) {
                 let home = source.home(offset, &header).filter(|home| self.may_be_found(home));
-                self.let_go(tag, place, home);
-                self.counters.expired += 1;
+                self.expire_item(tag, loc, source.stream, home);
             }
         }
         self.segments.give_back(slot);

@@ -20,6 +20,9 @@ use crate::journal::Floor;
 use crate::segment::Stream;
 use crate::tier::{Tier, unsupported};
 
+/// An item on the volume moves to DRAM with its next use after so many.
+const USES_BEFORE: u8 = 2;
+
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
@@ -366,7 +369,7 @@ impl Tier {
             }
             Found::Volume(loc, fetched) => {
                 self.counters.hits_volume += 1;
-                if loc.uses() == 0 || !self.promote(tag, loc, &fetched, effects) {
+                if loc.uses() < USES_BEFORE || !self.promote(tag, loc, &fetched, effects) {
                     self.index.replace(tag, loc, loc.with_uses(loc.uses() + 1));
                 }
             }

@@ -19,7 +19,7 @@ use crate::segment::Stream;
 use crate::tier::Tier;
 
 /// Of a segment's bytes, at most one of so many goes back to DRAM.
-const KEPT_SHARE: u64 = 4;
+const KEPT_SHARE: u64 = 2;
 const READS_MAX: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -317,7 +317,7 @@ fn an_append_does_not_lengthen_an_item_beyond_what_has_a_place() {
 fn with_less_memory_a_restart_keeps_the_newest_that_the_index_has_room_for() {
     for ending in [Ending::Orderly, Ending::Kill] {
         let mut driver = Driver::new(TierConfig { memory_bytes: 4 << 20, ..crowded() });
-        (0..60_000).for_each(|number| drop(driver.put(number, 1)));
+        (0..80_000).for_each(|number| drop(driver.put(number, 1)));
         driver.end(ending);
         driver.config.memory_bytes = 1 << 20;
         driver.open(false);
@@ -327,10 +327,10 @@ fn with_less_memory_a_restart_keeps_the_newest_that_the_index_has_room_for() {
         assert!(driver.statistic("index_bytes") <= (7 << 20) / 16);
         driver.sound();
         // What is no longer known of must not come back, neither with the memory that it had.
-        (0..60_000).for_each(|number| drop(driver.put(number, 2)));
+        (0..80_000).for_each(|number| drop(driver.put(number, 2)));
         driver.config.memory_bytes = 4 << 20;
         driver.restart(Ending::Kill);
-        let old = (0..60_000).filter(|number| driver.get(*number).is_some_and(|found| found.len() == 1)).count();
+        let old = (0..80_000).filter(|number| driver.get(*number).is_some_and(|found| found.len() == 1)).count();
         assert_eq!(old, 0, "{ending:?}");
     }
 }
@@ -535,8 +535,8 @@ fn an_item_that_left_memory_before_its_segment_was_called_gone_came_back() {
     let is_journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if *offset >> 13 == 1);
     (0..9000).for_each(|number| drop(driver.put(number, 3000)));
     driver.settle();
-    // Used twice, they lie in memory too. The copies of the last ones are the oldest on the volume.
-    for numbers in [3000..5000, 3000..5000, 0..30, 0..30] {
+    // Used three times, they lie in memory too. The copies of the last ones are the oldest on the volume.
+    for numbers in [3000..5000, 3000..5000, 3000..5000, 0..30, 0..30, 0..30] {
         driver.hits(numbers, 3000);
     }
     driver.stays_under_way = is_journal;
@@ -549,7 +549,7 @@ fn an_item_that_left_memory_before_its_segment_was_called_gone_came_back() {
     }
     assert!(driver.statistic("ssd_segments") > 150, "the oldest segment is being called gone");
     // Others take their place in memory.
-    for numbers in [5000..7000, 5000..7000] {
+    for numbers in [5000..7000, 5000..7000, 5000..7000] {
         driver.hits(numbers, 3000);
     }
     driver.settle();
