@@ -193,7 +193,7 @@ mod tests {
                 let text = svg(&axes(names, is_logarithmic), &[Line { store: 0, points }]).expect("a plot");
                 assert!(text.contains("</svg>") && !text.contains("NaN"), "{text}");
                 // The axis goes up to 1 then.
-                assert!(!is_flat || text.contains("0.5"), "{text}");
+                assert!(!is_flat || text.lines().any(|line| line.trim() == "0.5"), "{text}");
             }
         }
     }
