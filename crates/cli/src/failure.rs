@@ -94,8 +94,8 @@ impl From<stratakv::Error> for Failure {
                 )
             }
             stratakv::Error::Operation(EngineError::Unsupported(Capability::Ordered)) => {
-                "the default collection of a store of engine `hash` is in no order, so it cannot be scanned: name a collection (--collection NAME), get \
-                 single keys, or take all of it with `stratakv dump`"
+                "these keys are in no order, so they cannot be scanned: get single ones. In a store of engine `hash` that is the default collection: name another one \
+                 (--collection NAME), or take all of it with `stratakv dump`. A cache (`tier`) cannot be dumped"
                     .to_owned()
             }
             stratakv::Error::Order(OrderError::Unknown { collection, order }) => format!(

@@ -17,6 +17,7 @@ use crate::opening::{EngineArgument, PlacementArgument};
   stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 1024
   stratakv plan --keys 4000000 --key-bytes 16 --value-bytes 400 --placement packed --json
   stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 100 --engine hash
+  stratakv plan --keys 100000000 --key-bytes 24 --value-bytes 1024 --engine matrix --region 8G
 
 The index keeps of each key what tells it from its neighbour: `user:00000042` shares 12 bytes with the next. `doctor` measures what
 --read-bandwidth wants: its line for reads of 64 KiB in order.")]
@@ -42,6 +43,9 @@ pub(crate) struct Arguments {
     /// Shards; with the engine `hash` the cores that read the region at opening
     #[arg(long, default_value_t = 2)]
     shards: u64,
+    /// Length of the region, with the engine `matrix` [default: a tenth of the data]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    region: Option<u64>,
     /// Bytes a second the disk reads in large pieces
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     read_bandwidth: u64,
@@ -91,6 +95,39 @@ const TABLE_BYTES: f64 = 17.5;
 /// Records of a region that a core verifies and enters into the table in a second (docs/measurements.md).
 const ENTERED_PER_S: f64 = 770_000.0;
 
+/// With the engine `matrix`: from this length on a value lies apart from its key (docs/format-matrix.md).
+const APART_BYTES_MIN: u64 = 512;
+/// Of an entry of a table, beside the rest of its key and a short value: lengths, version, kind, checksum; a pointer more if its value lies apart.
+const ENTRY_BYTES: f64 = 14.0;
+const POINTER_BYTES: f64 = 14.0;
+/// A table's filter has 10 bits for each key, its index some of the keys' bytes for each page.
+const FILTER_BYTES: f64 = 1.25;
+/// Of a page's contents, what entries take on average.
+const TABLE_FILL: f64 = 0.96;
+/// Each level is so many times as long as the one above it; the first one below the region as long as that.
+const LEVELS_RATIO: f64 = 10.0;
+/// Versions that newer ones hide, and have not met: as much as all levels but the last one hold.
+const HIDDEN: f64 = 1.11;
+/// Of value files this much may be dead before they are collected.
+const VALUES_FILL: f64 = 0.7;
+/// A byte of a level is merged with so many of the next one, until it is there: half of the ratio, as the next level is half full on average.
+const MERGED_WITH: f64 = 5.0;
+/// A part of the region for each shard, at least.
+const PART_BYTES_MIN: u64 = 8 << 20;
+/// Bytes of a region that opening reads in a second for each shard: logs record by record (assumed; metadata of rows is less).
+const REPLAYED_PER_S: f64 = 200e6;
+/// A record in the region, beside key and value: its header.
+const LOG_RECORD_BYTES: u64 = 36;
+/// In DRAM for a record of a memtable: its place, and a key of the index.
+const MEMTABLE_ENTRY_BYTES: f64 = 24.0;
+/// At most so much of the region is in memtables: three of them, each as long as a row.
+const MEMTABLES: f64 = 3.0 / 32.0;
+const ROW_BYTES_MAX: u64 = 64 << 20;
+/// What is known of a table, in memory.
+const TABLE_BOOKS_BYTES: f64 = 400.0;
+/// Longest table, and its share of a part of the region.
+const TABLE_BYTES_MAX: u64 = 4 << 20;
+
 /// A forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Forecast {
@@ -99,7 +136,48 @@ struct Forecast {
     memory_bytes_min: u64,
     memory_bytes_advised: u64,
     disk_bytes: u64,
+    /// Of an engine that has both: the region beside the disk.
+    region_bytes: Option<u64>,
+    /// Bytes written to the disk for each byte of keys and values, where that is known.
+    write_amplification: Option<f64>,
     reopen_s: f64,
+}
+
+/// An LSM tree whose first level is the region.
+fn forecast_of_matrix(arguments: &Arguments) -> Forecast {
+    let keys = arguments.keys.max(1);
+    let (key_bytes, value_bytes) = (arguments.key_bytes + COLLECTION_BYTES, arguments.value_bytes);
+    let data_bytes = keys.saturating_mul(arguments.key_bytes + value_bytes);
+    let part_bytes_min = PART_BYTES_MIN * arguments.shards;
+    let region_bytes = arguments.region.unwrap_or(data_bytes / 10).max(part_bytes_min).next_multiple_of(PAGE_BYTES);
+    let shared = arguments.shared_bytes.map_or((keys as f64).log2() / 8.0, |bytes| bytes as f64);
+    let is_apart = value_bytes >= APART_BYTES_MIN;
+    let (inline, pointer) = if is_apart { (0.0, POINTER_BYTES) } else { (value_bytes as f64, 0.0) };
+    let entry = (key_bytes as f64 - shared).max(1.0) + ENTRY_BYTES + inline + pointer + FILTER_BYTES;
+    let tables = keys as f64 * entry / TABLE_FILL;
+    let values = if is_apart { keys as f64 * value_bytes as f64 / VALUES_FILL } else { 0.0 };
+    // Into the first level each column meets about as much as it brings, at every further one several times as much.
+    let levels = (tables / region_bytes as f64).max(1.0).log(LEVELS_RATIO);
+    let rewritten = entry * (2.0 + levels * (1.0 + MERGED_WITH));
+    let written = rewritten + if is_apart { value_bytes as f64 / VALUES_FILL } else { 0.0 };
+    let part_bytes = region_bytes / arguments.shards.max(1);
+    let table_bytes = (part_bytes / 64).clamp(64 << 10, TABLE_BYTES_MAX) as f64;
+    let memtable_bytes = (region_bytes as f64 * MEMTABLES).min((3 * ROW_BYTES_MAX * arguments.shards) as f64);
+    let in_memtables = memtable_bytes / (LOG_RECORD_BYTES + key_bytes + value_bytes) as f64;
+    let books = in_memtables * (MEMTABLE_ENTRY_BYTES + key_bytes as f64) + tables / table_bytes * TABLE_BOOKS_BYTES;
+    let index_bytes = books as u64;
+    let memory_bytes_min = index_bytes + SHARD_BYTES_MIN * arguments.shards;
+    Forecast {
+        data_bytes,
+        index_bytes,
+        memory_bytes_min,
+        // Filters and indexes in the cache, and a tenth of the data.
+        memory_bytes_advised: memory_bytes_min + (keys as f64 * (FILTER_BYTES + entry / 64.0)) as u64 + data_bytes / 10,
+        disk_bytes: ((tables * HIDDEN + values) as u64 + region_bytes * 5 / 4).next_multiple_of(PAGE_BYTES),
+        region_bytes: Some(region_bytes),
+        write_amplification: Some(written / (arguments.key_bytes + value_bytes).max(1) as f64),
+        reopen_s: memtable_bytes / REPLAYED_PER_S / arguments.shards.clamp(1, 8) as f64,
+    }
 }
 
 fn forecast_of_region(arguments: &Arguments) -> Forecast {
@@ -116,13 +194,17 @@ fn forecast_of_region(arguments: &Arguments) -> Forecast {
         // Nothing is cached: what is more is for keys to come.
         memory_bytes_advised: index_bytes + index_bytes / 4,
         disk_bytes: ((used_bytes as f64 / REGION_FILL) as u64).max(REGION_BYTES_MIN).next_multiple_of(PAGE_BYTES),
+        region_bytes: None,
+        write_amplification: None,
         reopen_s: read_s.max(keys as f64 / ENTERED_PER_S / cores),
     }
 }
 
 fn forecast(arguments: &Arguments) -> Forecast {
-    if arguments.engine == EngineArgument::Hash {
-        return forecast_of_region(arguments);
+    match arguments.engine {
+        EngineArgument::Hash => return forecast_of_region(arguments),
+        EngineArgument::Matrix => return forecast_of_matrix(arguments),
+        _ => {}
     }
     let keys = arguments.keys.max(1);
     let key_bytes = arguments.key_bytes + COLLECTION_BYTES;
@@ -156,6 +238,8 @@ fn forecast(arguments: &Arguments) -> Forecast {
         memory_bytes_min,
         memory_bytes_advised: memory_bytes_min + data_bytes / 10,
         disk_bytes,
+        region_bytes: None,
+        write_amplification: None,
         // What is read is verified and put into the index, by a thread for each shard.
         reopen_s: scan_s.max(records / RECOVERED_PER_S / arguments.shards.clamp(1, 8) as f64),
     }
@@ -183,10 +267,13 @@ fn run_bytes(key_bytes: u64, value_bytes: u64) -> f64 {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    if matches!(arguments.engine, EngineArgument::Matrix | EngineArgument::Tier) {
+    if arguments.engine == EngineArgument::Tier {
         return Err(Failure::usage(
-            "plan knows the needs of the engines `slab` and `hash`; with `matrix` take a tenth of the data as the region, and measure; `tier` takes what it is given",
+            "plan knows the needs of the engines `slab`, `hash` and `matrix`; `tier` takes what it is given",
         ));
+    }
+    if arguments.region.is_some() && arguments.engine != EngineArgument::Matrix {
+        return Err(Failure::usage("--region: only with the engine `matrix`; that of `hash` is what plan tells"));
     }
     if !(1..=1 << 44).contains(&arguments.keys) {
         return Err(Failure::usage("--keys: 1 to 2^44"));
@@ -204,19 +291,20 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 }
 
 fn write_json(forecast: &Forecast, engine: EngineArgument, output: &mut Output) -> io::Result<()> {
-    let region_bytes = (engine == EngineArgument::Hash).then_some(forecast.disk_bytes);
+    let region_bytes = forecast.region_bytes.or((engine == EngineArgument::Hash).then_some(forecast.disk_bytes));
     let object = json!({
         "engine": Engine::from(engine).name(), "region_bytes": region_bytes,
         "data_bytes": forecast.data_bytes, "index_bytes": forecast.index_bytes,
         "memory_bytes_min": forecast.memory_bytes_min, "memory_bytes_advised": forecast.memory_bytes_advised,
-        "disk_bytes": forecast.disk_bytes, "reopen_s": forecast.reopen_s,
+        "disk_bytes": forecast.disk_bytes, "write_amplification": forecast.write_amplification,
+        "reopen_s": forecast.reopen_s,
     });
     writeln!(output, "{object}")
 }
 
 fn write_text(forecast: &Forecast, engine: EngineArgument, output: &mut Output) -> io::Result<()> {
     let (more, place) = match engine {
-        EngineArgument::Slab => ("a tenth of the data in the cache", "disk"),
+        EngineArgument::Slab | EngineArgument::Matrix => ("a tenth of the data in the cache", "disk"),
         _ => ("a quarter more keys", "--region, at least"),
     };
     let amplification = forecast.disk_bytes as f64 / forecast.data_bytes.max(1) as f64;
@@ -226,7 +314,13 @@ fn write_text(forecast: &Forecast, engine: EngineArgument, output: &mut Output) 
     let advised = format_bytes(forecast.memory_bytes_advised);
     writeln!(output, "{:<28} {advised} ({more})", "--memory, advised")?;
     let disk = format_bytes(forecast.disk_bytes);
+    if let Some(bytes) = forecast.region_bytes {
+        writeln!(output, "{:<28} {}", "--region", format_bytes(bytes))?;
+    }
     writeln!(output, "{:<28} {disk} ({amplification:.2} times the data)", place)?;
+    if let Some(times) = forecast.write_amplification {
+        writeln!(output, "{:<28} {times:.1} times keys and values, overwritten at random", "written to the disk")?;
+    }
     writeln!(output, "{:<28} {:.1} s", "reopening", forecast.reopen_s)
 }
 
@@ -249,6 +343,7 @@ mod tests {
                 placement,
                 shards,
                 read_bandwidth,
+                region: None,
                 json: false,
             })
         };
@@ -261,6 +356,35 @@ mod tests {
             (17 << 20..23 << 20).contains(&index_bytes) && (0.6..0.7).contains(&reopen_s),
             "{index_bytes} {reopen_s}"
         );
+    }
+
+    #[test]
+    fn values_that_lie_apart_are_not_written_again_by_the_levels() {
+        let of = |keys, value_bytes, region| {
+            let (engine, placement) = (EngineArgument::Matrix, PlacementArgument::InPlace);
+            let (key_bytes, shards, read_bandwidth) = (24, 1, 1 << 30);
+            let shared_bytes = None;
+            forecast(&Arguments {
+                keys,
+                key_bytes,
+                shared_bytes,
+                value_bytes,
+                engine,
+                placement,
+                shards,
+                region,
+                read_bandwidth,
+                json: false,
+            })
+        };
+        let written = |forecast: Forecast| forecast.write_amplification.unwrap();
+        let (short, long) = (of(10_000_000, 500, Some(64 << 20)), of(10_000_000, 512, Some(64 << 20)));
+        assert!(written(short) > 5.0 * written(long), "{short:?} {long:?}");
+        // A longer region has fewer levels below it.
+        assert!(written(of(100_000_000, 200, Some(4 << 30))) < written(of(100_000_000, 200, Some(64 << 20))));
+        assert_eq!(of(1_000_000, 976, None).region_bytes, Some(100_003_840));
+        assert_eq!(of(1, 1, None).region_bytes, Some(8 << 20));
+        assert!(long.disk_bytes > long.data_bytes && long.disk_bytes < 2 * long.data_bytes, "{long:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Stores of engine `hash`.
+//! Stores of engine `hash`, and what they share with caches.
 
 use std::path::Path;
 
@@ -293,4 +293,16 @@ fn a_dump_of_a_damaged_region_lacks_what_is_damaged_and_nothing_else() {
     let text = String::from_utf8(dumped.stdout.clone()).unwrap();
     assert_eq!((code(&dumped), text.lines().count()), (4, RECORDS + 500 - 1), "{}", stderr(&dumped));
     assert!(stderr(&dumped).contains("missing from this dump: 1 damaged record"), "{}", stderr(&dumped));
+}
+
+/// It was called a store of engine `hash`, and told to be dumped.
+#[test]
+fn a_cache_that_cannot_be_dumped_says_that_it_is_one() {
+    let (_directory, data) = directory();
+    ok(&data, &["put", "--engine", "tier", "--memory", "16M", "user:1", "Ada"]);
+    for command in ["dump", "scan"] {
+        let refused = run(&data, &[command]);
+        assert_eq!(code(&refused), 6, "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("A cache (`tier`) cannot be dumped"), "{}", stderr(&refused));
+    }
 }
