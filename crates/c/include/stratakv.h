@@ -3,7 +3,7 @@
  * Link with libstratakv_c (cargo build --release -p stratakv-c). See docs/c.md for a tour.
  *
  * Outcomes. Functions that can fail return a stratakv_status. 0 is success; STRATAKV_ABSENT and STRATAKV_UNMET are answers, not errors; everything from
- * STRATAKV_ERROR on is an error, and unless it is STRATAKV_ERROR_UNKNOWN nothing was changed. The last argument `message` may be NULL; else *message is set to NULL, or, on an
+ * STRATAKV_ERROR on is an error, and unless it is STRATAKV_ERROR_UNKNOWN or STRATAKV_ERROR_INTERNAL, or the function says that it is not one step, nothing was changed. The last argument `message` may be NULL; else *message is set to NULL, or, on an
  * error, to a text that says what, why and what to do next, to be given to stratakv_message_free.
  *
  * Bytes. Keys (1 to 65,535 bytes) and values (up to 64 MiB) are a pointer and a length; they are copied, so they need to be valid during the call only. A NULL pointer is
@@ -105,7 +105,8 @@ void stratakv_options_free(stratakv_options *options);
  *   shards, depth, cores              numbers */
 stratakv_status stratakv_options_set(stratakv_options *options, const char *name, const char *value, char **message);
 /* The sort key of a key: as many of its bytes as fit go to `sort_key`, and how many it has is returned (at most 65,535 are of use). If they did not fit it is called again with
- * room for all. It must always give the same bytes for the same key, may be called by any thread, for as long as the store is open, and must not call the library. */
+ * room for all. It must always give the same bytes for the same key, may be called by any thread until the store is closed and every
+ * collection, batch, transaction and scan in that order is freed, must not call the library, and must not be left by longjmp or an exception. */
 typedef size_t (*stratakv_sort_key)(void *context, const uint8_t *key, size_t key_len, uint8_t *sort_key, size_t room);
 /* Registers an order of keys under a name (stratakv_collection_in_order). */
 stratakv_status stratakv_options_order(stratakv_options *options, const char *name, stratakv_sort_key sort_key, void *context, char **message);
@@ -172,7 +173,7 @@ typedef struct stratakv_replacement {
     uint64_t expiry_ms;
     uint32_t flags;
 } stratakv_replacement;
-/* Decides about a record, NULL if there is none: returns a stratakv_action, and fills `next` in (it comes all zero) if that is STRATAKV_REPLACE. */
+/* Decides about a record, NULL if there is none, and is not left by longjmp or an exception: returns a stratakv_action, and fills `next` in (it comes all zero) if that is STRATAKV_REPLACE. */
 typedef int (*stratakv_next)(void *context, const stratakv_record *before, stratakv_replacement *next);
 /* Changes a record in dependence on itself, as one step: `next` is called again whenever somebody else was faster. `version` (0 if nothing was changed) may be NULL. */
 stratakv_status stratakv_fetch_update(const stratakv_collection *collection, const void *key, size_t key_len, stratakv_next next, void *context, uint64_t *version, char **message);

@@ -148,9 +148,9 @@ pub extern "C" fn stratakv_collection_names(
     message: Out<'_, *mut c_char>,
 ) -> Status {
     call(message, || {
+        let json = arg::wanted(json, "JSON")?.write(std::ptr::null_mut());
         let store = &arg::handle(store, "store")?.store;
-        let json = arg::wanted(json, "JSON")?;
-        json.write(into_c(serde_json::Value::from(store.collections()?).to_string()));
+        *json = into_c(serde_json::Value::from(store.collections()?).to_string());
         Ok(Status::Ok)
     })
 }

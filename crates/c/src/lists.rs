@@ -55,6 +55,14 @@ pub(crate) fn emptied<'a>(out: Out<'a, Record>) -> Result<Out<'a, Record>, Failu
     Ok(Some(out))
 }
 
+/// The same, where a value may not be wanted.
+pub(crate) fn cleared(out: Out<'_, Record>) -> Out<'_, Record> {
+    out.map(|out| {
+        out.write(record::NONE);
+        out
+    })
+}
+
 fn made(out: Made<'_, List>, list: impl FnOnce() -> Result<Option<stratakv::List>, Failure>) -> Answer {
     let out = arg::wanted(out, "list")?.write(None);
     *out = list()?.map(|list| Box::new(List { list }));
@@ -185,6 +193,7 @@ pub extern "C" fn stratakv_list_move(
     message: Out<'_, *mut c_char>,
 ) -> Status {
     call(message, || {
+        let value = cleared(value);
         let moved = list(from)?.move_to(end(from_end)?, list(to)?, end(to_end)?)?;
         element(moved, value)
     })
@@ -339,6 +348,11 @@ pub extern "C" fn stratakv_elements_next(
     message: Out<'_, *mut c_char>,
 ) -> Status {
     call(message, || {
+        let value = cleared(value);
+        let position = position.map(|out| {
+            out.write(None);
+            out
+        });
         let walk = arg::handle_mut(elements, "walk")?;
         let next = walk.elements.next().transpose()?;
         let status = found(next.is_some());

@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use crate::arg::{self, Bytes, Out};
 use crate::collections::Collection;
+use crate::lists::cleared;
 use crate::record::{self, Record};
 use crate::records::answer;
 use crate::status::{Failure, Status, call};
@@ -107,6 +108,7 @@ pub extern "C" fn stratakv_scan_next(
     message: Out<'_, *mut c_char>,
 ) -> Status {
     call(message, || {
+        let record = cleared(record);
         let scan = arg::handle_mut(scan, "scan")?;
         let (key, key_len) = (arg::wanted(key, "key")?, arg::wanted(key_len, "key's length")?);
         key.write(std::ptr::null());

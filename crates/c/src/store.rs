@@ -74,10 +74,10 @@ pub extern "C" fn stratakv_stats(
     message: Out<'_, *mut c_char>,
 ) -> Status {
     call(message, || {
+        let json = arg::wanted(json, "JSON")?.write(std::ptr::null_mut());
         let store = &arg::handle(store, "store")?.store;
-        let json = arg::wanted(json, "JSON")?;
         let figures = store.stats().into_iter().map(|figure| (figure.name.to_owned(), figure.value.into()));
-        json.write(into_c(serde_json::Value::Object(figures.collect()).to_string()));
+        *json = into_c(serde_json::Value::Object(figures.collect()).to_string());
         Ok(Status::Ok)
     })
 }

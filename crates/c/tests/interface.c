@@ -457,15 +457,33 @@ static void opening(const char *path, const char *engine) {
 
     /* What outlives its store is memory still, and says so. */
     stratakv_collection *left = NULL;
+    stratakv_list *list = NULL;
+    stratakv_elements *walk = NULL;
     stratakv_scan *scan = NULL;
     stratakv_record record;
     const uint8_t *key;
     size_t key_len;
     OK(stratakv_collection_open(store, "left", &left, &message));
     OK(stratakv_scan_new(left, NULL, NULL, &scan, &message));
+    OK(stratakv_list_open(store, "left list", &list, &message));
+    OK(stratakv_list_elements(list, 0, &walk, &message));
     OK(stratakv_close(store, &message));
     COMES_TO(STRATAKV_ERROR_CLOSED, stratakv_get(left, "a", 1, &record, &message));
     COMES_TO(STRATAKV_ERROR_CLOSED, stratakv_scan_next(scan, &key, &key_len, &record, &message));
+    /* What is given is all zero then too, so that freeing it twice does nothing. */
+    stratakv_record value;
+    stratakv_position *position = (stratakv_position *)1;
+    memset(&value, 1, sizeof value);
+    COMES_TO(STRATAKV_ERROR_CLOSED, stratakv_elements_next(walk, &value, &position, &message));
+    CHECK(position == NULL && value.value == NULL && value.owner == NULL);
+    memset(&value, 1, sizeof value);
+    COMES_TO(STRATAKV_ERROR_CLOSED, stratakv_list_move(list, STRATAKV_BACK, list, STRATAKV_BACK, &value, &message));
+    CHECK(value.value == NULL && value.owner == NULL);
+    json = (char *)1;
+    COMES_TO(STRATAKV_ERROR_USAGE, stratakv_stats(NULL, &json, &message));
+    CHECK(json == NULL);
+    stratakv_elements_free(walk);
+    stratakv_list_free(list);
     stratakv_scan_free(scan);
     stratakv_collection_free(left);
 

@@ -17,6 +17,8 @@ fn source(path: &str) -> PathBuf {
 }
 
 fn run(command: &mut Command) -> String {
+    // Cargo's, which comes before what a program was linked with: another build's library may lie there.
+    command.env_remove("LD_LIBRARY_PATH");
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; install it"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?} ended with {}:\n{out}{err}", output.status);

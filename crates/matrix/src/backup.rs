@@ -42,6 +42,7 @@ impl<P: Pmem> Matrix<P> {
     fn snapshot_for_backup(&mut self, cursor: Option<u64>) -> u64 {
         if let Some(Backup { snapshot, .. }) = self.backups.open.take() {
             self.snapshots.close(snapshot);
+            self.wake_compaction();
         }
         let snapshot = self.snapshots.open(self.container.version(), self.now.mono);
         let cursor = cursor.unwrap_or(snapshot);
@@ -76,6 +77,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn close_snapshot(&mut self, id: u64) -> bool {
         // What was kept for it may be worth a compaction.
         self.looked_at_installs = u64::MAX;
+        self.wake_compaction();
         if self.config.shard == 0 {
             return self.snapshots.close(id);
         }
@@ -95,6 +97,7 @@ impl<P: Pmem> Matrix<P> {
             None => {
                 self.snapshots.close(backup.snapshot);
                 self.backups.open = None;
+                self.wake_compaction();
             }
         }
     }

@@ -221,8 +221,11 @@ impl<P: Pmem> Matrix<P> {
 
     /// What becomes of a write that grows where the volume has hardly room. Long values that found room have it already.
     fn waits_for_room(&mut self, grows: bool) -> Option<Attempt> {
+        // To ask may end a snapshot.
+        if !grows {
+            return None;
+        }
         match self.must_wait_for_room() {
-            _ if !grows => None,
             Ok(false) => None,
             Ok(true) => Some(Attempt::NoRoom),
             Err(error) => {

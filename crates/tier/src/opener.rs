@@ -543,6 +543,8 @@ impl Opener for TierOpener {
             (Step::WriteTail(false), Outcome::Write(Ok(()))) => self.write_tail(true, effects),
             (Step::WriteTail(true), Outcome::Write(Ok(()))) => self.reserve_ring(0, effects),
             (Step::WriteRing(next), Outcome::Write(Ok(()))) => self.reserve_ring(next, effects),
+            // What was there before opens on a full disk too, to be made shorter, say. If the journal finds no place later, the volume is given up then.
+            (Step::WriteRing(_), Outcome::Write(Err(IoFault::Full))) if !self.create => self.write_superblock(effects),
             (Step::WriteRing(_), Outcome::Write(Err(fault))) => {
                 self.fail(Error::Io { what: "reserving the journal's place on the volume", fault });
             }
