@@ -3,6 +3,7 @@
 use stratakv_engine::{Error, SnapshotOp};
 
 use super::*;
+use crate::space::Rest;
 
 fn tiny() -> Trial {
     Trial::new(
@@ -122,6 +123,52 @@ pub(super) fn a_snapshot_held_for_ever_ends_before_puts_are_refused() {
         assert!(matches!(reply, Reply::Failed(Error::NoSnapshot { id }) if id == held), "{reply:?}");
         trial.assert_sound();
     }
+}
+
+/// A volume with hardly room, where nothing more can be cleared away, and a snapshot for which something is kept.
+fn full_with_a_snapshot() -> (Trial, u64) {
+    let mut trial = tiny();
+    trial.fill(0..800, 1000);
+    let held = snapshot(&mut trial);
+    overwrite(&mut trial, 300, 1000);
+    for number in 10_000.. {
+        if trial.shard.is_tight() {
+            break;
+        }
+        trial.fill(number..number + 1, 1000);
+        trial.settle();
+    }
+    assert_eq!((trial.shard.rest, trial.statistic("snapshots")), (Rest::Full, 1));
+    assert!(trial.statistic("snapshots_kept_bytes") > 100_000);
+    (trial, held)
+}
+
+#[test]
+fn a_delete_that_had_not_to_wait_ended_a_snapshot() {
+    let (mut trial, held) = full_with_a_snapshot();
+    assert!(matches!(trial.ask(write(vec![delete(&name(799))])), Reply::Done { .. }));
+    assert_eq!((trial.statistic("snapshots"), trial.statistic("snapshots_ended_early")), (1, 0));
+    assert!(matches!(trial.ask(page(10, Some(held))), Reply::Page { .. }));
+}
+
+#[test]
+fn a_full_volume_went_on_refusing_when_the_snapshot_that_filled_it_was_closed() {
+    let (mut trial, held) = full_with_a_snapshot();
+    assert!(matches!(trial.ask(Operation::Snapshot(SnapshotOp::Close(held))), Reply::Number { .. }));
+    let reply = trial.ask(write(vec![put("one more", value(1, 1000))]));
+    assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    trial.assert_sound();
+}
+
+#[test]
+fn long_values_were_refused_though_a_snapshot_kept_the_room() {
+    let (mut trial, _) = full_with_a_snapshot();
+    for number in 0..20 {
+        let reply = trial.ask(write(vec![put(&format!("long{number}"), value(number, 9000))]));
+        assert!(matches!(reply, Reply::Done { .. }), "value {number}: {reply:?}");
+    }
+    assert_eq!(trial.statistic("snapshots_ended_early"), 1);
+    trial.assert_sound();
 }
 
 /// Nothing told what snapshots keep, and at the bottom it stayed when they were closed.
