@@ -56,11 +56,11 @@ pub(crate) fn emptied<'a>(out: Out<'a, Record>) -> Result<Out<'a, Record>, Failu
 }
 
 /// The same, where a value may not be wanted.
-pub(crate) fn cleared(out: Out<'_, Record>) -> Out<'_, Record> {
-    out.map(|out| {
+pub(crate) fn cleared(mut out: Out<'_, Record>) -> Out<'_, Record> {
+    if let Some(out) = &mut out {
         out.write(record::NONE);
-        out
-    })
+    }
+    out
 }
 
 fn made(out: Made<'_, List>, list: impl FnOnce() -> Result<Option<stratakv::List>, Failure>) -> Answer {
@@ -349,10 +349,10 @@ pub extern "C" fn stratakv_elements_next(
 ) -> Status {
     call(message, || {
         let value = cleared(value);
-        let position = position.map(|out| {
+        let mut position = position;
+        if let Some(out) = &mut position {
             out.write(None);
-            out
-        });
+        }
         let walk = arg::handle_mut(elements, "walk")?;
         let next = walk.elements.next().transpose()?;
         let status = found(next.is_some());
