@@ -50,9 +50,7 @@ pub(crate) fn element(value: Option<bytes::Bytes>, out: Out<'_, Record>) -> Answ
 
 /// The place for a value, empty until it is known.
 pub(crate) fn emptied<'a>(out: Out<'a, Record>) -> Result<Out<'a, Record>, Failure> {
-    let out = arg::wanted(out, "value")?;
-    out.write(record::NONE);
-    Ok(Some(out))
+    arg::wanted(out, "value").map(|out| cleared(Some(out)))
 }
 
 /// The same, where a value may not be wanted.

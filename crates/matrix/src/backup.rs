@@ -41,8 +41,7 @@ impl<P: Pmem> Matrix<P> {
     /// The shard's cut is where it is asked first. `cursor`: as shard 0 named it; its own is the snapshot's number.
     fn snapshot_for_backup(&mut self, cursor: Option<u64>) -> u64 {
         if let Some(Backup { snapshot, .. }) = self.backups.open.take() {
-            self.snapshots.close(snapshot);
-            self.wake_compaction();
+            self.let_snapshot_go(snapshot);
         }
         let snapshot = self.snapshots.open(self.container.version(), self.now.mono);
         let cursor = cursor.unwrap_or(snapshot);
@@ -75,15 +74,19 @@ impl<P: Pmem> Matrix<P> {
 
     /// Lets go of a snapshot; where this is not shard 0, of that of a backup, which is named as shard 0 names it. Whether there was one.
     pub(crate) fn close_snapshot(&mut self, id: u64) -> bool {
-        // What was kept for it may be worth a compaction.
-        self.looked_at_installs = u64::MAX;
-        self.wake_compaction();
         if self.config.shard == 0 {
-            return self.snapshots.close(id);
+            return self.let_snapshot_go(id);
         }
         self.backups.newest = self.backups.newest.max(id);
         let ended = self.backups.open.take_if(|backup| backup.cursor == id);
-        ended.is_some_and(|backup| self.snapshots.close(backup.snapshot))
+        ended.is_some_and(|backup| self.let_snapshot_go(backup.snapshot))
+    }
+
+    /// Closes one; what was kept for it may be worth a compaction. Whether there was one.
+    fn let_snapshot_go(&mut self, snapshot: u64) -> bool {
+        self.looked_at_installs = u64::MAX;
+        self.wake_compaction();
+        self.snapshots.close(snapshot)
     }
 
     /// A piece was gathered: the next one begins behind it, and after the last one the snapshot is let go.
@@ -95,9 +98,9 @@ impl<P: Pmem> Matrix<P> {
         match next {
             Some(next) => backup.from = next.clone(),
             None => {
-                self.snapshots.close(backup.snapshot);
+                let snapshot = backup.snapshot;
                 self.backups.open = None;
-                self.wake_compaction();
+                self.let_snapshot_go(snapshot);
             }
         }
     }
