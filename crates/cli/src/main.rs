@@ -22,6 +22,7 @@ mod plan;
 mod progress;
 mod put;
 mod remote;
+mod repair;
 mod restore;
 mod scan;
 mod serve;
@@ -79,6 +80,7 @@ enum Command {
     Dump(dump::Arguments),
     Stats(stats::Arguments),
     Check(check::Arguments),
+    Repair(repair::Arguments),
     Backup(backup::Arguments),
     Restore(restore::Arguments),
     Doctor(doctor::Arguments),
@@ -102,6 +104,7 @@ fn run(command: Command, given: &ArgMatches, output: &mut Output) -> Result<(), 
         Command::Backup(arguments) => backup::run(&arguments, output),
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Check(arguments) => check::run(&arguments, output),
+        Command::Repair(arguments) => repair::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, output),
         Command::Plan(arguments) => plan::run(&arguments, output),
         Command::Bench(arguments) => bench::run(&arguments, output),

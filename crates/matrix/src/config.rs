@@ -2,6 +2,8 @@
 
 use stratakv_base::Corruption;
 
+use crate::pairing::Loss;
+
 /// How to create or open one shard.
 #[derive(Clone, Debug)]
 pub struct MatrixConfig {
@@ -25,6 +27,8 @@ pub struct MatrixConfig {
     pub level_bytes: u64,
     /// Refuse changes and write nothing.
     pub read_only: bool,
+    /// A number drawn for this opening: see [`Epoch`](crate::pairing::Epoch).
+    pub session: u64,
 }
 
 /// What opening found.
@@ -44,4 +48,6 @@ pub struct RecoveryReport {
     pub entries: u64,
     /// One superblock was damaged; the other one counted.
     pub superblock_repaired: bool,
+    /// The region was given up, as was asked for.
+    pub loss: Option<Loss>,
 }

@@ -139,6 +139,7 @@ impl<P: Pmem> Matrix<P> {
             pages,
             checksum: manifest_checksum(&self.config.uuid, manifest.number, &bytes[..bytes.len() / 2]),
             clean: false,
+            known: self.container.known(),
         };
         if canary!("matrix_freed_before_the_superblock") {
             self.limbo.append(&mut free);
@@ -300,6 +301,11 @@ impl<P: Pmem> Matrix<P> {
         self.levels = install.levels;
         self.limbo.extend(install.free);
         self.counters.installs += 1;
+        // A column says it with its release.
+        let releases = matches!(&install.made, Made::Compaction(job) if matches!(job.source, Source::Column(_)));
+        if !releases && let Err(error) = self.container.note_manifest(install.superblock.number) {
+            self.fail_region(error);
+        }
         match install.made {
             Made::Compaction(job) => self.compacted(*job),
             Made::Spill(spill) => self.spilled(spill),

@@ -623,7 +623,7 @@ impl<P: Pmem> Matrix<P> {
             return;
         }
         let _ = self.container.pmem().sync();
-        self.superblock.clean = true;
+        self.superblock = Superblock { clean: true, known: self.container.known(), ..self.superblock };
         self.closing = Closing::Superblock;
         self.write_superblock(self.superblock, 0, effects);
     }

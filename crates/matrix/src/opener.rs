@@ -14,12 +14,13 @@ use stratakv_pmem::Pmem;
 
 use crate::backup::Backups;
 use crate::config::{MatrixConfig, RecoveryReport};
-use crate::container::{Config, Container, Report};
+use crate::container::{Config, Container, Predecessor, Report};
 use crate::cursor::Stop;
 use crate::install::manifest_checksum;
 use crate::levels::Levels;
 use crate::matrix::{Closing, Matrix};
 use crate::operations::Turns;
+use crate::pairing::{Epoch, Known, Loss, Mismatch, VolumeState};
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::Rest;
@@ -51,12 +52,17 @@ pub struct MatrixOpener<P> {
     pmem: Option<P>,
     /// Bytes of a unit, for a new container.
     create: Option<u32>,
+    /// The same, for one that takes the place of a container that is lost.
+    replace: Option<u32>,
+    loss: Option<Loss>,
     io: IoTable<Purpose>,
     found: [Option<Result<Superblock, Refusal>>; 2],
     superblock: Superblock,
     bytes: Vec<u8>,
     read_bytes: u64,
     failed: Option<Error>,
+    /// The superblock that counts said so.
+    closed_in_order: bool,
     /// A superblock, or a copy of the manifest, is damaged or old.
     repairs: bool,
     /// The second copy of a manifest is read.
@@ -82,12 +88,15 @@ impl<P: Pmem> MatrixOpener<P> {
             config,
             pmem: Some(pmem),
             create: None,
+            replace: None,
+            loss: None,
             io: IoTable::new(),
             found: [None, None],
             superblock: Superblock::default(),
             bytes: Vec::new(),
             read_bytes: 0,
             failed: None,
+            closed_in_order: false,
             repairs: false,
             second_copy: false,
             mends: VecDeque::new(),
@@ -95,6 +104,12 @@ impl<P: Pmem> MatrixOpener<P> {
             copies: VecDeque::new(),
             container: None,
         }
+    }
+
+    /// Opens one that is there, and gives up its region if that does not belong to its volume, or cannot be read: all that only the region had is lost, and
+    /// [`RecoveryReport::loss`] says what. `unit_bytes` as in [`MatrixOpener::create`].
+    pub fn recover_without_region(config: MatrixConfig, pmem: P, unit_bytes: u32) -> MatrixOpener<P> {
+        MatrixOpener { replace: Some(unit_bytes), ..MatrixOpener::recover(config, pmem) }
     }
 
     fn read(&mut self, page: u64, pages: usize, purpose: Purpose, effects: &mut Effects) {
@@ -116,7 +131,14 @@ impl<P: Pmem> MatrixOpener<P> {
         let Some(pmem) = self.pmem.take() else { return };
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
         match Container::create(pmem, Config { uuid, shard, unit_bytes, row_bytes }) {
-            Ok(container) => self.container = Some((container, Report::default())),
+            Ok(mut container) => {
+                let epoch = Epoch { number: 1, session: self.config.session };
+                if let Err(error) = container.begin_epoch(epoch, epoch) {
+                    return self.fail(error);
+                }
+                self.superblock.known = container.known();
+                self.container = Some((container, Report::default()));
+            }
             Err(error) => return self.fail(error),
         }
         let manifest = Manifest { number: 1, next_file: 1, ..Manifest::default() };
@@ -124,7 +146,9 @@ impl<P: Pmem> MatrixOpener<P> {
         self.bytes.resize(PAGE_BYTES, 0);
         let checksum = manifest_checksum(&self.config.uuid, 1, &self.bytes);
         let (shard, shards) = (self.config.shard, self.config.shards);
-        self.superblock = Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, checksum, clean: false };
+        let known = self.superblock.known;
+        self.superblock =
+            Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, checksum, clean: false, known };
         let page = std::mem::take(&mut self.bytes);
         self.write(FIRST_PAGE, &page, Purpose::FirstManifest, effects);
         self.write(FIRST_PAGE + 1, &page, Purpose::FirstManifest, effects);
@@ -158,7 +182,7 @@ impl<P: Pmem> MatrixOpener<P> {
         let [Some(first), Some(second)] = &self.found else { return };
         let mut whole: Vec<Superblock> =
             [first, second].into_iter().filter_map(|found| found.as_ref().ok()).copied().collect();
-        whole.sort_by_key(|superblock| std::cmp::Reverse(superblock.number));
+        whole.sort_by_key(|superblock| std::cmp::Reverse((superblock.number, superblock.known.epoch.number)));
         let Some(newest) = whole.first().copied() else {
             let error = refusal(first, second, self.config.shard);
             return self.fail(error);
@@ -195,23 +219,105 @@ impl<P: Pmem> MatrixOpener<P> {
         self.read_manifest(0, effects);
     }
 
+    /// The manifest is whole: the region must be that of this volume, and neither older than the other one has seen it. Nothing was written so far. Then the region begins a new epoch,
+    /// in which the volume follows.
+    fn pair(&mut self, effects: &mut Effects) {
+        match self.paired() {
+            Ok(opened) if self.config.read_only => {
+                self.closed_in_order = self.superblock.clean;
+                self.container = Some(opened);
+            }
+            Ok((mut container, report)) => {
+                let (region, volume) = (container.state(), self.superblock.known.epoch);
+                let number = region.epoch.number.max(volume.number) + 1;
+                let epoch = Epoch { number, session: self.config.session };
+                if let Err(error) = container.begin_epoch(epoch, volume) {
+                    return self.fail(error);
+                }
+                self.mend(container.known(), effects);
+                self.container = Some((container, report));
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// The container, opened and compared with the volume; or made anew if it is lost and that is accepted.
+    fn paired(&mut self) -> Result<(Container<P>, Report), Error> {
+        let Some(pmem) = self.pmem.take() else { return Err(Error::Unknown("the opener has no region")) };
+        let manifest = self.manifest()?;
+        self.extents(&manifest, self.superblock.manifest())?;
+        let volume = VolumeState {
+            known: self.superblock.known,
+            manifest: manifest.number,
+            directory: manifest.directory,
+            compactor: manifest.rotation.compactor,
+        };
+        let Some(unit_bytes) = self.replace else { return self.open_container(pmem, &volume, &manifest) };
+        let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
+        let opened = Container::open(&pmem, uuid, shard, row_bytes).map(|(container, _)| container.state());
+        let (why, kept_version) = match opened.map(|region| region.compare(&volume)) {
+            Ok(Ok(())) => return self.open_container(pmem, &volume, &manifest),
+            Ok(Err(mismatch @ Mismatch::EndMissing { has, .. })) => (mismatch.to_string(), Some(has)),
+            Ok(Err(mismatch)) => (mismatch.to_string(), None),
+            Err(error @ (Error::NewerFormat { .. } | Error::Io { .. })) => return Err(error),
+            Err(error) => (error.to_string(), None),
+        };
+        self.loss = Some(Loss { why, kept_version, ..self.loss_of(&manifest) });
+        if kept_version.is_some() {
+            return Container::open(pmem, uuid, shard, row_bytes);
+        }
+        let version = manifest.levels.iter().flatten().map(|table| table.facts.highest_version).max().unwrap_or(0);
+        let VolumeState { known, manifest, directory, compactor } = volume;
+        let lost = Predecessor { known, directory, compactor, version, manifest };
+        let epoch = Epoch { number: known.epoch.number + 1, session: self.config.session };
+        let container = Container::replace(pmem, Config { uuid, shard, unit_bytes, row_bytes }, &lost, epoch)?;
+        Ok((container, Report::default()))
+    }
+
+    fn open_container(
+        &self,
+        pmem: P,
+        volume: &VolumeState,
+        manifest: &Manifest,
+    ) -> Result<(Container<P>, Report), Error> {
+        let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
+        let lost = |why: String| Error::WrongVolume(format!("{why}. If it is lost: {}", self.loss_of(manifest)));
+        let opened = Container::open(pmem, uuid, shard, row_bytes).map_err(|error| match error {
+            Error::WrongVolume(why) => lost(why),
+            Error::Corrupt(corruption) => lost(format!("the region cannot be opened: {corruption}")),
+            other => other,
+        })?;
+        opened.0.state().compare(volume).map_err(|mismatch| lost(mismatch.to_string()))?;
+        Ok(opened)
+    }
+
+    /// What would be lost without the region, and what would be left.
+    fn loss_of(&self, manifest: &Manifest) -> Loss {
+        Loss {
+            known: self.superblock.known,
+            clean: self.superblock.clean,
+            entries: manifest.levels.iter().flatten().map(|table| table.facts.entries).sum(),
+            ..Loss::default()
+        }
+    }
+
     /// Both slots must have the superblock that counts before anything is written: what only the other one names is free, and will be written over. The slot that has another one goes
     /// first, so one of them is whole all the while. Then the end is not in order any more.
-    fn mend(&mut self, effects: &mut Effects) {
-        if self.config.read_only || canary!("trial_superblocks_differ") {
+    fn mend(&mut self, known: Known, effects: &mut Effects) {
+        if canary!("trial_superblocks_differ") {
             return;
         }
-        let fresh = Superblock { clean: false, ..self.superblock };
-        let has = |slot: usize, superblock: &Superblock| self.found.get(slot) == Some(&Some(Ok(*superblock)));
-        let slots = if has(0, &self.superblock) { [1, 0] } else { [0, 1] };
-        self.mends = slots.into_iter().filter(|slot| !has(*slot, &fresh)).map(|slot| slot as u64).collect();
+        let has_it = self.found.first() == Some(&Some(Ok(self.superblock)));
+        self.mends = if has_it { [1, 0] } else { [0, 1] }.into();
+        self.closed_in_order = self.superblock.clean;
+        self.superblock = Superblock { clean: false, known, ..self.superblock };
         self.mend_next(effects);
     }
 
     fn mend_next(&mut self, effects: &mut Effects) {
         let Some(slot) = self.mends.pop_front() else { return };
         let mut page = [0; PAGE_BYTES];
-        Superblock { clean: false, ..self.superblock }.encode(&self.config.uuid, &mut page);
+        self.superblock.encode(&self.config.uuid, &mut page);
         self.write(slot, &page, Purpose::Mend, effects);
     }
 
@@ -311,7 +417,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 } else if self.manifest().is_err() {
                     self.try_copy(effects);
                 } else {
-                    self.mend(effects);
+                    self.pair(effects);
                 }
             }
             (Purpose::Manifest(_), Outcome::Read(_, Err(_))) if !self.copies.is_empty() => self.try_copy(effects),
@@ -344,23 +450,23 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         let manifest = self.manifest()?;
         let own = self.superblock.manifest();
         let extents = self.extents(&manifest, own)?;
-        let (mut container, report) = match (self.container.take(), self.pmem.take()) {
-            (Some(created), _) => created,
-            (None, Some(pmem)) => Container::open(pmem, self.config.uuid, self.config.shard, self.config.row_bytes)?,
-            (None, None) => return Err(Error::Unknown("the opener has no region")),
+        let Some((mut container, report)) = self.container.take() else {
+            return Err(Error::Unknown("the opener has no region"));
         };
         if self.create.is_none() && !self.config.read_only {
+            container.settle_epoch()?;
             container.replay(&manifest.rotation, manifest.directory, manifest.number)?;
         }
         let levels = Levels::new(&manifest);
         let recovery = RecoveryReport {
-            clean: self.superblock.clean,
+            clean: self.closed_in_order,
             log_records: report.recovered,
             torn: report.void_records,
             corrupt: Vec::new(),
             tables: (0..levels.depth()).map(|level| levels.level(level).len() as u64).sum(),
             entries: manifest.levels.iter().flatten().map(|table| table.facts.entries).sum(),
             superblock_repaired: self.repairs,
+            loss: self.loss.take(),
         };
         let mut matrix = Matrix {
             container,
@@ -387,7 +493,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             job: None,
             jobs_begun: 0,
             install: None,
-            superblock: Superblock { clean: self.config.read_only && self.superblock.clean, ..self.superblock },
+            superblock: self.superblock,
             manifest_extent: own,
             spare_extent: None,
             superblock_waits: None,

@@ -20,6 +20,7 @@ fn opener(opening: Opening, memory: &Memory, ending: Ending) -> MatrixOpener<Mem
         table_bytes: 256 << 10,
         level_bytes: 4 << 20,
         read_only: false,
+        session: 1,
     };
     if opening.create {
         return MatrixOpener::create(config, memory.clone(), UNIT_BYTES);

@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use stratakv_matrix::{MatrixConfig, MatrixOpener};
 use stratakv_pmem::{MapOptions, Mapping, Part, Pmem};
 
-use crate::directory::{Directory, Manifest};
+use crate::directory::{Directory, Manifest, io_error, make};
 use crate::error::{Error, ErrorKind};
-use crate::options::Options;
-use crate::region::{at_level, missing_or, new_mapping, remembered};
+use crate::options::{Options, Repairing};
+use crate::region::{at_level, missing_or, new_mapping, refused, remembered};
 use crate::store::Region;
 
 const MIB: u64 = 1 << 20;
@@ -24,6 +25,8 @@ pub(crate) struct Containers {
     shards: u32,
     created: bool,
     read_only: bool,
+    repairing: bool,
+    home: PathBuf,
 }
 
 impl Containers {
@@ -39,10 +42,15 @@ impl Containers {
             new_mapping(&remembered, options)?
         } else {
             let path = options.region_paths.first().or(remembered.first());
-            existing(path.map_or(Path::new(""), PathBuf::as_path), (directory, manifest), options)?
+            let path = path.map_or(Path::new(""), PathBuf::as_path);
+            match options.repairing {
+                Some(repairing) if is_lost(path) => in_place_of_lost(path, manifest, options, repairing)?,
+                _ => existing(path, (directory, manifest), options)?,
+            }
         };
-        let (shards, read_only) = (manifest.shards, options.read_only);
-        let containers = Containers { mapping: Arc::new(mapping), shards, created, read_only };
+        let (shards, read_only, repairing) = (manifest.shards, options.read_only, options.repairing.is_some());
+        let home = directory.path.clone();
+        let containers = Containers { mapping: Arc::new(mapping), shards, created, read_only, repairing, home };
         containers.check_len(options.region_bytes)?;
         Ok(containers)
     }
@@ -77,9 +85,11 @@ impl Containers {
         config.row_bytes = lengths.row_bytes;
         config.table_bytes = lengths.table_bytes;
         config.level_bytes = part_bytes;
-        Ok(match self.created {
-            true => MatrixOpener::create(config, part, lengths.unit_bytes),
-            false => MatrixOpener::recover(config, part),
+        config.session = getrandom::u64().map_err(|error| self.unusable(format!("no random numbers: {error}")))?;
+        Ok(match (self.created, self.repairing) {
+            (true, _) => MatrixOpener::create(config, part, lengths.unit_bytes),
+            (false, true) => MatrixOpener::recover_without_region(config, part, lengths.unit_bytes),
+            (false, false) => MatrixOpener::recover(config, part),
         })
     }
 
@@ -113,14 +123,47 @@ fn existing(path: &Path, (directory, manifest): (&Directory, &Manifest), options
     if options.read_only { Ok(mapping) } else { at_level(mapping, options) }
 }
 
-/// Adds the region's name to what is wrong with what lies in it.
-pub(crate) fn named(error: Error, region: &Region) -> Error {
-    match error {
-        Error::Volume { path, error: stratakv_engine::Error::WrongVolume(why) } if why.contains("region") => {
-            let (volume, region) = (path.display(), region.path.display());
-            Error::Region { why: format!("{region} (beside {volume}): {why}"), kind: ErrorKind::Corrupt }
+/// Whether there is no region, or one whose creation was cut before it had a byte.
+fn is_lost(path: &Path) -> bool {
+    fs::metadata(path).map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |found| found.is_file() && found.len() == 0)
+}
+
+/// A blank region where there is none: for a while in memory, if only what would be lost is to be told.
+fn in_place_of_lost(
+    path: &Path,
+    manifest: &Manifest,
+    options: &Options,
+    repairing: Repairing,
+) -> Result<Mapping, Error> {
+    if !repairing.accepts {
+        let len_bytes = PART_BYTES_MIN * u64::from(manifest.shards);
+        return Mapping::anonymous(len_bytes, MapOptions::default()).map_err(refused);
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", path)(error)),
+        _ => {}
+    }
+    if let Some(parent) = path.parent() {
+        make(parent)?;
+    }
+    new_mapping(&[path.to_path_buf()], options)
+}
+
+impl Containers {
+    /// Adds the region's name, and the way out, to what is wrong with what lies in it.
+    pub(crate) fn named(&self, error: Error) -> Error {
+        match error {
+            Error::Volume { path, error: stratakv_engine::Error::WrongVolume(why) } if why.contains("region") => {
+                let (volume, region, home) = (path.display(), self.mapping.path().display(), self.home.display());
+                let way_out = if self.repairing {
+                    String::new()
+                } else {
+                    format!(". To give it up and go on with what is on the volume: stratakv repair --accept-lost-region --data {home}")
+                };
+                Error::Region { why: format!("{region} (beside {volume}): {why}{way_out}"), kind: ErrorKind::Corrupt }
+            }
+            other => other,
         }
-        other => other,
     }
 }
 

@@ -18,7 +18,7 @@ use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
 use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
 use stratakv_tier::{TierConfig, TierOpener};
 
-use crate::containers::{Containers, named};
+use crate::containers::Containers;
 use crate::devices;
 use crate::directory::{
     Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER,
@@ -382,7 +382,7 @@ fn open_one(
         Some(containers) => {
             let opener = containers.opener(matrix_config(&config))?;
             let matrix = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
-            let told = |error| named(Error::opening(path, error), &containers.summary());
+            let told = |error| containers.named(Error::opening(path, error));
             AnyShard::Matrix(Box::new(matrix.map_err(told)?))
         }
     };
@@ -462,6 +462,7 @@ fn matrix_config(config: &SlabConfig) -> MatrixConfig {
         table_bytes: 0,
         level_bytes: 0,
         read_only: config.read_only,
+        session: 0,
     }
 }
 

@@ -58,6 +58,14 @@ pub struct Options {
     pub(crate) clock: Clock,
     /// A restore opens what nobody else may.
     pub(crate) restoring: Option<Restoring>,
+    pub(crate) repairing: Option<Repairing>,
+}
+
+/// The store is opened although its region may be lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repairing {
+    /// A new region is made; else what would be lost is told, and nothing is changed.
+    pub(crate) accepts: bool,
 }
 
 impl Default for Options {
@@ -85,6 +93,7 @@ impl Default for Options {
             region_nodes: Vec::new(),
             clock: Clock::System,
             restoring: None,
+            repairing: None,
         }
     }
 }

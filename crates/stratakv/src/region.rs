@@ -491,14 +491,21 @@ fn way_out(path: &Path, directory: &Directory, manifest: &Manifest) -> String {
             remove += &format!(" {}", path.display());
         }
     }
+    let accept = match manifest.engine() {
+        Engine::Matrix => format!(
+            "go on with what is on the volumes, without what only the region had (stratakv repair --data {home}{option} says what that is; with \
+             --accept-lost-region it makes a new region), or "
+        ),
+        _ => String::new(),
+    };
     format!(
-        "restore the store from a backup ({remove}; then stratakv restore BACKUP --data {home}{option}), or, without one, begin an empty store there ({remove}; then stratakv \
+        "{accept}restore the store from a backup ({remove}; then stratakv restore BACKUP --data {home}{option}), or, without one, begin an empty store there ({remove}; then stratakv \
          serve --engine {engine} --data {home}{option})"
     )
 }
 
 /// As it was said, with what sort of failure it is.
-fn refused(error: MapError) -> Error {
+pub(crate) fn refused(error: MapError) -> Error {
     let kind = match &error {
         MapError::Locked { .. } => ErrorKind::Locked,
         MapError::NoSpace { .. } => ErrorKind::Full,

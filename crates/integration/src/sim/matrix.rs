@@ -34,6 +34,7 @@ impl Engine for MatrixEngine {
             table_bytes: 16 << 10,
             level_bytes: 64 << 10,
             read_only: opening.read_only,
+            session: opening.memory_bytes ^ u64::from(opening.depth),
         };
         MEMORY.with_borrow_mut(|memory| {
             if opening.create {

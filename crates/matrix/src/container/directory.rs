@@ -8,12 +8,16 @@ use stratakv_pmem::Pmem;
 
 use super::medium::{Layout, Medium};
 use super::superblock;
+use crate::pairing::Epoch;
 
 const FIXED_BYTES: usize = 72;
 const ROW_BYTES: usize = 24;
 const CRC_AT: usize = 68;
 const WRAPPED: u32 = 1;
 const BEGUN: u32 = 2;
+/// The epochs follow the keys.
+const PAIRED: u32 = 4;
+const EPOCHS_BYTES: usize = 32;
 
 /// How far the columns of a compactor are down, around the key space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,11 +91,15 @@ pub(super) struct Directory {
     pub(super) compactor_rows: u32,
     pub(super) rotation: Rotation,
     pub(super) rows: Vec<RowEntry>,
+    /// The last opening for writing.
+    pub(super) epoch: Epoch,
+    /// What the volume may have instead, as long as the opening is under way.
+    pub(super) before: Epoch,
 }
 
 /// Length with so many rows and bytes of keys.
 pub(super) fn bytes(rows: usize, keys_bytes: usize) -> usize {
-    FIXED_BYTES + rows * ROW_BYTES + keys_bytes
+    FIXED_BYTES + rows * ROW_BYTES + keys_bytes + EPOCHS_BYTES
 }
 
 impl Directory {
@@ -100,9 +108,9 @@ impl Directory {
         Directory { next: 1, ..Directory::default() }
     }
 
-    fn encode(&self, layout: &Layout) -> Vec<u8> {
+    fn encode(&self, layout: &Layout, paired: u32) -> Vec<u8> {
         let rotation = &self.rotation;
-        let flags = if rotation.wrapped { WRAPPED } else { 0 } | if rotation.begun { BEGUN } else { 0 };
+        let flags = paired | if rotation.wrapped { WRAPPED } else { 0 } | if rotation.begun { BEGUN } else { 0 };
         let mut bytes = Vec::with_capacity(bytes(self.rows.len(), rotation.start.len() + rotation.cursor.len()));
         for word in [self.number, self.flushed, self.next, self.version, self.manifest, rotation.compactor] {
             bytes.extend(word.to_le_bytes());
@@ -119,6 +127,11 @@ impl Directory {
         }
         bytes.extend(&rotation.start);
         bytes.extend(&rotation.cursor);
+        if paired != 0 {
+            for word in [self.epoch.number, self.epoch.session, self.before.number, self.before.session] {
+                bytes.extend(word.to_le_bytes());
+            }
+        }
         let crc = checksum(&bytes, layout);
         bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -154,6 +167,10 @@ impl Directory {
         directory.rotation.start = reader.bytes(start as usize)?.to_vec();
         directory.rotation.cursor = reader.bytes(cursor as usize)?.to_vec();
         (directory.rotation.wrapped, directory.rotation.begun) = (flags & WRAPPED != 0, flags & BEGUN != 0);
+        if flags & PAIRED != 0 {
+            directory.epoch = Epoch { number: reader.u64()?, session: reader.u64()? };
+            directory.before = Epoch { number: reader.u64()?, session: reader.u64()? };
+        }
         Ok((directory, reader.at()))
     }
 
@@ -170,12 +187,21 @@ impl Directory {
 
     /// Stores it into its slot and flushes it: durable after a fence.
     pub(super) fn store<P: Pmem>(&self, medium: &Medium<P>) -> Result<(), Error> {
-        let bytes = self.encode(&medium.layout);
+        self.store_bytes(medium, &self.encode(&medium.layout, PAIRED))
+    }
+
+    /// As it was before there were epochs.
+    #[cfg(test)]
+    pub(super) fn store_without_epochs<P: Pmem>(&self, medium: &Medium<P>) -> Result<(), Error> {
+        self.store_bytes(medium, &self.encode(&medium.layout, 0))
+    }
+
+    fn store_bytes<P: Pmem>(&self, medium: &Medium<P>, bytes: &[u8]) -> Result<(), Error> {
         if bytes.len() > medium.layout.directory_bytes as usize {
             return Err(Error::Full("the directory of the container has no room for another row"));
         }
         let at = self.slot(&medium.layout);
-        medium.pmem.store(at, &bytes)?;
+        medium.pmem.store(at, bytes)?;
         medium.pmem.flush(at, bytes.len() as u64)?;
         Ok(())
     }

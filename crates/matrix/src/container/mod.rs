@@ -18,6 +18,7 @@ mod log;
 mod medium;
 mod memtable;
 mod open;
+mod pairing;
 mod record;
 mod row;
 mod superblock;
@@ -36,6 +37,9 @@ pub use self::cursors::ContainerCursor;
 pub use self::directory::Rotation;
 pub use self::memtable::MemtableCursor;
 pub use self::open::Report;
+pub use self::pairing::Predecessor;
+#[cfg(test)]
+pub(crate) use self::pairing::forget_epochs;
 pub use self::record::{Change, What};
 pub use self::row::RowCursor;
 pub use self::superblock::{Config, uuid_of};

@@ -117,6 +117,21 @@ pub(super) fn open<P: Pmem>(pmem: &P, uuid: &[u8; 16], shard: u32) -> Result<Lay
     Ok(layout)
 }
 
+/// Whether a container may be made where one was lost: of a store, or of what else lies there, nothing is written over.
+pub(super) fn may_replace<P: Pmem>(pmem: &P, uuid: &[u8; 16]) -> Result<(), Error> {
+    let mut bytes = [0; USED_BYTES];
+    pmem.load(0, &mut bytes)?;
+    // A cut leaves any of its words blank.
+    let is_ours = |(at, ours): (usize, &[u8])| matches!(&bytes[at..at + 8], word if word == ours || word == [0; 8]);
+    let words = MAGIC.chunks(8).chain(uuid.chunks(8));
+    if [0, 8, 40, 48].into_iter().zip(words).all(is_ours) {
+        return Ok(());
+    }
+    Err(Error::WrongVolume(
+        "the region holds something else, which is not written over: name another path for a new region (--region-path), or move it away".to_owned(),
+    ))
+}
+
 /// Whose container lies at the beginning of a region, if one does.
 pub fn uuid_of<P: Pmem>(pmem: &P) -> Option<[u8; 16]> {
     let mut bytes = [0; USED_BYTES];

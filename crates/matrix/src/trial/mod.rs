@@ -4,6 +4,7 @@
 mod canaries;
 mod failures;
 mod installs;
+mod pairing;
 mod space;
 
 use std::collections::{HashMap, VecDeque};
@@ -104,6 +105,7 @@ pub(crate) fn config() -> MatrixConfig {
         table_bytes: 64 << 10,
         level_bytes: 256 << 10,
         read_only: false,
+        session: 1,
     }
 }
 

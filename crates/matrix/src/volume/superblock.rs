@@ -4,10 +4,13 @@ use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated, Writer};
 
 use super::extents::Extent;
+use crate::pairing::{Epoch, Known};
 
 const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
-const FORMAT: u32 = 1;
-const CRC_AT: usize = 76;
+const FORMAT: u32 = 2;
+/// Without what the volume knows of the region.
+const FORMAT_UNPAIRED: u32 = 1;
+const CRC_AT: usize = 124;
 
 /// The first page that belongs to no superblock.
 pub const FIRST_PAGE: u64 = 2;
@@ -32,6 +35,8 @@ pub struct Superblock {
     pub checksum: u32,
     /// The shard was closed in order since.
     pub clean: bool,
+    /// What the region was when this was written.
+    pub known: Known,
 }
 
 /// Why bytes are no superblock of this store.
@@ -57,6 +62,8 @@ impl Superblock {
         let mut writer = Writer::new(page);
         writer.bytes(&MAGIC).u32(FORMAT).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
         writer.u64(self.number).u64(self.page).u32(self.pages).u32(self.checksum).u32(u32::from(self.clean));
+        let Known { epoch, directory, version, oldest, records } = self.known;
+        writer.u64(epoch.number).u64(epoch.session).u64(directory).u64(version).u64(oldest).u64(records);
         debug_assert_eq!(writer.at(), CRC_AT);
         let checksum = crc32c(0, &page[..CRC_AT]);
         Writer::new(&mut page[CRC_AT..]).u32(checksum);
@@ -79,11 +86,12 @@ impl Superblock {
         let found = reader.array::<16>()?;
         let (number, first) = (reader.u64()?, reader.u64()?);
         let (pages, checksum, clean) = (reader.u32()?, reader.u32()?, reader.u32()? == 1);
+        let known = if format == FORMAT_UNPAIRED { Known::default() } else { Superblock::known(&mut reader)? };
         let covered = page.get(..reader.at()).unwrap_or_default();
         if reader.u32()? != crc32c(0, covered) {
             return Ok(Err(Refusal::Damaged("its checksum does not match")));
         }
-        if format != FORMAT {
+        if format != FORMAT && format != FORMAT_UNPAIRED {
             return Ok(Err(Refusal::Newer(format)));
         }
         if found != *uuid {
@@ -92,7 +100,13 @@ impl Superblock {
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
             return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
         }
-        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean }))
+        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, known }))
+    }
+
+    fn known(reader: &mut Reader<'_>) -> Result<Known, Truncated> {
+        let epoch = Epoch { number: reader.u64()?, session: reader.u64()? };
+        let (directory, version, oldest, records) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+        Ok(Known { epoch, directory, version, oldest, records })
     }
 }
 
@@ -101,8 +115,10 @@ mod tests {
     use super::*;
 
     fn sample() -> (Superblock, Vec<u8>) {
+        let epoch = Epoch { number: 5, session: 0xFEED_BEEF };
+        let known = Known { epoch, directory: 31, version: 900, oldest: 700, records: 150 };
         let superblock =
-            Superblock { shard: 1, shards: 2, number: 77, page: 12_345, pages: 9, checksum: 0xABCD, clean: true };
+            Superblock { shard: 1, shards: 2, number: 77, page: 12_345, pages: 9, checksum: 0xABCD, clean: true, known };
         let mut page = vec![0xFF; 4096];
         superblock.encode(&[7; 16], &mut page);
         (superblock, page)
@@ -118,18 +134,30 @@ mod tests {
     #[test]
     fn the_format_of_the_superblock_is_this() {
         let (_, page) = sample();
-        assert_eq!(crc32c(0, &page), 2_681_157_336, "a change of the format needs a new version");
+        assert_eq!(crc32c(0, &page), 2_385_513_313, "a change of the format needs a new version");
+    }
+
+    #[test]
+    fn the_format_before_is_read() {
+        let (superblock, mut page) = sample();
+        page[16] = 1;
+        page[76..].fill(0);
+        let checksum = crc32c(0, &page[..76]);
+        page[76..80].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(crc32c(0, &page), 2_681_157_336, "as it always was");
+        let unpaired = Superblock { known: Known::default(), ..superblock };
+        assert_eq!(Superblock::decode(&[7; 16], &page), Ok(unpaired));
     }
 
     #[test]
     fn every_turned_bit_is_noticed() {
         let (superblock, page) = sample();
-        for bit in 0..80 * 8 {
+        for bit in 0..128 * 8 {
             let mut turned = page.clone();
             turned[bit / 8] ^= 1 << (bit % 8);
             assert_ne!(Superblock::decode(&[7; 16], &turned), Ok(superblock), "bit {bit}");
         }
-        for len in 0..80 {
+        for len in 0..128 {
             assert!(Superblock::decode(&[7; 16], &page[..len]).is_err());
         }
     }
@@ -137,9 +165,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_told() {
         let (_, mut page) = sample();
-        page[16] = 2;
+        page[16] = 3;
         let checksum = crc32c(0, &page[..CRC_AT]);
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(2)));
+        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(3)));
     }
 }

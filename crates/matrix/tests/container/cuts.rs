@@ -22,7 +22,7 @@ fn rows(count: u8, bytes: usize) -> Vec<Do> {
 
 /// One step of each kind, from states in which it takes each of its ways: name, before, steps, whether all states can be tried.
 pub fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>, bool)> {
-    use Do::{Append, Column, Commit, Flush, HandOver, Reopen, Seal};
+    use Do::{Append, Column, Commit, Epoch, Flush, HandOver, Reopen, Seal};
     let put = |number, bytes| Append(vec![(number, Some(bytes))]);
     let with = |before: &[&[Do]]| before.concat();
     vec![
@@ -50,6 +50,13 @@ pub fn kinds() -> Vec<(&'static str, Vec<Do>, Vec<Do>, bool)> {
             false,
         ),
         ("a process that ended before it committed", vec![put(0, 4)], vec![put(3, 4), Reopen, put(6, 4), Commit], true),
+        ("an epoch", vec![put(0, 4), Commit], vec![Epoch, put(3, 4), Commit], true),
+        (
+            "an epoch after another, and a column",
+            with(&[&rows(3, 900), &[HandOver, Epoch]]),
+            vec![put(3, 4), Commit, Epoch, Column(1000, 2000), Epoch],
+            false,
+        ),
         ("a hand-over", rows(2, 30), vec![HandOver, put(3, 4), Commit], true),
         ("a column", with(&[&rows(3, 900), &[HandOver]]), vec![Column(1000, 2000), put(3, 4), Commit], true),
         (
@@ -126,7 +133,7 @@ fn every_cut_of_every_kind_of_step() {
 
 /// Steps drawn from a seed.
 pub fn draw(random: &mut Random, count: u64) -> Vec<Do> {
-    let one = |random: &mut Random| match random.below(17) {
+    let one = |random: &mut Random| match random.below(18) {
         0 | 1 => Do::Seal,
         2..=4 => Do::Flush([1, 300, ALL][random.below(3) as usize]),
         5 => Do::HandOver,
@@ -136,6 +143,7 @@ pub fn draw(random: &mut Random, count: u64) -> Vec<Do> {
         }
         8..=10 => Do::Commit,
         16 => Do::Reopen,
+        17 => Do::Epoch,
         _ => {
             let members = if random.below(2) == 0 { 1 } else { 1 + random.below(4) };
             let longest = if random.below(4) == 0 { 2500 } else { 200 };
@@ -214,6 +222,52 @@ fn a_creation_that_was_cut_is_none_or_whole() {
                     Ok(())
                 }
                 Err(error) => Err(error.to_string()),
+            }
+        };
+        trace.expect("recorded").random(5, 1_000, check).unwrap_or_else(|caught| panic!("{caught}"));
+    }
+}
+
+/// What is in the place of a lost container is that one, or none, or the new one.
+#[test]
+fn a_container_in_the_place_of_another_is_none_or_whole() {
+    use stratakv_matrix::container::{Container, Predecessor};
+    use stratakv_matrix::pairing::{Epoch, Known, VolumeState};
+    use stratakv_sim::pmem::Trace;
+    let epoch = |number| Epoch { number, session: number * 3 };
+    let known = Known { epoch: epoch(6), directory: 90, version: 700, oldest: 600, records: 80 };
+    let lost = Predecessor { known, directory: 88, compactor: 4, version: 690, manifest: 30 };
+    let volume = VolumeState { known, manifest: 30, directory: 88, compactor: 4 };
+    let used = || {
+        let region = Region::open(blank(16), Domain::Adr);
+        let (mut journal, mut volume) = Default::default();
+        let mut container = super::world::open(&region, &volume).expect("opened");
+        for step in rows(2, 30).into_iter().chain([Do::Append(vec![(0, Some(30)), (3, Some(30))]), Do::Commit]) {
+            super::world::Journal::act(&mut journal, &mut container, &region, &mut volume, &step).expect("done");
+        }
+        super::world::image(&region)
+    };
+    for start in [vec![0; blank(16).len()], used()] {
+        let trace = Trace::record(start, Domain::Adr, |region| {
+            let made = Container::replace(region, super::world::config(), &lost, epoch(7));
+            made.map_err(super::world::memory)?;
+            region.acknowledge();
+            Ok(())
+        });
+        let check = |region: &Region, acknowledged: u64| {
+            let (uuid, shard) = (super::world::UUID, super::world::SHARD);
+            let opened = Container::open(region, uuid, shard, super::world::ROW_BYTES);
+            match opened.map(|(container, _)| (container.state().compare(&volume), container.check())) {
+                Ok((Ok(()), check)) => check.map(drop).map_err(|fault| fault.to_string()),
+                Ok((Err(_), _)) | Err(stratakv_engine::Error::WrongVolume(_) | stratakv_engine::Error::Corrupt(_))
+                    if acknowledged == 0 =>
+                {
+                    // It can be tried again.
+                    let copy = Region::open(super::world::image(region), Domain::Adr);
+                    let again = Container::replace(&copy, super::world::config(), &lost, epoch(7));
+                    again.map(drop).map_err(|error| error.to_string())
+                }
+                other => Err(format!("{other:?}")),
             }
         };
         trace.expect("recorded").random(5, 1_000, check).unwrap_or_else(|caught| panic!("{caught}"));

@@ -7,6 +7,7 @@ use stratakv_engine::Error;
 use stratakv_matrix::container::{Change, ColumnLimits, Config, Container, Rotation, What};
 use stratakv_matrix::cursor::Cursor;
 use stratakv_matrix::entry::{Body, Pointer};
+use stratakv_matrix::pairing::{Epoch, Known, VolumeState};
 use stratakv_sim::pmem::{Domain, Pmem, PmemError, Region, Trace};
 
 pub const UUID: [u8; 16] = *b"a store of tests";
@@ -28,6 +29,8 @@ pub enum Do {
     Column(u64, u64),
     /// The process ends and another one opens the region; the power stays.
     Reopen,
+    /// An opening for writing: the region begins an epoch, the volume follows, the region knows it.
+    Epoch,
 }
 
 /// Values this long lie on the volume.
@@ -42,6 +45,7 @@ pub struct Volume {
     pub manifest: u64,
     pub directory: u64,
     pub rotation: Rotation,
+    pub known: Known,
     pub entries: BTreeMap<Vec<u8>, Entry>,
 }
 
@@ -110,6 +114,9 @@ pub fn memory(error: Error) -> PmemError {
 pub fn open<'r>(region: &'r Region, volume: &Volume) -> Result<Container<&'r Region>, String> {
     let text = |error: Error| error.to_string();
     let (mut container, _) = Container::open(region, UUID, SHARD, ROW_BYTES).map_err(text)?;
+    let Volume { manifest, directory, rotation, known, .. } = volume;
+    let seen = VolumeState { known: *known, manifest: *manifest, directory: *directory, compactor: rotation.compactor };
+    container.state().compare(&seen).map_err(|mismatch| mismatch.to_string())?;
     container.replay(&volume.rotation, volume.directory, volume.manifest).map_err(text)?;
     Ok(container)
 }
@@ -226,6 +233,14 @@ impl Journal {
                 *container = open(region, volume).expect("opened again");
                 assert_eq!(container.version(), version);
                 Ok(())
+            }
+            Do::Epoch => {
+                let epoch = Epoch { number: container.state().epoch.number + 1, session: 9 };
+                container.begin_epoch(epoch, volume.known.epoch)?;
+                self.acknowledge(container, region, volume);
+                volume.known = container.known();
+                self.acknowledge(container, region, volume);
+                container.settle_epoch()
             }
             Do::Column(low, high) => match install(container, (*low, *high), volume) {
                 Some((column, after)) => {

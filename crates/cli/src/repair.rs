@@ -1,0 +1,81 @@
+//! `stratakv repair`.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde_json::json;
+use stratakv::{Options, RepairReport};
+use stratakv_base::quantity::format_count;
+
+use crate::Output;
+use crate::failure::{Exit, Failure};
+use crate::opening::{DataArguments, DurabilityArguments};
+
+/// Say what a store of engine `matrix` loses with its region, and go on without it if that is accepted
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stratakv repair --data /mnt/nvme/store\n  stratakv repair --data /mnt/nvme/store --accept-lost-region
+
+For a region that is gone (a tmpfs after a reboot), blank, damaged, or a copy from before. Without the option nothing is changed: what would be
+lost is told, with exit code 4. No process may have the store open. If there is a copy of the region, or a backup, use that instead.")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    data: DataArguments,
+    /// Make a new region, and go on with what is on the volumes
+    #[arg(long)]
+    accept_lost_region: bool,
+    /// How long the new region is, if there is none [default: half of what is free there, 1 GiB at most]
+    #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
+    region: Option<u64>,
+    /// Cap on index, cache and I/O buffers together
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = stratakv_base::quantity::parse_bytes)]
+    memory: u64,
+    #[command(flatten)]
+    durability: DurabilityArguments,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let Arguments { data, durability, .. } = arguments;
+    let options = Options::new().memory_bytes(arguments.memory);
+    let options = options.further_directories(data.further()).devices(data.devices());
+    let mut options = durability.add_to(options.region_paths(data.regions()));
+    if let Some(bytes) = arguments.region {
+        options = options.region_bytes(bytes);
+    }
+    let report = stratakv::repair(data.first(), &options, arguments.accept_lost_region)?;
+    let written = if arguments.json { write_json(&report, output) } else { write_text(&report, output) };
+    written.map_err(Failure::output)?;
+    if report.lost.is_empty() || report.repaired {
+        return Ok(());
+    }
+    let lost = format_count(report.lost.len() as u64, "shard");
+    let why = format!(
+        "{lost} without its region; nothing was changed: `stratakv repair --accept-lost-region` goes on with what is on the volumes"
+    );
+    Err(Failure::new(Exit::Corrupt, why))
+}
+
+fn write_json(report: &RepairReport, output: &mut Output) -> io::Result<()> {
+    let lost = report.lost.iter().map(|lost| {
+        json!({
+            "shard": lost.shard, "why": lost.why, "loss": lost.loss, "oldest": lost.oldest, "version": lost.version,
+            "records": lost.records, "clean": lost.clean, "kept_version": lost.kept_version, "entries": lost.entries,
+        })
+    });
+    let lost: Vec<_> = lost.collect();
+    writeln!(output, "{}", json!({ "repaired": report.repaired, "region": report.region, "lost": lost }))
+}
+
+fn write_text(report: &RepairReport, output: &mut Output) -> io::Result<()> {
+    for lost in &report.lost {
+        writeln!(output, "shard {}: {}", lost.shard, lost.why)?;
+        writeln!(output, "shard {}: {}", lost.shard, lost.loss)?;
+    }
+    match (&report.region, report.lost.is_empty()) {
+        (_, true) => writeln!(output, "region and volumes belong together: there is nothing to repair"),
+        (Some(region), false) => writeln!(output, "repaired: the new region is {region}"),
+        (None, false) => Ok(()),
+    }
+}
