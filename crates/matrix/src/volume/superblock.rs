@@ -7,6 +7,8 @@ use super::extents::Extent;
 
 const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
 const FORMAT: u32 = 1;
+/// That of a volume whose manifest names pages of the layer.
+const FORMAT_OF_LAYERS: u32 = 2;
 const CRC_AT: usize = 76;
 
 /// The first page that belongs to no superblock.
@@ -32,6 +34,8 @@ pub struct Superblock {
     pub checksum: u32,
     /// The shard was closed in order since.
     pub clean: bool,
+    /// The manifest names pages of the layer in the region.
+    pub layered: bool,
 }
 
 /// Why bytes are no superblock of this store.
@@ -55,7 +59,8 @@ impl Superblock {
     pub fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
         page.fill(0);
         let mut writer = Writer::new(page);
-        writer.bytes(&MAGIC).u32(FORMAT).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
+        let format = if self.layered { FORMAT_OF_LAYERS } else { FORMAT };
+        writer.bytes(&MAGIC).u32(format).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
         writer.u64(self.number).u64(self.page).u32(self.pages).u32(self.checksum).u32(u32::from(self.clean));
         debug_assert_eq!(writer.at(), CRC_AT);
         let checksum = crc32c(0, &page[..CRC_AT]);
@@ -83,16 +88,17 @@ impl Superblock {
         if reader.u32()? != crc32c(0, covered) {
             return Ok(Err(Refusal::Damaged("its checksum does not match")));
         }
-        if format != FORMAT {
+        if !matches!(format, FORMAT | FORMAT_OF_LAYERS) {
             return Ok(Err(Refusal::Newer(format)));
         }
+        let layered = format == FORMAT_OF_LAYERS;
         if found != *uuid {
             return Ok(Err(Refusal::Foreign));
         }
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
             return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
         }
-        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean }))
+        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, layered }))
     }
 }
 
@@ -101,8 +107,16 @@ mod tests {
     use super::*;
 
     fn sample() -> (Superblock, Vec<u8>) {
-        let superblock =
-            Superblock { shard: 1, shards: 2, number: 77, page: 12_345, pages: 9, checksum: 0xABCD, clean: true };
+        let superblock = Superblock {
+            shard: 1,
+            shards: 2,
+            number: 77,
+            page: 12_345,
+            pages: 9,
+            checksum: 0xABCD,
+            clean: true,
+            layered: false,
+        };
         let mut page = vec![0xFF; 4096];
         superblock.encode(&[7; 16], &mut page);
         (superblock, page)
@@ -137,9 +151,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_told() {
         let (_, mut page) = sample();
-        page[16] = 2;
+        page[16] = 3;
         let checksum = crc32c(0, &page[..CRC_AT]);
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(2)));
+        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(3)));
     }
 }
