@@ -154,6 +154,8 @@ impl<P: Pmem> Matrix<P> {
             (_, Some(level)) if self.level_bytes(level) > 2 * self.limit_bytes(level) && free_percent > 10 => {
                 self.level_job(level)
             }
+            // What finds no room in the layer is written to the volume twice.
+            (_, Some(level)) if self.plan.in_layer(level) && free_percent > 10 => self.level_job(level),
             (Some(job), _) => Some(job),
             (None, Some(level)) => self.level_job(level),
             (None, None) => self.due_collection(),
