@@ -98,7 +98,7 @@ void stratakv_options_free(stratakv_options *options);
  *   create, create_new, read_only     true or false
  *   engine                            slab, hash, matrix or tier
  *   durability                        power_loss, process_crash or memory
- *   memory_bytes, capacity_bytes, region_bytes
+ *   memory_bytes, capacity_bytes, region_bytes, layer_bytes
  *   region_path, directory, device    may be set several times
  *   placement                         in_place or packed
  *   io                                auto, uring or blocking

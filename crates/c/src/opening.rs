@@ -74,6 +74,7 @@ impl Options {
             "memory_bytes" => options.memory_bytes(bytes()?),
             "capacity_bytes" => options.capacity_bytes(bytes()?),
             "region_bytes" => options.region_bytes(bytes()?),
+            "layer_bytes" => options.layer_bytes(bytes()?),
             "placement" => options.placement(one_of(name, value, PLACEMENTS)?),
             "io" => options.io(one_of(name, value, IO)?),
             "shards" => options.shards(number(name, value)?),

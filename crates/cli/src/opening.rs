@@ -140,6 +140,9 @@ pub(crate) struct EngineArguments {
     /// existing store of `hash` grows to it
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) region: Option<u64>,
+    /// Of the region of a new store of engine `matrix`, so much holds the first levels of tables: then its volumes are written less. The rest is for what is on its way to them [default: none]
+    #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
+    pub(crate) layer: Option<u64>,
 }
 
 impl EngineArguments {
@@ -150,6 +153,9 @@ impl EngineArguments {
         }
         if let Some(bytes) = self.region {
             options = options.region_bytes(bytes);
+        }
+        if let Some(bytes) = self.layer {
+            options = options.layer_bytes(bytes);
         }
         options
     }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use stratakv_base::checksum::crc32c;
-use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Corruption, Place};
 use stratakv_pmem::Pmem;
 
@@ -26,27 +25,35 @@ impl<P: Pmem> Matrix<P> {
             Err(Fault::Damaged(corruption)) => damage.push(format!("the region: {corruption}")),
             Err(Fault::Mistaken(mistake)) => mistakes.push(mistake),
         }
-        let tables = (0..self.levels.depth()).flat_map(|level| self.levels.level(level));
-        let tables = tables.flat_map(|table| &table.extents).copied().map(pages).sum::<u64>();
-        let values = self.levels.value_files().flat_map(|values| &values.extents).copied().map(pages).sum::<u64>();
+        let volume = (FIRST_PAGE, self.extents.free_pages(), self.extents.capacity());
+        let (layer_free, layer_pages) = self.extents.layer_pages();
+        mistakes.extend(self.unaccounted("the volume", volume, false));
+        mistakes.extend(self.unaccounted("the layer", (0, layer_free, layer_pages), true));
+        (damage, mistakes)
+    }
+
+    /// What is wrong with the sum of one medium's pages: so many superblocks, so many free, so many in all.
+    fn unaccounted(&self, medium: &str, (first, free, all): (u64, u64, u64), in_layer: bool) -> Option<String> {
+        let sum = |extents: &mut dyn Iterator<Item = &Extent>| {
+            extents.filter(|extent| extent.in_layer() == in_layer).copied().map(pages).sum::<u64>()
+        };
+        let tables = sum(&mut self.tables().flat_map(|table| &table.extents));
+        let values = sum(&mut self.levels.value_files().flat_map(|values| &values.extents));
         let condemned = self.condemned.iter().flat_map(|condemned| &condemned.extents);
-        let limbo = self.limbo.iter().chain(condemned).copied().map(pages).sum::<u64>();
-        let manifest = pages(self.manifest_extent) + self.spare_extent.map_or(0, pages);
+        let limbo = sum(&mut self.limbo.iter().chain(condemned));
+        let manifest = sum(&mut [self.manifest_extent].iter().chain(&self.spare_extent));
         let outputs =
             self.job.iter().flat_map(Job::all_outputs).chain(self.spill.iter().flat_map(|spill| &spill.outputs));
-        let under_way = outputs.chain(&self.dropped).map(Output::taken_pages).sum::<u64>();
-        let installing = self.install.as_ref().map_or(0, |install| install.new_pages(&self.levels));
-        let used = tables + values + limbo + manifest + under_way + installing;
-        let known = FIRST_PAGE + used + self.extents.free_pages();
-        if known != self.extents.capacity() {
-            mistakes.push(format!(
-                "of {} pages {known} are accounted for: {tables} of tables, {values} of values, {limbo} in limbo, {manifest} of the manifest, {under_way} \
-                 being written, {installing} being installed, {} free",
-                self.extents.capacity(),
-                self.extents.free_pages()
-            ));
-        }
-        (damage, mistakes)
+        let under_way = sum(&mut outputs.chain(&self.dropped).flat_map(Output::taken));
+        let new = self.install.as_ref().map_or_else(Vec::new, |install| install.new_extents(&self.levels));
+        let installing = sum(&mut new.iter());
+        let known = first + tables + values + limbo + manifest + under_way + installing + free;
+        (known != all).then(|| {
+            format!(
+                "of {all} pages of {medium} {known} are accounted for: {tables} of tables, {values} of values, {limbo} in limbo, {manifest} of the \
+                 manifest, {under_way} being written, {installing} being installed, {free} free"
+            )
+        })
     }
 }
 
@@ -119,7 +126,7 @@ impl<P: Pmem> Matrix<P> {
     /// It is not; where it lies.
     pub fn verify(&self, file: u64, ordinal: u32, page: u64, bytes: &[u8]) -> Result<(), Corruption> {
         table::verify(bytes, &self.config.uuid, file, ordinal).map_err(|mut corruption| {
-            corruption.place = self.place(page * PAGE_BYTES as u64);
+            self.locate_damage(&mut corruption, page);
             corruption
         })
     }

@@ -23,8 +23,10 @@ pub struct MatrixConfig {
     pub row_bytes: u64,
     /// A table is ended when it has so many bytes.
     pub table_bytes: u64,
-    /// L1 may have so many bytes, each further level ten times as many.
+    /// The first level may have so many bytes, each further level ten times as many. With a layer: see `layer_bytes`.
     pub level_bytes: u64,
+    /// Of a new shard: so many bytes at the end of its region are the layer's, for tables of the first levels; 0 for none. Of one that exists the container's superblock says it.
+    pub layer_bytes: u64,
     /// Refuse changes and write nothing.
     pub read_only: bool,
     /// A number drawn for this opening: see [`Epoch`](crate::pairing::Epoch).

@@ -81,9 +81,10 @@ impl Install {
     }
 
     /// Pages that only it has.
-    pub(crate) fn new_pages(&self, levels: &Levels) -> u64 {
-        let new = self.levels.extents_not_in(levels).into_iter().map(|extent| u64::from(extent.pages)).sum::<u64>();
-        new + u64::from(self.extent.pages)
+    pub(crate) fn new_extents(&self, levels: &Levels) -> Vec<Extent> {
+        let mut new = self.levels.extents_not_in(levels);
+        new.push(self.extent);
+        new
     }
 }
 
@@ -140,9 +141,13 @@ impl<P: Pmem> Matrix<P> {
             checksum: manifest_checksum(&self.config.uuid, manifest.number, &bytes[..bytes.len() / 2]),
             clean: false,
             known: self.container.known(),
+            layered: levels.have_layer(),
         };
         if canary!("matrix_freed_before_the_superblock") {
             self.limbo.append(&mut free);
+        }
+        if canary!("matrix_layer_freed_before_the_superblock") {
+            self.limbo.extend(free.extract_if(.., |extent| extent.in_layer()));
         }
         if let Made::Compaction(job) = &made
             && let Source::Column(column) = &job.source
@@ -201,6 +206,7 @@ impl<P: Pmem> Matrix<P> {
                 let end = (*begun + SLICE_BYTES).min(install.bytes.len());
                 let (place, bytes) =
                     (install.extent.page * PAGE_BYTES as u64 + *begun as u64, &install.bytes[*begun..end]);
+                self.counters.manifest_write_bytes += bytes.len() as u64;
                 let io = self.io.start(Purpose::Manifest(install.superblock.number));
                 effects.write(io, place, vec![filled(block, bytes)], false);
                 (*begun, *in_flight) = (end, *in_flight + 1);
@@ -216,7 +222,11 @@ impl<P: Pmem> Matrix<P> {
         let Stage::Manifest { begun, in_flight } = &mut install.stage else { return };
         *in_flight -= 1;
         if *in_flight == 0 && *begun == install.bytes.len() {
+            let layered = install.superblock.layered;
             install.stage = Stage::Flush;
+            if layered && let Err(error) = self.settle_layer() {
+                return self.fail_region(error);
+            }
             if canary!("matrix_superblock_before_the_flush") {
                 return self.flushed(number, effects);
             }

@@ -16,7 +16,7 @@ use crate::levels::Change;
 use crate::lookup::{LongRead, value_bytes};
 use crate::matrix::Matrix;
 use crate::merge::Merge;
-use crate::output::Output;
+use crate::output::{Output, Role};
 use crate::reading::{InMemory, Pins, RUN_PAGES};
 use crate::retention::Readers;
 use crate::snapshots::{KeptFor, add_kept};
@@ -59,7 +59,7 @@ pub(crate) struct Job {
     pub(crate) source: Source,
     /// Which values it moves to new files.
     pub(crate) moves: Moves,
-    /// Where it goes: a level, 0 is L1.
+    /// Where it goes: a level, 0 is the first one below L0.
     pub(crate) level: usize,
     /// Tables there with keys of its range.
     below: Vec<Arc<Table>>,
@@ -400,8 +400,9 @@ impl<P: Pmem> Matrix<P> {
         let value = if meta.body == Body::Delete { &[][..] } else { value };
         let (mut meta, mut inline) = (meta, value);
         if value.len() >= APART_BYTES_MIN {
-            let (writer, output) =
-                job.values.get_or_insert_with(|| (ValuesWriter::default(), Output::new(number(next_file))));
+            let (writer, output) = job
+                .values
+                .get_or_insert_with(|| (ValuesWriter::default(), Output::new(number(next_file), Role::Values)));
             let offset = writer.add(value, &mut |page| output.push(page));
             let checksum = match meta.body {
                 Body::Here { checksum, .. } => checksum,
@@ -413,7 +414,8 @@ impl<P: Pmem> Matrix<P> {
         let uuid = self.config.uuid;
         let (builder, output) = job.table.get_or_insert_with(|| {
             let file = number(next_file);
-            (Builder::new(uuid, file, FILTER_BITS), Output::new(file))
+            let role = Role::Table { level: job.level, in_layer: self.plan.in_layer(job.level) };
+            (Builder::new(uuid, file, FILTER_BITS), Output::new(file, role))
         });
         let added = builder.add(key, &meta, inline, &mut |page| output.push(page));
         debug_assert!(added.is_ok(), "versions come in order: {added:?}");

@@ -8,7 +8,7 @@ use foldhash::HashMap;
 use crate::entry::Pointer;
 use crate::volume::{Extent, Manifest, Table, ValueFile};
 
-/// L1 and what is below it. Within a level tables are in the order of keys, and no two hold the same key.
+/// The levels below L0: first those in the layer, if there is one, then those of the volume. Within a level tables are in the order of keys, and no two hold the same key.
 #[derive(Clone, Debug, Default)]
 pub struct Levels {
     levels: Vec<Vec<Arc<Table>>>,
@@ -27,7 +27,7 @@ pub struct Levels {
 pub struct Change {
     /// Tables that go, by file.
     pub removed: Vec<u64>,
-    /// Tables that come, and the level of each (0 is L1).
+    /// Tables that come, and the level of each (0 is the first one below L0).
     pub added: Vec<(usize, Table)>,
     /// Files of values that come.
     pub values: Vec<ValueFile>,
@@ -163,6 +163,11 @@ impl Levels {
         }
         self.add_up();
         free
+    }
+
+    /// Whether a table has pages in the layer. O(tables).
+    pub fn have_layer(&self) -> bool {
+        self.by_file.values().any(|table| table.extents.iter().any(|extent| extent.in_layer()))
     }
 
     /// Extents of these that the others do not have.

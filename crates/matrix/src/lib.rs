@@ -4,6 +4,7 @@
 //! - [`container`]: the region. The log, the memtables over it, rows with their hints, columns.
 //! - [`table`]: tables as pages, made and read without I/O.
 //! - [`volume`]: superblocks, the manifest, free extents.
+//! - `layer`: levels of which the tables lie in the region.
 
 mod backup;
 mod changes;
@@ -14,6 +15,7 @@ pub mod cursor;
 pub mod entry;
 mod install;
 mod job;
+mod layer;
 mod level_cursor;
 pub mod levels;
 mod lookup;

@@ -21,8 +21,6 @@ use crate::volume::Table;
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// Columns have between this many tables' bytes and twice as many (MatrixKV: between AF/2 and AF, AF = 10; smaller ones free room sooner).
 const COLUMN_TABLES: u64 = 4;
-/// Each level may have so many times the bytes of the one above it.
-const RATIO: u64 = 10;
 /// Of the container's units, so many of a hundred make the receiver hand over.
 const RECEIVER_PERCENT: u64 = 40;
 
@@ -156,6 +154,8 @@ impl<P: Pmem> Matrix<P> {
             (_, Some(level)) if self.level_bytes(level) > 2 * self.limit_bytes(level) && free_percent > 10 => {
                 self.level_job(level)
             }
+            // What finds no room in the layer is written to the volume twice.
+            (_, Some(level)) if self.plan.in_layer(level) && free_percent > 10 => self.level_job(level),
             (Some(job), _) => Some(job),
             (None, Some(level)) => self.level_job(level),
             (None, None) => self.due_collection(),
@@ -209,7 +209,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn limit_bytes(&self, level: usize) -> u64 {
-        self.config.level_bytes.saturating_mul(RATIO.saturating_pow(level as u32))
+        self.plan.limit_bytes(level)
     }
 
     fn level_bytes(&self, level: usize) -> u64 {
@@ -307,11 +307,16 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn pump_output(&mut self, output: &mut Output, is_spill: bool, effects: &mut Effects) -> Result<(), NoRoom> {
+        if let Err(error) = self.store_in_layer(output, effects) {
+            self.fail_region(error);
+            return Ok(());
+        }
         let reserve_pages = if is_spill { self.reserve_pages() } else { self.manifest_pages() };
         while output.wants_write() {
             let Some(block) = self.take_block(Class::Slice, effects) else { break };
             for (place, part) in output.next_write(block, &mut self.extents, reserve_pages)? {
                 self.counters.write_bytes += u64::from(part.len);
+                self.counters.wrote(output.role(), part.len.into());
                 let io = self.io.start(Purpose::Output(output.file()));
                 effects.write(io, place, vec![part], false);
             }

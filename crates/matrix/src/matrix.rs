@@ -23,6 +23,7 @@ use crate::container::{Change as Append, Container, What};
 use crate::cursor::Stop;
 use crate::install::{Condemned, Install};
 use crate::job::Job;
+use crate::layer::Plan;
 use crate::levels::Levels;
 use crate::memory::Lease;
 use crate::merge::Sight;
@@ -35,7 +36,7 @@ use crate::space::Rest;
 use crate::spill::Spill;
 use crate::statistics::Counters;
 use crate::table;
-use crate::volume::{Extent, Extents, Superblock};
+use crate::volume::{Extent, Places, Superblock};
 
 /// What a request in flight is for.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +71,9 @@ pub struct Matrix<P> {
     pub(crate) report: RecoveryReport,
     pub(crate) container: Container<P>,
     pub(crate) levels: Levels,
-    pub(crate) extents: Extents,
+    pub(crate) extents: Places,
+    /// Where tables are to go.
+    pub(crate) plan: Plan,
     /// Free as soon as nobody reads it.
     pub(crate) limbo: Vec<Extent>,
     pub(crate) cache: RefCell<PageCache>,
@@ -482,7 +485,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Reads come back: those who wait get their pages.
-    fn read_done(&mut self, page: u64, block: Block, result: Result<(), IoFault>, effects: &mut Effects) {
+    pub(crate) fn read_done(&mut self, page: u64, block: Block, result: Result<(), IoFault>, effects: &mut Effects) {
         let Some(flight) = self.reads.finish(page) else { return };
         let wanted = flight.wanted;
         let checked = match result {
@@ -539,8 +542,7 @@ impl<P: Pmem> Matrix<P> {
         let (file, first) = (wanted.file, wanted.ordinal);
         for (ordinal, page) in (first..).zip(block.chunks(4096)).take(wanted.pages as usize) {
             if let Err(mut corruption) = table::verify(page, &self.config.uuid, file, ordinal) {
-                corruption.place.shard = self.config.shard;
-                corruption.place.offset_bytes = (wanted.page + u64::from(ordinal - first)) * 4096;
+                self.locate_damage(&mut corruption, wanted.page + u64::from(ordinal - first));
                 self.counters.corrupt_records += 1;
                 return Err(Error::Corrupt(corruption));
             }
@@ -676,6 +678,8 @@ fn batch_error(changes: &[Change]) -> Option<Error> {
 
 /// Pages that an operation may hold when it has come further.
 const PINS_MAX: usize = 128;
+/// How often in a turn what was wanted of the layer is loaded, and who waited for it goes on: filters and indexes come before data, at each level.
+const LAYER_ROUNDS_MAX: u32 = 8;
 /// Turns from one look at the memory to the next.
 const BALANCE_TURNS: u64 = 64;
 
@@ -728,6 +732,12 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.now = effects.now();
         self.empty_limbo();
         self.run_ready(effects);
+        for _ in 0..LAYER_ROUNDS_MAX {
+            if !self.load_from_layer(effects) {
+                break;
+            }
+            self.run_ready(effects);
+        }
         self.commit(effects);
         if let Some(error) = self
             .region_failed
@@ -743,6 +753,9 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.balance_memory(effects);
         }
         self.pump_reads(effects);
+        if self.load_from_layer(effects) {
+            effects.more();
+        }
         self.pump_close(effects);
         self.find_blocks(effects);
         let is_crowd_next =

@@ -17,6 +17,7 @@ use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Config, Container, Predecessor, Report};
 use crate::cursor::Stop;
 use crate::install::manifest_checksum;
+use crate::layer::{self, Plan};
 use crate::levels::Levels;
 use crate::matrix::{Closing, Matrix};
 use crate::operations::Turns;
@@ -25,7 +26,7 @@ use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::Rest;
 use crate::statistics::Counters;
-use crate::volume::{Extent, Extents, FIRST_PAGE, Manifest, Refusal, Superblock};
+use crate::volume::{Extent, FIRST_PAGE, LAYER_FIRST, Manifest, Places, Refusal, Superblock};
 
 /// A manifest longer than this is none: 1 GiB.
 const MANIFEST_PAGES_MAX: u32 = 1 << 18;
@@ -130,7 +131,8 @@ impl<P: Pmem> MatrixOpener<P> {
     fn start_creation(&mut self, unit_bytes: u32, effects: &mut Effects) {
         let Some(pmem) = self.pmem.take() else { return };
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
-        match Container::create(pmem, Config { uuid, shard, unit_bytes, row_bytes }) {
+        let region_bytes = pmem.len_bytes().saturating_sub(self.config.layer_bytes);
+        match Container::create_within(pmem, Config { uuid, shard, unit_bytes, row_bytes }, region_bytes) {
             Ok(mut container) => {
                 let epoch = Epoch { number: 1, session: self.config.session };
                 if let Err(error) = container.begin_epoch(epoch, epoch) {
@@ -146,9 +148,8 @@ impl<P: Pmem> MatrixOpener<P> {
         self.bytes.resize(PAGE_BYTES, 0);
         let checksum = manifest_checksum(&self.config.uuid, 1, &self.bytes);
         let (shard, shards) = (self.config.shard, self.config.shards);
-        let known = self.superblock.known;
-        self.superblock =
-            Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, checksum, clean: false, known };
+        let superblock = Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, ..Superblock::default() };
+        self.superblock = Superblock { checksum, known: self.superblock.known, ..superblock };
         let page = std::mem::take(&mut self.bytes);
         self.write(FIRST_PAGE, &page, Purpose::FirstManifest, effects);
         self.write(FIRST_PAGE + 1, &page, Purpose::FirstManifest, effects);
@@ -245,7 +246,6 @@ impl<P: Pmem> MatrixOpener<P> {
     fn paired(&mut self) -> Result<(Container<P>, Report), Error> {
         let Some(pmem) = self.pmem.take() else { return Err(Error::Unknown("the opener has no region")) };
         let manifest = self.manifest()?;
-        self.extents(&manifest, self.superblock.manifest())?;
         let volume = VolumeState {
             known: self.superblock.known,
             manifest: manifest.number,
@@ -266,6 +266,12 @@ impl<P: Pmem> MatrixOpener<P> {
         if kept_version.is_some() {
             return Container::open(pmem, uuid, shard, row_bytes);
         }
+        if manifest.extents().any(|extent| extent.in_layer()) {
+            return Err(Error::WrongVolume(
+                "tables of this shard lie in the layer of the region that is lost, and it cannot be given up with them: put the region back, or restore a backup".into(),
+            ));
+        }
+        self.extents(&manifest, self.superblock.manifest(), 0)?;
         let version = manifest.levels.iter().flatten().map(|table| table.facts.highest_version).max().unwrap_or(0);
         let VolumeState { known, manifest, directory, compactor } = volume;
         let lost = Predecessor { known, directory, compactor, version, manifest };
@@ -288,6 +294,7 @@ impl<P: Pmem> MatrixOpener<P> {
             other => other,
         })?;
         opened.0.state().compare(volume).map_err(|mismatch| lost(mismatch.to_string()))?;
+        self.extents(manifest, self.superblock.manifest(), layer::layer_pages(&opened.0))?;
         Ok(opened)
     }
 
@@ -344,11 +351,17 @@ impl<P: Pmem> MatrixOpener<P> {
     }
 
     /// What no extent of the manifest covers is free.
-    fn extents(&self, manifest: &Manifest, own: Extent) -> Result<Extents, Error> {
-        let used = manifest.extents().map(Extent::end).max().unwrap_or(0).max(own.end());
+    fn extents(&self, manifest: &Manifest, own: Extent, layer_pages: u64) -> Result<Places, Error> {
+        let on_volume = manifest.extents().filter(|extent| !extent.in_layer());
+        let used = on_volume.map(Extent::end).max().unwrap_or(0).max(own.end());
         let capacity = self.config.capacity_bytes.map_or(u64::MAX >> 13, |bytes| bytes / PAGE_BYTES as u64);
-        let mut extents = Extents::new(FIRST_PAGE, capacity.max(used));
+        let mut extents = Places::new(capacity.max(used), layer_pages);
         for extent in manifest.extents().chain([own]) {
+            if extent.in_layer() && extent.end() > LAYER_FIRST + layer_pages {
+                return Err(Error::WrongVolume(format!(
+                    "the region of this shard has a layer of {layer_pages} pages, and tables lie beyond it: it is another region than the volume was written with"
+                )));
+            }
             if extents.claim(extent).is_err() {
                 let found = format!("{} pages at page {} that something else has", extent.pages, extent.page);
                 return Err(self.damaged("manifest", "extents of its own for each file", found, self.superblock.page));
@@ -363,7 +376,7 @@ fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refu
     let both = [first, second].map(|found| found.as_ref().err().cloned());
     for refusal in both.iter().flatten() {
         match refusal {
-            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: 1 },
+            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: 3 },
             Refusal::Foreign => {
                 return Error::WrongVolume(
                     "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
@@ -449,10 +462,11 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         }
         let manifest = self.manifest()?;
         let own = self.superblock.manifest();
-        let extents = self.extents(&manifest, own)?;
         let Some((mut container, report)) = self.container.take() else {
             return Err(Error::Unknown("the opener has no region"));
         };
+        let layer_pages = layer::layer_pages(&container);
+        let extents = self.extents(&manifest, own, layer_pages)?;
         if self.create.is_none() && !self.config.read_only {
             container.settle_epoch()?;
             container.replay(&manifest.rotation, manifest.directory, manifest.number)?;
@@ -472,6 +486,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             container,
             levels,
             extents,
+            plan: Plan::new(layer_pages * PAGE_BYTES as u64, self.config.level_bytes),
             report: recovery,
             limbo: Vec::new(),
             cache: RefCell::new(PageCache::new()),

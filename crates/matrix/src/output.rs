@@ -5,17 +5,33 @@ use std::sync::Arc;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Part};
 
-use crate::volume::{Extent, Extents};
+use crate::layer::LAYER_GROWTH_PAGES;
+use crate::volume::{Extent, Places};
 
 /// Pages written at once.
 const SLICE_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
 /// Pages taken from the volume at a time while a file grows.
 const GROWTH_PAGES: u32 = 256;
 
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A table of this level, as far as there is room in the layer if that is where the level lies.
+    Table {
+        /// 0 is the first one below L0.
+        level: usize,
+        /// Whether it goes into the layer.
+        in_layer: bool,
+    },
+    /// Values.
+    Values,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Output {
     file: u64,
+    role: Role,
     extents: Vec<Extent>,
     /// Pages of `extents`.
     taken: u32,
@@ -34,12 +50,26 @@ pub(crate) struct Output {
 pub(crate) struct NoRoom;
 
 impl Output {
-    pub(crate) fn new(file: u64) -> Output {
-        Output { file, extents: Vec::new(), taken: 0, pages: Vec::new(), sent: 0, begun: 0, in_flight: 0, ended: false }
+    pub(crate) fn new(file: u64, role: Role) -> Output {
+        Output {
+            file,
+            role,
+            extents: Vec::new(),
+            taken: 0,
+            pages: Vec::new(),
+            sent: 0,
+            begun: 0,
+            in_flight: 0,
+            ended: false,
+        }
     }
 
     pub(crate) fn file(&self) -> u64 {
         self.file
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.role
     }
 
     /// Takes the next page.
@@ -72,7 +102,7 @@ impl Output {
     pub(crate) fn next_write(
         &mut self,
         mut block: Block,
-        extents: &mut Extents,
+        extents: &mut Places,
         reserve_pages: u64,
     ) -> Result<Vec<(u64, Part)>, NoRoom> {
         let bytes = self.backlog_bytes().min(SLICE_BYTES);
@@ -85,15 +115,10 @@ impl Output {
                 return Err(NoRoom);
             }
             let more = extents.take(wanted).ok_or(NoRoom)?;
-            self.taken += more.iter().map(|extent| extent.pages).sum::<u32>();
-            self.extents.extend(more);
+            self.grow(more);
         }
         block[..bytes].copy_from_slice(&self.pages[self.sent..self.sent + bytes]);
-        self.sent += bytes;
-        if self.sent == self.pages.len() {
-            self.pages.clear();
-            self.sent = 0;
-        }
+        self.sent(bytes);
         let block = Arc::new(block);
         let mut writes: Vec<(u64, Part)> = Vec::new();
         for page in 0..pages.min(SLICE_PAGES) {
@@ -111,9 +136,53 @@ impl Output {
         Ok(writes)
     }
 
-    /// Pages that it has of the volume.
-    pub(crate) fn taken_pages(&self) -> u64 {
-        self.taken.into()
+    fn grow(&mut self, more: Vec<Extent>) {
+        for extent in more {
+            self.taken += extent.pages;
+            match self.extents.last_mut() {
+                Some(last) if last.end() == extent.page => last.pages += extent.pages,
+                _ => self.extents.push(extent),
+            }
+        }
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        self.sent += bytes;
+        if self.sent == self.pages.len() {
+            self.pages.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// What is stored next in the layer, and where. `None`: nothing, or what comes next goes to the volume, since the layer is full; then so does the rest of the file.
+    pub(crate) fn next_in_layer(&mut self, places: &mut Places) -> Option<(Extent, &[u8])> {
+        let wanted = (self.backlog_bytes() / PAGE_BYTES) as u32;
+        if wanted == 0 || !(self.wants_write() || self.begun < self.taken) {
+            return None;
+        }
+        if self.begun == self.taken && matches!(self.role, Role::Table { in_layer: true, .. }) {
+            let on_volume = self.extents.last().is_some_and(|last| !last.in_layer());
+            let growth = if self.ended { wanted.min(LAYER_GROWTH_PAGES) } else { LAYER_GROWTH_PAGES };
+            let more = if on_volume { None } else { places.take_in_layer(growth) };
+            self.grow(more?);
+        }
+        let page =
+            Extent::locate(&self.extents, self.begun).filter(|page| Extent { page: *page, pages: 1 }.in_layer())?;
+        let is_next = |more: &u32| Extent::locate(&self.extents, self.begun + more) == Some(page + u64::from(*more));
+        let pages = 1 + (1..wanted).take_while(is_next).count() as u32;
+        let bytes = self.pages.get(self.sent..self.sent + pages as usize * PAGE_BYTES)?;
+        Some((Extent { page, pages }, bytes))
+    }
+
+    /// So many pages were stored in the layer.
+    pub(crate) fn stored(&mut self, pages: u32) {
+        self.begun += pages;
+        self.sent(pages as usize * PAGE_BYTES);
+    }
+
+    /// Pages that it has, of the volume and of the layer.
+    pub(crate) fn taken(&self) -> &[Extent] {
+        &self.extents
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
@@ -126,7 +195,7 @@ impl Output {
     }
 
     /// Where it lies. What was taken and is not needed is given back.
-    pub(crate) fn extents(&mut self, extents: &mut Extents) -> Vec<Extent> {
+    pub(crate) fn extents(&mut self, extents: &mut Places) -> Vec<Extent> {
         let mut spare = self.taken - self.begun;
         while spare > 0 {
             let Some(mut last) = self.extents.pop() else { break };
@@ -143,7 +212,7 @@ impl Output {
     }
 
     /// Gives everything back: nobody will ever read it. Writes in flight must have ended.
-    pub(crate) fn discard(&mut self, extents: &mut Extents) {
+    pub(crate) fn discard(&mut self, extents: &mut Places) {
         self.extents.drain(..).for_each(|extent| extents.give(extent));
         self.taken = 0;
     }

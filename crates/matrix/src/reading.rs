@@ -60,6 +60,8 @@ pub(crate) struct Reads {
     flights: HashMap<u64, Flight>,
     /// Those that have not been handed to the device: it has enough to do, or there is no block.
     queue: VecDeque<u64>,
+    /// Those of the layer, which are loaded and not read.
+    in_layer: VecDeque<u64>,
 }
 
 impl Reads {
@@ -73,7 +75,8 @@ impl Reads {
             return !waits;
         }
         self.flights.insert(wanted.page, Flight { wanted, waiters: vec![waiter] });
-        self.queue.push_back(wanted.page);
+        let is_near = Extent { page: wanted.page, pages: wanted.pages }.in_layer();
+        if is_near { &mut self.in_layer } else { &mut self.queue }.push_back(wanted.page);
         true
     }
 
@@ -87,6 +90,16 @@ impl Reads {
         self.queue.pop_front();
     }
 
+    /// The next one to load from the layer.
+    pub(crate) fn next_in_layer(&self) -> Option<Wanted> {
+        self.in_layer.front().and_then(|page| self.flights.get(page)).map(|flight| flight.wanted)
+    }
+
+    /// It is being loaded.
+    pub(crate) fn begun_in_layer(&mut self) {
+        self.in_layer.pop_front();
+    }
+
     /// It came back.
     pub(crate) fn finish(&mut self, page: u64) -> Option<Flight> {
         self.flights.remove(&page)
@@ -94,7 +107,7 @@ impl Reads {
 
     /// Reads that the device has.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len() - self.queue.len()
+        self.flights.len() - self.queue.len() - self.in_layer.len()
     }
 
     /// Whether a page of this extent is being read. O(reads).

@@ -47,14 +47,16 @@ fn moved_pages(bytes: u64) -> u64 {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Pages that nothing that grows may take: for two manifests of two copies each, for all that the container holds, and for one compaction.
+    /// Pages that nothing that grows may take: for two manifests of two copies each, for all that the container and the layer hold, since it goes down, and for one compaction.
     pub(crate) fn reserve_pages(&self) -> u64 {
         let (free, of) = self.container.units_free();
         let container_pages = ((of - free.min(of)) * self.container.unit_bytes()).div_ceil(4096);
         let table_pages = self.config.table_bytes.div_ceil(4096).max(1);
         // Down there it has indexes and filters besides, and pages that are not full.
         let container_pages = container_pages * (table_pages + 3) / table_pages * 5 / 4;
-        self.manifest_pages() + container_pages + WORKING_TABLES * (table_pages + 2)
+        let (layer_free, layer_pages) = self.extents.layer_pages();
+        let in_layer = if canary!("trial_layer_has_no_reserve") { 0 } else { layer_pages - layer_free };
+        self.manifest_pages() + container_pages + in_layer + WORKING_TABLES * (table_pages + 2)
     }
 
     /// What files leave of the volume for two manifests, of two copies each.

@@ -12,7 +12,7 @@ use crate::install::Made;
 use crate::levels::Change;
 use crate::matrix::Matrix;
 use crate::operations::Work;
-use crate::output::Output;
+use crate::output::{Output, Role};
 use crate::space::Rest;
 use crate::table::values::ValuesWriter;
 use crate::volume::ValueFile;
@@ -88,7 +88,7 @@ impl<P: Pmem> Matrix<P> {
         {
             bytes += values.iter().map(Bytes::len).sum::<usize>();
             let placed = values.iter().map(|value| {
-                let mut output = Output::new(self.next_file);
+                let mut output = Output::new(self.next_file, Role::Values);
                 self.next_file += 1;
                 let mut writer = ValuesWriter::default();
                 writer.add(value, &mut |page| output.push(page));

@@ -5,6 +5,7 @@ use stratakv_engine::Statistic;
 use stratakv_pmem::Pmem;
 
 use crate::matrix::Matrix;
+use crate::output::Role;
 
 /// Counters, see [`Shard::statistics`](stratakv_engine::Shard::statistics).
 #[derive(Debug, Default)]
@@ -12,6 +13,12 @@ pub(crate) struct Counters {
     pub(crate) page_reads: u64,
     pub(crate) read_bytes: u64,
     pub(crate) write_bytes: u64,
+    pub(crate) value_write_bytes: u64,
+    pub(crate) manifest_write_bytes: u64,
+    /// Of tables, by level; deeper ones together.
+    pub(crate) level_write_bytes: [u64; LEVELS_TOLD.len()],
+    pub(crate) layer_write_bytes: u64,
+    pub(crate) layer_read_bytes: u64,
     pub(crate) user_bytes: u64,
     pub(crate) installs: u64,
     pub(crate) columns: u64,
@@ -22,6 +29,26 @@ pub(crate) struct Counters {
     pub(crate) full_refusals: u64,
     pub(crate) corrupt_records: u64,
     pub(crate) stalled_turns: u64,
+}
+
+/// Levels below L0 of which it is told how much was written into them, to whichever medium.
+const LEVELS_TOLD: [&str; 6] = [
+    "level_1_write_bytes",
+    "level_2_write_bytes",
+    "level_3_write_bytes",
+    "level_4_write_bytes",
+    "level_5_write_bytes",
+    "level_6_write_bytes",
+];
+
+impl Counters {
+    /// So many bytes of a file were written.
+    pub(crate) fn wrote(&mut self, role: Role, bytes: u64) {
+        match role {
+            Role::Table { level, .. } => self.level_write_bytes[level.min(LEVELS_TOLD.len() - 1)] += bytes,
+            Role::Values => self.value_write_bytes += bytes,
+        }
+    }
 }
 
 impl<P: Pmem> Matrix<P> {
@@ -59,6 +86,18 @@ impl<P: Pmem> Matrix<P> {
         add("page_reads", counters.page_reads);
         add("read_bytes", counters.read_bytes);
         add("write_bytes", counters.write_bytes);
+        add("value_write_bytes", counters.value_write_bytes);
+        add("manifest_write_bytes", counters.manifest_write_bytes);
+        for (name, bytes) in LEVELS_TOLD.into_iter().zip(counters.level_write_bytes) {
+            add(name, bytes);
+        }
+        let (layer_used, layer_free, layer_all) = self.layer_bytes();
+        add("layer_bytes", layer_all);
+        add("layer_free_bytes", layer_free);
+        add("layer_table_bytes", layer_used);
+        add("layer_levels", (0..).take_while(|level| self.plan.in_layer(*level)).count() as u64);
+        add("layer_write_bytes", counters.layer_write_bytes);
+        add("layer_read_bytes", counters.layer_read_bytes);
         add("user_bytes", counters.user_bytes);
         add("installs", counters.installs);
         add("columns_down", counters.columns);

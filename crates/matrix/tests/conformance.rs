@@ -19,6 +19,7 @@ fn opener(opening: Opening, memory: &Memory, ending: Ending) -> MatrixOpener<Mem
         row_bytes: 1 << 20,
         table_bytes: 256 << 10,
         level_bytes: 4 << 20,
+        layer_bytes: 0,
         read_only: false,
         session: 1,
     };

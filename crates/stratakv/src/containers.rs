@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
+use stratakv_matrix::container::region_bytes_of;
 use stratakv_matrix::{MatrixConfig, MatrixOpener};
 use stratakv_pmem::{MapOptions, Mapping, Part, Pmem};
 
@@ -23,6 +24,8 @@ const UNIT_BYTES_MIN: u64 = 128 << 10;
 pub(crate) struct Containers {
     mapping: Arc<Mapping>,
     shards: u32,
+    /// The layers of all shards together, if that was asked for.
+    layer_bytes: Option<u64>,
     created: bool,
     read_only: bool,
     repairing: bool,
@@ -50,13 +53,22 @@ impl Containers {
         };
         let (shards, read_only, repairing) = (manifest.shards, options.read_only, options.repairing.is_some());
         let home = directory.path.clone();
-        let containers = Containers { mapping: Arc::new(mapping), shards, created, read_only, repairing, home };
+        let (mapping, layer_bytes) = (Arc::new(mapping), options.layer_bytes);
+        let containers = Containers { mapping, shards, layer_bytes, created, read_only, repairing, home };
         containers.check_len(options.region_bytes)?;
         Ok(containers)
     }
 
     fn check_len(&self, asked_bytes: Option<u64>) -> Result<(), Error> {
         let len_bytes = self.mapping.len_bytes();
+        let layer_bytes = self.layer_bytes.filter(|_| self.created).unwrap_or(0);
+        if layer_bytes > 0 && len_bytes.saturating_sub(layer_bytes) / u64::from(self.shards) < PART_BYTES_MIN {
+            let (least, shards) = (PART_BYTES_MIN * u64::from(self.shards), self.shards);
+            return Err(Error::Option(format!(
+                "a layer of {layer_bytes} bytes in a region of {len_bytes}: what is on its way to the volumes has at least {least} beside it, 8 MiB for each of {shards} shards; ask for a \
+                 longer region (--region), or less of a layer (--layer)"
+            )));
+        }
         if self.part_bytes() < PART_BYTES_MIN {
             let (least, shards) = (PART_BYTES_MIN * u64::from(self.shards), self.shards);
             return Err(Error::Option(format!(
@@ -81,16 +93,35 @@ impl Containers {
         let part_bytes = self.part_bytes();
         let part = Part::new(Arc::clone(&self.mapping), u64::from(config.shard) * part_bytes, part_bytes);
         let part = part.map_err(|error| self.unusable(error.to_string()))?;
-        let lengths = Lengths::of(part_bytes);
+        let layer_bytes = self.layer_of(&part, part_bytes)?;
+        let container_bytes = part_bytes - layer_bytes;
+        let lengths = Lengths::of(container_bytes);
         config.row_bytes = lengths.row_bytes;
         config.table_bytes = lengths.table_bytes;
-        config.level_bytes = part_bytes;
+        config.level_bytes = container_bytes;
+        config.layer_bytes = layer_bytes;
         config.session = getrandom::u64().map_err(|error| self.unusable(format!("no random numbers: {error}")))?;
         Ok(match (self.created, self.repairing) {
             (true, _) => MatrixOpener::create(config, part, lengths.unit_bytes),
             (false, true) => MatrixOpener::recover_without_region(config, part, lengths.unit_bytes),
             (false, false) => MatrixOpener::recover(config, part),
         })
+    }
+
+    /// What of a shard's part is its layer: of one that is there its container says it.
+    fn layer_of(&self, part: &Part, part_bytes: u64) -> Result<u64, Error> {
+        let asked = self.layer_bytes.map(|bytes| bytes / u64::from(self.shards.max(1)) / 4096 * 4096);
+        if self.created {
+            return Ok(asked.unwrap_or(0));
+        }
+        // Of what is no container the opener says so.
+        let has = part_bytes.saturating_sub(region_bytes_of(part).unwrap_or(part_bytes));
+        match asked {
+            Some(asked) if asked != has => Err(Error::Option(format!(
+                "a layer of {asked} bytes for each shard was asked for, and those of this store have {has}, which is fixed: leave the option out"
+            ))),
+            _ => Ok(has),
+        }
     }
 
     fn unusable(&self, why: String) -> Error {

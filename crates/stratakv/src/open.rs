@@ -65,7 +65,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         // Before anything is made.
         options.check_level(Engine::Slab)?;
         options.check_memory(new_shards(options))?;
-        if options.region_bytes.is_some() || !options.region_paths.is_empty() {
+        if options.region_bytes.is_some() || !options.region_paths.is_empty() || options.layer_bytes.is_some() {
             return Err(Error::Option(format!(
                 "a region is of the engines `hash` and `matrix`, and the new store in {} would be of `slab`: ask for the engine too (--engine hash), or leave the region out",
                 path.display()
@@ -152,6 +152,12 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
         )));
     }
     options.check_level(has)?;
+    if options.layer_bytes.is_some() && has != Engine::Matrix {
+        return Err(Error::Option(format!(
+            "a layer was asked for, and the store in {home} has the engine `{}`: only regions of `matrix` have one; leave the option out",
+            has.name()
+        )));
+    }
     match has {
         Engine::Slab | Engine::Tier if options.region_bytes.is_some() || !options.region_paths.is_empty() => {
             Err(Error::Option(format!(
@@ -461,6 +467,7 @@ fn matrix_config(config: &SlabConfig) -> MatrixConfig {
         row_bytes: 0,
         table_bytes: 0,
         level_bytes: 0,
+        layer_bytes: 0,
         read_only: config.read_only,
         session: 0,
     }

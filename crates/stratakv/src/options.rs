@@ -53,6 +53,7 @@ pub struct Options {
     pub(crate) orders: Vec<Order>,
     pub(crate) engine: Option<Engine>,
     pub(crate) region_bytes: Option<u64>,
+    pub(crate) layer_bytes: Option<u64>,
     pub(crate) region_paths: Vec<PathBuf>,
     pub(crate) region_nodes: Vec<u32>,
     pub(crate) clock: Clock,
@@ -89,6 +90,7 @@ impl Default for Options {
             orders: Vec::new(),
             engine: None,
             region_bytes: None,
+            layer_bytes: None,
             region_paths: Vec::new(),
             region_nodes: Vec::new(),
             clock: Clock::System,
@@ -146,6 +148,14 @@ impl Options {
     #[must_use]
     pub fn region_bytes(mut self, bytes: u64) -> Options {
         self.region_bytes = Some(bytes);
+        self
+    }
+
+    /// Of the region of a new store of [`Engine::Matrix`], so many bytes are the *layer*: the first levels of its tables lie there and not on its volumes, which are written less. The rest,
+    /// at least 8 MiB for each shard, is for what is on its way. Fixed at creation. Default: none.
+    #[must_use]
+    pub fn layer_bytes(mut self, bytes: u64) -> Options {
+        self.layer_bytes = Some(bytes);
         self
     }
 
@@ -348,6 +358,11 @@ impl Options {
                 "a region is of the engines `hash` and `matrix`, and `{}` was asked for: leave one of them out",
                 engine.name()
             ));
+        }
+        if self.layer_bytes.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
+            return refuse(
+                "a layer is of the engine `matrix`, and another one was asked for: leave one of them out".into(),
+            );
         }
         order::check(&self.orders)?;
         if !(1..=4096).contains(&self.depth) {

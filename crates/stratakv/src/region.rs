@@ -88,6 +88,13 @@ pub(crate) fn check_options(engine: Engine, options: &Options) -> Result<(), Err
     } else if options.placement != Placement::InPlace {
         return Err(Error::Option("a placement is of the engine `slab`: leave it out".into()));
     }
+    if let Some((layer, region)) =
+        options.layer_bytes.zip(options.region_bytes).filter(|(layer, region)| layer >= region)
+    {
+        return Err(Error::Option(format!(
+            "a layer of {layer} bytes in a region of {region}: it is a part of the region, ask for a longer one (--region)"
+        )));
+    }
     if let Some(bytes) = options.region_bytes.filter(|bytes| *bytes < REGION_BYTES_MIN || bytes % PAGE_BYTES != 0) {
         return Err(Error::Option(format!(
             "a region of {bytes} bytes: it has at least {}, and is a multiple of 4096",

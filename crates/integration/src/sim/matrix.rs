@@ -1,13 +1,23 @@
-//! Engine `matrix` as the simulator sees it: a shard whose region loses what was not fenced whenever its life ends.
+//! Engine `matrix` as the simulator sees it: a shard whose region loses what was not fenced whenever its life ends. Two stores in three have a layer in it.
 
 use std::cell::RefCell;
 
+use stratakv_base::random::Random;
 use stratakv_matrix::{Matrix, MatrixConfig, MatrixOpener};
 use stratakv_sim::machine::{Audit, Engine, Opening};
 use stratakv_sim::pmem::Memory;
 
 const REGION_BYTES: usize = 512 << 10;
 const UNIT_BYTES: u32 = 4096;
+/// Lengths of the layer and of the first level: off; hardly room for a table; one level; one that overflows; two levels.
+const LAYERS: [(u64, u64); 6] = [
+    (0, 64 << 10),
+    (0, 64 << 10),
+    (40 << 10, 64 << 10),
+    (512 << 10, 64 << 10),
+    (160 << 10, 64 << 10),
+    (512 << 10, 16 << 10),
+];
 
 /// Engine `matrix`.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +25,27 @@ pub struct MatrixEngine;
 
 thread_local! {
     /// That of the machine which this thread drives: it has one at a time.
-    static MEMORY: RefCell<Memory> = RefCell::new(Memory::new(REGION_BYTES, 0));
+    static MEMORY: RefCell<Region> = RefCell::new(Region { memory: Memory::new(REGION_BYTES, 0), level_bytes: 0 });
+}
+
+/// A region, and what the shard was made with.
+struct Region {
+    memory: Memory,
+    level_bytes: u64,
+}
+
+/// What a new store has of a layer, drawn from what scenarios differ in.
+fn draw_layer(opening: &Opening) -> (u64, u64) {
+    let drawn = [
+        opening.capacity_bytes.unwrap_or(0),
+        opening.checkpoint_bytes.unwrap_or(0).into(),
+        opening.record_cache.into(),
+        opening.memory_bytes,
+        opening.volatile_cache.into(),
+        opening.depth.into(),
+    ];
+    let seed = drawn.into_iter().fold(0, |seed, one| Random::new(seed ^ one).next_u64());
+    LAYERS[Random::new(seed).below(LAYERS.len() as u64) as usize]
 }
 
 impl Engine for MatrixEngine {
@@ -23,6 +53,7 @@ impl Engine for MatrixEngine {
     type Shard = Matrix<Memory>;
 
     fn opener(&self, opening: &Opening) -> MatrixOpener<Memory> {
+        let (layer_bytes, level_bytes) = draw_layer(opening);
         let config = MatrixConfig {
             uuid: *b"simulated store!",
             shard: 0,
@@ -32,17 +63,20 @@ impl Engine for MatrixEngine {
             capacity_bytes: opening.capacity_bytes,
             row_bytes: 24 << 10,
             table_bytes: 16 << 10,
-            level_bytes: 64 << 10,
+            level_bytes,
+            layer_bytes,
             read_only: opening.read_only,
             session: opening.memory_bytes ^ u64::from(opening.depth),
         };
-        MEMORY.with_borrow_mut(|memory| {
+        MEMORY.with_borrow_mut(|Region { memory, level_bytes }| {
             if opening.create {
-                *memory = Memory::new(REGION_BYTES, u64::from(opening.depth) ^ opening.memory_bytes);
+                let region_bytes = REGION_BYTES + config.layer_bytes as usize;
+                *memory = Memory::new(region_bytes, u64::from(opening.depth) ^ opening.memory_bytes);
+                *level_bytes = config.level_bytes;
                 return MatrixOpener::create(config, memory.clone(), UNIT_BYTES);
             }
             memory.cut();
-            MatrixOpener::recover(config, memory.clone())
+            MatrixOpener::recover(MatrixConfig { level_bytes: *level_bytes, ..config }, memory.clone())
         })
     }
 

@@ -147,3 +147,54 @@ fn a_flipped_bit_in_a_row_of_the_region_is_damage() {
     let store = options(1).open(&data).expect("opened");
     assert_eq!(store.get(&name(1_000)).expect_err("damaged").kind(), ErrorKind::Corrupt);
 }
+
+/// With a layer: what lies in it is read, checked, damaged and found so; it is as long as it was made.
+#[test]
+fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    let with = |region: u64, layer: u64| options(1).region_bytes(region * MIB).layer_bytes(layer * MIB);
+    for (asked, words) in [
+        (with(12, 12), "a layer of"),
+        (with(12, 8), "8 MiB for each"),
+        (Options::new().engine(Engine::Hash).layer_bytes(MIB), "engine `matrix`"),
+        (Options::new().layer_bytes(MIB), "ask for the engine"),
+    ] {
+        let error = asked.open(place.path().join("refused")).expect_err(words);
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(words), "{error}");
+    }
+    let store = with(12, 4).open(&data).expect("a store");
+    for round in 1..=3 {
+        for key in 0..40_000 {
+            store.put(&name(key), &value::encode(key, round, 200)).expect("a put");
+        }
+    }
+    let told = |name: &str| store.stats().iter().find(|one| one.name == name).map_or(0, |one| one.value);
+    assert_eq!(told("layer_bytes"), 4 * MIB);
+    assert!(told("layer_table_bytes") > MIB && told("level_2_write_bytes") > 0, "{:?}", store.stats());
+    store.close().expect("closed");
+    for asked in [with(12, 3), options(1).layer_bytes(0)] {
+        let error = asked.open(&data).expect_err("it is fixed");
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("layer"), "{error}");
+    }
+    let is_whole = |store: &Store| {
+        for key in (0..40_000).step_by(17) {
+            let found = store.get(&name(key)).expect("a get").expect("a record");
+            assert!(*found.value == value::encode(key, 3, 200)[..], "key {key}");
+        }
+    };
+    is_whole(&options(1).region_bytes(12 * MIB).open(&data).expect("opened"));
+    assert!(stratakv::check(&data, None).expect("checked").is_sound());
+
+    let path = data.join("pmem/region-000");
+    let (region, file) = (std::fs::read(&path).expect("read"), File::options().write(true).open(&path).expect("open"));
+    let used = (8 * MIB as usize..region.len()).step_by(4096).find(|at| region[*at + 4] == 1 && region[*at + 8] != 0);
+    // Free pages have what was there before: every page that looks like data is damaged.
+    assert!(used.is_some());
+    for at in (8 * MIB as usize..region.len()).step_by(4096) {
+        file.write_all_at(&[region[at + 99] ^ 1], at as u64 + 99).expect("written");
+    }
+    let report = stratakv::check(&data, None).expect("checked");
+    assert!(!report.damage.is_empty() && report.damage.iter().all(|damage| damage.contains("layer")), "{report:?}");
+    assert!(report.mistakes.is_empty(), "{report:?}");
+}

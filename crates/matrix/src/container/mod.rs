@@ -42,7 +42,7 @@ pub use self::pairing::Predecessor;
 pub(crate) use self::pairing::forget_epochs;
 pub use self::record::{Change, What};
 pub use self::row::RowCursor;
-pub use self::superblock::{Config, uuid_of};
+pub use self::superblock::{Config, region_bytes_of, uuid_of};
 
 use self::directory::Directory;
 use self::log::Log;
@@ -155,7 +155,16 @@ impl<P: Pmem> Container<P> {
     /// # Errors
     /// The region is too small, or units have no allowed length ([`Error::WrongVolume`]); the memory failed.
     pub fn create(pmem: P, config: Config) -> Result<Container<P>, Error> {
-        let layout = superblock::plan(pmem.len_bytes(), &config)?;
+        let region_bytes = pmem.len_bytes();
+        Container::create_within(pmem, config, region_bytes)
+    }
+
+    /// As [`Container::create`], in the first `region_bytes` of a region: the rest is somebody else's.
+    ///
+    /// # Errors
+    /// As [`Container::create`].
+    pub fn create_within(pmem: P, config: Config, region_bytes: u64) -> Result<Container<P>, Error> {
+        let layout = superblock::plan(region_bytes.min(pmem.len_bytes()), &config)?;
         let directory = open::after_what_was_there(&pmem, &config);
         let medium = Medium { pmem, layout };
         superblock::create(&medium, &directory)?;
@@ -216,6 +225,11 @@ impl<P: Pmem> Container<P> {
     /// Bytes of a unit.
     pub fn unit_bytes(&self) -> u64 {
         self.medium.layout.unit_bytes.into()
+    }
+
+    /// Bytes from the beginning of the region that are its own.
+    pub fn region_bytes(&self) -> u64 {
+        self.medium.layout.region_bytes
     }
 
     /// Rows of the receiver, and of the compactor.

@@ -139,6 +139,13 @@ pub fn uuid_of<P: Pmem>(pmem: &P) -> Option<[u8; 16]> {
     (bytes[..16] == *MAGIC).then(|| decode(&bytes).ok()).flatten().map(|layout| layout.uuid)
 }
 
+/// How many bytes the container at the beginning of a region has of it, if there is one.
+pub fn region_bytes_of<P: Pmem>(pmem: &P) -> Option<u64> {
+    let mut bytes = [0; USED_BYTES];
+    pmem.load(0, &mut bytes).ok()?;
+    (bytes[..16] == *MAGIC).then(|| decode(&bytes).ok()).flatten().map(|layout| layout.region_bytes)
+}
+
 fn decode(bytes: &[u8; USED_BYTES]) -> Result<Layout, (String, String)> {
     let (stored, computed) = (u32_at(bytes, 60), crc32c(0, &bytes[..60]));
     if stored != computed {

@@ -6,9 +6,9 @@ use stratakv_base::canary;
 
 use crate::job;
 
-use super::{failures, installs, space};
+use super::{failures, installs, layer, space};
 
-const DEFECTS: [(&str, fn()); 20] = [
+const DEFECTS: [(&str, fn()); 23] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -27,6 +27,9 @@ const DEFECTS: [(&str, fn()); 20] = [
     ("trial_values_are_not_collected", space::values_among_dead_ones_are_collected),
     ("trial_snapshots_last_for_ever", space::a_snapshot_held_for_ever_ends_before_puts_are_refused),
     ("trial_snapshots_leave_what_they_kept", space::what_a_snapshot_keeps_is_told_and_given_back),
+    ("trial_layer_has_no_reserve", layer::a_full_volume_with_a_layer_recovers_after_deletes),
+    ("matrix_layer_not_flushed", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
+    ("matrix_layer_freed_before_the_superblock", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
     ("trial_deletes_count_as_records", space::records_are_counted_about),
     ("trial_pages_go_with_the_first_read", job::tests::a_page_that_was_read_twice_goes_with_the_later_read),
 ];

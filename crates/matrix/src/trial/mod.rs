@@ -4,6 +4,7 @@
 mod canaries;
 mod failures;
 mod installs;
+mod layer;
 mod pairing;
 mod space;
 
@@ -104,6 +105,7 @@ pub(crate) fn config() -> MatrixConfig {
         row_bytes: 24 << 10,
         table_bytes: 64 << 10,
         level_bytes: 256 << 10,
+        layer_bytes: 0,
         read_only: false,
         session: 1,
     }

@@ -14,7 +14,7 @@ fn tiny() -> Trial {
 }
 
 /// Puts until one is refused. How many went well.
-fn fill_up(trial: &mut Trial, bytes: usize) -> u64 {
+pub(super) fn fill_up(trial: &mut Trial, bytes: usize) -> u64 {
     for number in 0..100_000 {
         match trial.ask(write(vec![put(&name(number), value(number, bytes))])) {
             Reply::Done { .. } => {}

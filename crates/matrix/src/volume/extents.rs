@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// A run of pages of the volume.
+use super::places::LAYER_FIRST;
+
+/// A run of pages of the volume, or of the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first one.
@@ -15,6 +17,11 @@ impl Extent {
     /// The page after the last one.
     pub fn end(self) -> u64 {
         self.page + u64::from(self.pages)
+    }
+
+    /// Whether it lies in the layer.
+    pub fn in_layer(self) -> bool {
+        self.page >= LAYER_FIRST
     }
 
     /// Where page `ordinal` of what lies in `extents`, one after the other, is on the volume.

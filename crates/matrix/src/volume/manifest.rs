@@ -3,6 +3,8 @@
 use stratakv_base::codec::{Reader, Truncated};
 
 use super::extents::Extent;
+use super::places::LAYER_FIRST;
+use super::superblock::PAGES_MAX;
 use crate::container::Rotation;
 use crate::table::TableFacts;
 
@@ -17,7 +19,7 @@ pub struct Manifest {
     pub directory: u64,
     /// How far the columns are down.
     pub rotation: Rotation,
-    /// The tables of L1, then those of L2 and so on, each level in the order of keys.
+    /// The tables of the first level below L0, then those of the next one and so on, each level in the order of keys.
     pub levels: Vec<Vec<Table>>,
     /// Values apart from their keys.
     pub values: Vec<ValueFile>,
@@ -121,6 +123,20 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Takes out the tables of which a page lies in the layer, and what they have alive in value files: with a region that is lost, they are. They come back, from the top down.
+    pub fn drop_layer(&mut self) -> Vec<Table> {
+        let in_layer = |table: &mut Table| table.extents.iter().any(|extent| extent.in_layer());
+        let lost: Vec<Table> =
+            self.levels.iter_mut().flat_map(|level| level.extract_if(.., in_layer).collect::<Vec<_>>()).collect();
+        for (file, bytes) in lost.iter().flat_map(|table| &table.facts.apart) {
+            if let Some(values) = self.values.iter_mut().find(|values| values.file == *file) {
+                values.live_bytes = values.live_bytes.saturating_sub(*bytes);
+            }
+        }
+        self.values.retain(|values| values.live_bytes > 0);
+        lost
+    }
+
     /// Every extent that it names.
     pub fn extents(&self) -> impl Iterator<Item = Extent> {
         let tables = self.levels.iter().flatten().flat_map(|table| &table.extents);
@@ -189,7 +205,7 @@ fn get_extents(reader: &mut Reader<'_>) -> Result<Vec<Extent>, Malformed> {
     for _ in 0..get(reader)? {
         let at = reader.at();
         let extent = Extent { page: get(reader)?, pages: get_u32(reader)? };
-        if extent.pages == 0 || extent.page >= super::superblock::PAGES_MAX {
+        if extent.pages == 0 || extent.page >= LAYER_FIRST + PAGES_MAX {
             return Err(Malformed { at });
         }
         extents.push(extent);
@@ -292,6 +308,19 @@ mod tests {
     #[test]
     fn the_format_of_the_manifest_is_this() {
         assert_eq!(crc32c(0, &sample().encode()), 926_413_148, "a change of the format needs a new version");
+    }
+
+    #[test]
+    fn tables_of_a_lost_layer_go_with_their_values() {
+        let mut manifest = sample();
+        assert_eq!((manifest.drop_layer().len(), &manifest), (0, &sample()));
+        manifest.levels[0][1].extents[1].page = LAYER_FIRST;
+        manifest.levels[2][0].facts.apart.clear();
+        manifest.values[0].live_bytes = 14;
+        assert_eq!(Manifest::decode(&manifest.encode()).as_ref(), Ok(&manifest));
+        let lost: Vec<u64> = manifest.drop_layer().iter().map(|table| table.facts.file).collect();
+        assert_eq!((lost, manifest.levels.iter().map(Vec::len).collect()), (vec![2], vec![1, 0, 1]));
+        assert_eq!(manifest.values[0].live_bytes, 7);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 mod extents;
 mod manifest;
+mod places;
 mod superblock;
 
 pub use extents::{Extent, Extents};
 pub use manifest::{Malformed, Manifest, Table, ValueFile};
+pub use places::{LAYER_FIRST, Places};
 pub use superblock::{FIRST_PAGE, Refusal, Superblock};

@@ -8,6 +8,8 @@ use crate::pairing::{Epoch, Known};
 
 const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
 const FORMAT: u32 = 2;
+/// That of a volume whose manifest names pages of the layer.
+const FORMAT_OF_LAYERS: u32 = 3;
 /// Without what the volume knows of the region.
 const FORMAT_UNPAIRED: u32 = 1;
 const CRC_AT: usize = 124;
@@ -37,6 +39,8 @@ pub struct Superblock {
     pub clean: bool,
     /// What the region was when this was written.
     pub known: Known,
+    /// The manifest names pages of the layer in the region.
+    pub layered: bool,
 }
 
 /// Why bytes are no superblock of this store.
@@ -60,7 +64,8 @@ impl Superblock {
     pub fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
         page.fill(0);
         let mut writer = Writer::new(page);
-        writer.bytes(&MAGIC).u32(FORMAT).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
+        let format = if self.layered { FORMAT_OF_LAYERS } else { FORMAT };
+        writer.bytes(&MAGIC).u32(format).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
         writer.u64(self.number).u64(self.page).u32(self.pages).u32(self.checksum).u32(u32::from(self.clean));
         let Known { epoch, directory, version, oldest, records } = self.known;
         writer.u64(epoch.number).u64(epoch.session).u64(directory).u64(version).u64(oldest).u64(records);
@@ -91,16 +96,17 @@ impl Superblock {
         if reader.u32()? != crc32c(0, covered) {
             return Ok(Err(Refusal::Damaged("its checksum does not match")));
         }
-        if format != FORMAT && format != FORMAT_UNPAIRED {
+        if !matches!(format, FORMAT | FORMAT_OF_LAYERS | FORMAT_UNPAIRED) {
             return Ok(Err(Refusal::Newer(format)));
         }
+        let layered = format == FORMAT_OF_LAYERS;
         if found != *uuid {
             return Ok(Err(Refusal::Foreign));
         }
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
             return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
         }
-        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, known }))
+        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, known, layered }))
     }
 
     fn known(reader: &mut Reader<'_>) -> Result<Known, Truncated> {
@@ -117,8 +123,17 @@ mod tests {
     fn sample() -> (Superblock, Vec<u8>) {
         let epoch = Epoch { number: 5, session: 0xFEED_BEEF };
         let known = Known { epoch, directory: 31, version: 900, oldest: 700, records: 150 };
-        let superblock =
-            Superblock { shard: 1, shards: 2, number: 77, page: 12_345, pages: 9, checksum: 0xABCD, clean: true, known };
+        let superblock = Superblock {
+            shard: 1,
+            shards: 2,
+            number: 77,
+            page: 12_345,
+            pages: 9,
+            checksum: 0xABCD,
+            clean: true,
+            known,
+            layered: false,
+        };
         let mut page = vec![0xFF; 4096];
         superblock.encode(&[7; 16], &mut page);
         (superblock, page)
@@ -165,9 +180,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_told() {
         let (_, mut page) = sample();
-        page[16] = 3;
+        page[16] = 4;
         let checksum = crc32c(0, &page[..CRC_AT]);
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(3)));
+        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(4)));
     }
 }

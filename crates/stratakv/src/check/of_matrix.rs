@@ -156,7 +156,11 @@ impl Reader<'_> {
     fn read(&self, page: u64, pages: u32) -> Result<Block, String> {
         let (volume, offset) = (self.shard.volume.path().display(), page * PAGE_BYTES as u64);
         let class = if pages == 1 { Class::Page } else { Class::Slice };
-        let block = self.shard.pool.take(class).ok_or("there is no memory to read the volume with")?;
+        let mut block = self.shard.pool.take(class).ok_or("there is no memory to read the volume with")?;
+        let into = block.get_mut(..pages as usize * PAGE_BYTES).unwrap_or_default();
+        if let Some(loaded) = self.matrix.layer_page(page, into) {
+            return loaded.map(|()| block).map_err(|error| format!("a page of the layer in the region: {error}"));
+        }
         match execute(&self.shard.volume, DiskRequest::Read { offset, block, len: pages * PAGE_BYTES as u32 }) {
             DiskOutcome::Read(block, Ok(())) => Ok(block),
             DiskOutcome::Read(_, Err(fault)) => Err(format!("{volume}: byte {offset} cannot be read: {fault}")),

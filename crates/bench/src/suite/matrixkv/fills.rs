@@ -30,6 +30,9 @@ pub struct FillsReport {
     pub bytes: u64,
     /// Bytes of fast memory that a store may use for its log and first level.
     pub region_bytes: u64,
+    /// Bytes of it besides that a store may use for further levels; 0 for none.
+    #[serde(default)]
+    pub layer_bytes: u64,
     /// Cap on the memory of a store; of others their cache and write buffers.
     pub memory_bytes: u64,
     /// Puts in flight.
@@ -53,6 +56,9 @@ pub struct FillReport {
     pub round: usize,
     /// Threads that put.
     pub threads: usize,
+    /// Of the layer, bytes that tables took once it was settled.
+    #[serde(default)]
+    pub layer_table_bytes: u64,
     /// Puts.
     pub puts: u64,
     /// From the first put to the last answer.
@@ -260,6 +266,7 @@ pub(super) mod tests {
             store: store.into(),
             fast_memory: "volatile (memory: lost with the power)".into(),
             value_bytes,
+            layer_table_bytes: 0,
             round,
             threads: 2,
             puts: 3 * puts_per_s as u64,

@@ -95,6 +95,7 @@ impl Fill {
             written_bytes,
             settling_seconds: settling.as_secs_f64(),
             is_settled,
+            layer_table_bytes: 0,
             write_amplification: written_bytes as f64 / user_bytes.max(1) as f64,
         })
     }

@@ -30,8 +30,10 @@ pub struct MatrixkvOptions {
     pub value_sizes: Vec<usize>,
     /// Bytes of values that are written for each length.
     pub bytes: u64,
-    /// Length of the region.
+    /// Length of the region, the layer aside.
     pub region_bytes: u64,
+    /// Of the layer in it; 0 for none.
+    pub layer_bytes: u64,
     /// Cap on memory.
     pub memory_bytes: u64,
     /// Puts in flight.
@@ -55,6 +57,7 @@ impl MatrixkvOptions {
             value_sizes: vec![64, 256, 1024, 4096, 16 << 10, 64 << 10],
             bytes,
             region_bytes: (bytes / 10).max(MEMORY_BYTES_MIN).next_multiple_of(1 << 20),
+            layer_bytes: 0,
             memory_bytes: (bytes / 16).max(MEMORY_BYTES_MIN),
             clients: 4,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -77,8 +80,9 @@ pub fn run_matrixkv(
     options: &MatrixkvOptions,
     watch: &dyn Fn(&FillReport),
 ) -> Result<FillsReport, BenchError> {
-    let MatrixkvOptions { bytes, region_bytes, memory_bytes, clients, seed, .. } = *options;
-    let mut report = FillsReport { bytes, region_bytes, memory_bytes, clients, seed, ..FillsReport::here() };
+    let MatrixkvOptions { bytes, region_bytes, layer_bytes, memory_bytes, clients, seed, .. } = *options;
+    let mut report =
+        FillsReport { bytes, region_bytes, layer_bytes, memory_bytes, clients, seed, ..FillsReport::here() };
     for value_bytes in &options.value_sizes {
         for round in 1..=options.rounds {
             let fill = fill(directory, fast, options, *value_bytes, round)?;
@@ -100,7 +104,7 @@ fn fill(
     let stand = open(directory, fast, options)?;
     let store = stand.store()?;
     let fill = Fill {
-        store: "matrix".into(),
+        store: if options.layer_bytes > 0 { "matrix_layer" } else { "matrix" }.into(),
         fast_memory: store.region().map(|region| region.domain.clone()).unwrap_or_default(),
         value_bytes,
         round,
@@ -116,7 +120,8 @@ fn fill(
         collection: CollectionId::default(),
         level: Level::ProcessCrash,
     };
-    let report = fill.measure(&way, Some(&|| written_bytes(store)))?;
+    let mut report = fill.measure(&way, Some(&|| written_bytes(store)))?;
+    report.layer_table_bytes = told(store, "layer_table_bytes");
     stand.close()?;
     Ok(report)
 }
@@ -126,7 +131,8 @@ fn open(directory: &Path, fast: &Path, options: &MatrixkvOptions) -> Result<Stan
     let opening = Options::new()
         .create_new(true)
         .engine(Engine::Matrix)
-        .region_bytes(options.region_bytes)
+        .region_bytes(options.region_bytes + options.layer_bytes)
+        .layer_bytes(options.layer_bytes)
         .region_path(&region)
         .memory_bytes(options.memory_bytes)
         .shards(options.threads)
@@ -135,7 +141,12 @@ fn open(directory: &Path, fast: &Path, options: &MatrixkvOptions) -> Result<Stan
 }
 
 fn written_bytes(store: &Store) -> u64 {
-    store.stats().iter().filter(|one| one.name == "write_bytes").map(|one| one.value).sum()
+    told(store, "write_bytes")
+}
+
+/// What all shards tell under a name.
+fn told(store: &Store, name: &str) -> u64 {
+    store.stats().iter().filter(|one| one.name == name).map(|one| one.value).sum()
 }
 
 #[cfg(test)]

@@ -1,0 +1,180 @@
+//! The layer: levels of which the tables lie in the region, behind the container, between L0 and the levels on the volume. Their pages are those of any table, they go through the
+//! same cursors, and the manifest names them: only where a page is loaded from and stored to is told apart here. `docs/decisions/0026` says which levels lie there, and why.
+
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Corruption, canary};
+use stratakv_device::{Block, IoFault};
+use stratakv_engine::{Effects, Error};
+use stratakv_pmem::{Pmem, PmemError};
+
+use crate::container::Container;
+use crate::matrix::Matrix;
+use crate::output::Output;
+use crate::reading::Wanted;
+use crate::volume::{Extent, LAYER_FIRST};
+
+/// Each level may have so many times the bytes of the one above it.
+pub(crate) const RATIO: u64 = 10;
+/// Of the layer's bytes, levels may have so many of a hundred: the rest is for what a compaction makes before what it took is free.
+const FILL_PERCENT: u64 = 75;
+/// What a region that cannot be loaded is to a reader.
+const EIO: i32 = 5;
+/// Pages taken of the layer at a time while a table grows: extents of 64 KiB.
+pub(crate) const LAYER_GROWTH_PAGES: u32 = 16;
+
+/// How many bytes each level may have, and which of them lie in the layer: the first ones. A byte of it saves the most there: it takes the place of a level of the volume, and makes the
+/// next one as much longer. The plan says where tables are to go, never where they are: that is what their extents say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    /// Of the levels in the layer.
+    limits: Vec<u64>,
+    /// Of the first level on the volume.
+    level_bytes: u64,
+}
+
+impl Plan {
+    /// With so many bytes for the layer. `level_bytes`: what the first level has at least.
+    pub(crate) fn new(layer_bytes: u64, level_bytes: u64) -> Plan {
+        let mut left = layer_bytes / 100 * FILL_PERCENT;
+        let (mut limits, mut most) = (Vec::new(), level_bytes.saturating_mul(RATIO));
+        while left > 0 {
+            // What would be left for a level of less than the one above it makes that one longer.
+            let all = left <= most.saturating_mul(2);
+            let limit = if all { left } else { most };
+            limits.push(limit);
+            left -= limit;
+            most = most.saturating_mul(RATIO);
+        }
+        let level_bytes = limits.last().map_or(level_bytes, |last| last.saturating_mul(RATIO).max(level_bytes));
+        Plan { limits, level_bytes }
+    }
+
+    /// Whether tables of this level (0 is the first one below L0) go into the layer.
+    pub(crate) fn in_layer(&self, level: usize) -> bool {
+        level < self.limits.len()
+    }
+
+    /// How many bytes a level may have.
+    pub(crate) fn limit_bytes(&self, level: usize) -> u64 {
+        let below = level.saturating_sub(self.limits.len());
+        let power = RATIO.saturating_pow(u32::try_from(below).unwrap_or(u32::MAX));
+        self.limits.get(level).copied().unwrap_or_else(|| self.level_bytes.saturating_mul(power))
+    }
+}
+
+/// Pages that lie in the region behind the container, as many as there are whole ones.
+pub(crate) fn layer_pages<P: Pmem>(container: &Container<P>) -> u64 {
+    container.pmem().len_bytes().saturating_sub(layer_start(container)) / PAGE_BYTES as u64
+}
+
+fn layer_start<P: Pmem>(container: &Container<P>) -> u64 {
+    container.region_bytes().next_multiple_of(PAGE_BYTES as u64)
+}
+
+/// Where a page of the layer lies in the region; `None`: it is one of the volume.
+pub(crate) fn offset_in_region<P: Pmem>(container: &Container<P>, page: u64) -> Option<u64> {
+    let bytes = page.checked_sub(LAYER_FIRST)?.checked_mul(PAGE_BYTES as u64)?;
+    layer_start(container).checked_add(bytes)
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Loads what operations and the compaction want of the layer, as far as there are blocks. Whether there was anything.
+    pub(crate) fn load_from_layer(&mut self, effects: &mut Effects) -> bool {
+        let mut loaded = false;
+        while let Some(wanted) = self.reads.next_in_layer() {
+            let Some(mut block) = self.take_block(wanted.class(), effects) else { break };
+            self.reads.begun_in_layer();
+            let result = self.load_pages(wanted, &mut block);
+            self.counters.layer_read_bytes += u64::from(wanted.pages) * PAGE_BYTES as u64;
+            self.read_done(wanted.page, block, result, effects);
+            loaded = true;
+        }
+        loaded
+    }
+
+    fn load_pages(&self, wanted: Wanted, block: &mut Block) -> Result<(), IoFault> {
+        let len = wanted.pages as usize * PAGE_BYTES;
+        let into = block.get_mut(..len).ok_or(IoFault::Short)?;
+        self.layer_page(wanted.page, into)
+            .unwrap_or(Err(PmemError::OutOfBounds {
+                offset: wanted.page,
+                len_bytes: len as u64,
+                region_bytes: self.container.pmem().len_bytes(),
+            }))
+            .map_err(|error| {
+                tracing::error!(%error, shard = self.config.shard, "a page of the layer cannot be loaded");
+                IoFault::Os(EIO)
+            })
+    }
+
+    /// Loads pages from `page` on if that is one of the layer; else nothing: it is one of the volume.
+    pub fn layer_page(&self, page: u64, into: &mut [u8]) -> Option<Result<(), PmemError>> {
+        Some(self.container.pmem().load(offset_in_region(&self.container, page)?, into))
+    }
+
+    /// Says where a damaged page lies.
+    pub(crate) fn locate_damage(&self, corruption: &mut Corruption, page: u64) {
+        corruption.place = self.place(page.saturating_mul(PAGE_BYTES as u64));
+        if let Some(offset) = offset_in_region(&self.container, page) {
+            corruption.place.offset_bytes = offset;
+            corruption.found.push_str(" (in the layer: a byte of the region, not of the volume)");
+        }
+    }
+
+    /// Stores what a table in the layer has by now. It is durable after [`Matrix::settle_layer`].
+    ///
+    /// # Errors
+    /// The memory failed.
+    pub(crate) fn store_in_layer(&mut self, output: &mut Output, effects: &mut Effects) -> Result<(), Error> {
+        while let Some((extent, bytes)) = output.next_in_layer(&mut self.extents) {
+            let Some(offset) = offset_in_region(&self.container, extent.page) else { break };
+            let (pmem, len_bytes) = (self.container.pmem(), bytes.len() as u64);
+            if canary!("matrix_layer_not_flushed") {
+                pmem.store(offset, bytes)?;
+            } else {
+                pmem.store_nt(offset, bytes)?;
+            }
+            output.stored(extent.pages);
+            self.counters.wrote(output.role(), len_bytes);
+            self.counters.layer_write_bytes += len_bytes;
+            // No completion makes a turn.
+            effects.more();
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was stored in the layer: before the manifest counts that names it.
+    ///
+    /// # Errors
+    /// The memory failed.
+    pub(crate) fn settle_layer(&self) -> Result<(), Error> {
+        Ok(self.container.pmem().fence()?)
+    }
+
+    /// Bytes of tables in the layer, of free ones, and of all of it.
+    pub(crate) fn layer_bytes(&self) -> (u64, u64, u64) {
+        let page = PAGE_BYTES as u64;
+        let (free, all) = self.extents.layer_pages();
+        let in_layer = |extent: &&Extent| extent.in_layer();
+        let extents = self.tables().flat_map(|table| table.extents.iter().filter(in_layer));
+        (extents.map(|extent| u64::from(extent.pages)).sum::<u64>() * page, free * page, all * page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_levels_lie_in_the_layer_and_the_next_is_ten_times_as_long() {
+        let limits = |layer_bytes, levels: usize| {
+            let plan = Plan::new(layer_bytes, 100);
+            (0..levels).map(|level| (plan.in_layer(level), plan.limit_bytes(level))).collect::<Vec<_>>()
+        };
+        assert_eq!(limits(0, 3), [(false, 100), (false, 1000), (false, 10_000)]);
+        assert_eq!(limits(400, 3), [(true, 300), (false, 3000), (false, 30_000)]);
+        assert_eq!(limits(8, 1), [(false, 100)], "less than a hundredth of nothing");
+        assert_eq!(limits(16_000, 4), [(true, 1000), (true, 11_000), (false, 110_000), (false, 1_100_000)]);
+        assert_eq!(Plan::new(u64::MAX, u64::MAX).limit_bytes(90), u64::MAX);
+    }
+}

@@ -1,0 +1,255 @@
+//! The layer: tables in the region.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use stratakv_base::random::Random;
+use stratakv_engine::{Error, SnapshotOp};
+
+use super::*;
+use crate::volume::LAYER_FIRST;
+
+const REGION_BYTES: usize = 512 << 10;
+
+/// A store of which the container has half a MiB, and the layer so much behind it.
+fn with_layer(layer_bytes: u64) -> Trial {
+    let lengths = MatrixConfig { table_bytes: 16 << 10, level_bytes: 32 << 10, ..config() };
+    Trial::new(MatrixConfig { layer_bytes, ..lengths }, REGION_BYTES + layer_bytes as usize, UNIT_BYTES)
+}
+
+/// Power is cut, and the store is opened again.
+fn cut(trial: &mut Trial) {
+    trial.region.memory.cut();
+    trial.reopen();
+}
+
+/// All records, in order, page by page.
+fn scan(trial: &mut Trial, reverse: bool, at: Option<u64>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (mut records, mut next) = (Vec::new(), None);
+    loop {
+        let mut operation = page(500, at);
+        if let Operation::Page(request) = &mut operation {
+            request.reverse = reverse;
+            if let Some(bound) = next.take() {
+                *(if reverse { &mut request.to } else { &mut request.from }) = bound;
+            }
+        }
+        let reply = trial.ask(operation);
+        let Reply::Page { items, next: more } = reply else { panic!("not a page: {reply:?}") };
+        for item in items {
+            let value = item.record.expect("with values").value.slices().flatten().copied().collect();
+            records.push((item.key.user().to_vec(), value));
+        }
+        next = more;
+        if next.is_none() {
+            return records;
+        }
+    }
+}
+
+/// Puts, deletes, also of ranges, and values that lie apart, at random, beside a model.
+fn churn(trial: &mut Trial, model: &mut BTreeMap<String, Bytes>, seed: u64, writes: u64) {
+    let mut random = Random::new(seed);
+    for _ in 0..writes {
+        let number = random.below(2500);
+        if random.below(250) == 0 {
+            let (from, to) = (name(number), name(number + 20));
+            let (first, last) = (Bound::Included(key(&from)), Bound::Excluded(key(&to)));
+            let reply = trial.ask(Operation::DeleteRange { from: first, to: last, level: Level::PowerLoss });
+            assert!(matches!(reply, Reply::Number { .. }), "{reply:?}");
+            model.retain(|key, _| *key < from || *key >= to);
+        }
+        let name = name(number);
+        let change = match random.below(10) {
+            0 => {
+                model.remove(&name);
+                delete(&name)
+            }
+            kind => {
+                let value = value(random.next_u64(), if kind == 1 { 900 } else { 150 });
+                model.insert(name.clone(), value.clone());
+                put(&name, value)
+            }
+        };
+        let reply = trial.ask(write(vec![change]));
+        assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    }
+}
+
+/// Every key, and all of them in order both ways.
+fn assert_is(trial: &mut Trial, model: &BTreeMap<String, Bytes>, at: Option<u64>) {
+    if at.is_none() {
+        for number in 0..2500 {
+            let found = found(&trial.ask(get(&name(number))));
+            assert_eq!(found.as_deref(), model.get(&name(number)).map(|value| &value[..]), "key {number}");
+        }
+    }
+    let expected: Vec<(Vec<u8>, Vec<u8>)> =
+        model.iter().map(|(key, value)| (key.clone().into_bytes(), value.to_vec())).collect();
+    for reverse in [false, true] {
+        let mut found = scan(trial, reverse, at);
+        if reverse {
+            found.reverse();
+        }
+        assert!(found == expected, "{} records, {} expected", found.len(), expected.len());
+    }
+    trial.assert_sound();
+}
+
+/// L0, a layer, and levels on the volume: what goes down through all of them is read, merged, kept for a snapshot, and found again after cuts.
+#[test]
+fn what_goes_through_the_layer_is_read_merged_and_recovered() {
+    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+    churn(&mut trial, &mut model, 1, 5000);
+    trial.settle();
+    assert_is(&mut trial, &model, None);
+    let [in_layer, into_layer, below] =
+        ["layer_table_bytes", "layer_write_bytes", "level_2_write_bytes"].map(|name| trial.statistic(name));
+    assert!(
+        in_layer > 0 && in_layer <= 128 << 10 && into_layer > in_layer && below > 0,
+        "{in_layer} {into_layer} {below}"
+    );
+    assert_eq!(trial.statistic("layer_levels"), 1);
+    let Reply::Number { number: id, .. } = trial.ask(Operation::Snapshot(SnapshotOp::Open)) else { panic!("none") };
+    let then = model.clone();
+    churn(&mut trial, &mut model, 2, 3000);
+    assert_is(&mut trial, &then, Some(id));
+    assert_is(&mut trial, &model, None);
+    trial.ask(Operation::Snapshot(SnapshotOp::Close(id)));
+    for seed in 3..6 {
+        churn(&mut trial, &mut model, seed, 700);
+        cut(&mut trial);
+        assert_is(&mut trial, &model, None);
+    }
+    trial.close();
+    cut(&mut trial);
+    assert_is(&mut trial, &model, None);
+}
+
+/// Of one length, with and without: what lies in the layer is not written to the volume.
+#[test]
+fn a_layer_spares_the_volume() {
+    let written = [0, 512 << 10].map(|layer_bytes| {
+        let (mut trial, mut model) = (with_layer(layer_bytes), BTreeMap::new());
+        churn(&mut trial, &mut model, 1, 6000);
+        trial.settle();
+        trial.statistic("write_bytes") + trial.statistic("manifest_write_bytes")
+    });
+    assert!(written[1] < written[0] * 3 / 4, "{written:?}");
+}
+
+/// The process ends at any moment while a compaction is installed: whatever the manifest that counts names is there.
+#[test]
+pub(super) fn tables_of_the_layer_are_durable_before_a_manifest_names_them() {
+    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+    churn(&mut trial, &mut model, 1, 2000);
+    for round in 0..30 {
+        churn(&mut trial, &mut model, 10 + round, 150);
+        for _ in 0..round {
+            if !trial.complete_where(None, |_| true) {
+                trial.turn();
+            }
+        }
+        cut(&mut trial);
+        assert_is(&mut trial, &model, None);
+    }
+}
+
+/// A layer that has hardly room for a table: what does not fit goes to the volume.
+#[test]
+fn tables_that_find_no_room_in_the_layer_go_to_the_volume() {
+    let (mut trial, mut model) = (with_layer(20 << 10), BTreeMap::new());
+    churn(&mut trial, &mut model, 1, 4000);
+    trial.settle();
+    assert!(trial.statistic("level_1_write_bytes") > trial.statistic("layer_write_bytes"));
+    assert_is(&mut trial, &model, None);
+    cut(&mut trial);
+    assert_is(&mut trial, &model, None);
+}
+
+/// What the layer holds goes down to the volume: a volume that was full by what it had itself refused deletes.
+#[test]
+pub(super) fn a_full_volume_with_a_layer_recovers_after_deletes() {
+    for (bytes, layer_bytes) in [(100, 256 << 10), (400, 256 << 10), (400, 40 << 10), (1000, 128 << 10)] {
+        let lengths = MatrixConfig { table_bytes: 16 << 10, level_bytes: 64 << 10, ..config() };
+        let config = MatrixConfig { capacity_bytes: Some(4 << 20), layer_bytes, ..lengths };
+        let mut trial = Trial::new(config, REGION_BYTES + layer_bytes as usize, UNIT_BYTES);
+        let held = space::fill_up(&mut trial, bytes);
+        assert!(held * bytes as u64 > 1_200_000, "only {held} values of {bytes} bytes");
+        trial.assert_filled(0..held, bytes);
+        for number in 0..held * 3 / 4 {
+            let reply = trial.ask(write(vec![delete(&name(number))]));
+            assert!(matches!(reply, Reply::Done { .. }), "key {number} of {held}: {reply:?}");
+        }
+        trial.fill(0..held / 2, bytes);
+        trial.settle();
+        trial.assert_filled(0..held / 2, bytes);
+        trial.assert_filled(held * 3 / 4..held, bytes);
+        trial.assert_sound();
+    }
+}
+
+/// The region is another one: nothing is opened that lacks tables.
+#[test]
+fn a_region_without_the_layer_is_refused() {
+    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+    churn(&mut trial, &mut model, 1, 3000);
+    trial.settle();
+    trial.close();
+    let other = with_layer(4096);
+    trial.region = other.region;
+    let error = trial.reopen_after(u32::MAX).unwrap_err();
+    assert!(matches!(&error, Error::WrongVolume(why) if why.contains("layer")), "{error:?}");
+}
+
+/// A bit of the layer turns: it is told where, and nothing wrong is read.
+#[test]
+fn damage_in_the_layer_is_told() {
+    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+    churn(&mut trial, &mut model, 1, 3000);
+    trial.settle();
+    let table = trial.shard.levels.level(0).iter().find(|table| table.extents[0].in_layer()).expect("a table").clone();
+    let offset = REGION_BYTES as u64 + (table.extents[0].page - LAYER_FIRST) * 4096 + 100;
+    let mut byte = [0];
+    trial.region.memory.load(offset, &mut byte).unwrap();
+    trial.region.memory.store(offset, &[byte[0] ^ 4]).unwrap();
+    trial.region.memory.persist(offset, 1).unwrap();
+    trial.reopen();
+    let mut told = 0;
+    for number in 0..2500 {
+        match trial.ask(get(&name(number))) {
+            Reply::Failed(Error::Corrupt(corruption)) => {
+                assert_eq!(corruption.place.offset_bytes / 4096, offset / 4096);
+                assert!(corruption.found.contains("layer"), "{corruption}");
+                told += 1;
+            }
+            reply => assert_eq!(found(&reply).as_deref(), model.get(&name(number)).map(|value| &value[..])),
+        }
+    }
+    assert!(told > 0);
+}
+
+/// The memory fails when what was stored in the layer is made durable: the manifest that would name it never counts.
+#[test]
+fn a_fence_that_fails_installs_nothing() {
+    let (mut trial, mut model) = (with_layer(128 << 10), BTreeMap::new());
+    churn(&mut trial, &mut model, 1, 3000);
+    trial.settle();
+    let installs = trial.shard.superblock.number;
+    // Enough for a job, without turns that end with a fence of the log.
+    trial.go_on_until(|trial| {
+        trial.shard.install.is_some() || trial.shard.job.is_none() && trial.in_flight.is_empty() && !trial.more
+    });
+    while trial.shard.install.is_none() {
+        churn(&mut trial, &mut model, 7, 1);
+        trial.turn();
+    }
+    trial.fail_fences_after(0);
+    while trial.complete_where(None, |_| true) {}
+    trial.turn();
+    assert!(trial.shard.region_failed.is_some());
+    assert!(trial.shard.superblock.number >= installs);
+    trial.fail_fences_after(i64::MAX);
+    cut(&mut trial);
+    assert_is(&mut trial, &model, None);
+}
