@@ -46,10 +46,12 @@ pub struct Uring {
 #[derive(Default)]
 struct Slot {
     generation: u32,
-    work: Option<Box<Work>>,
+    /// Kept between requests: making one anew costs an allocation and a copy.
+    work: Box<Work>,
 }
 
-/// A request in flight: it owns every buffer the kernel was told of.
+/// A request in flight, or the room for one: it owns every buffer the kernel was told of.
+#[derive(Default)]
 struct Work {
     tag: u64,
     kind: Kind,
@@ -61,14 +63,44 @@ struct Work {
     unblocked: bool,
 }
 
+#[derive(Default)]
 enum Kind {
-    Read { volume: Arc<Volume>, offset: u64, block: Block, len: u32 },
-    Write { volume: Arc<Volume>, offset: u64, parts: Vec<Part>, total: usize, durable: bool },
-    Flush { volume: Arc<Volume> },
-    Discard { volume: Arc<Volume>, offset: u64, len: u64 },
-    Accept { listener: Socket },
-    Recv { socket: Socket, buffer: Vec<u8> },
-    Send { socket: Socket, chunks: Vec<Chunk>, total: usize },
+    /// No request.
+    #[default]
+    Free,
+    Read {
+        volume: Arc<Volume>,
+        offset: u64,
+        block: Block,
+        len: u32,
+    },
+    Write {
+        volume: Arc<Volume>,
+        offset: u64,
+        parts: Vec<Part>,
+        total: usize,
+        durable: bool,
+    },
+    Flush {
+        volume: Arc<Volume>,
+    },
+    Discard {
+        volume: Arc<Volume>,
+        offset: u64,
+        len: u64,
+    },
+    Accept {
+        listener: Socket,
+    },
+    Recv {
+        socket: Socket,
+        buffer: Vec<u8>,
+    },
+    Send {
+        socket: Socket,
+        chunks: Vec<Chunk>,
+        total: usize,
+    },
 }
 
 // SAFETY: the raw pointers in `iovecs` and `message` point into buffers the same Work owns; it may move between threads with them.
@@ -77,6 +109,9 @@ unsafe impl Send for Work {}
 /// Longest timeout for which several completions are awaited in one go: the waker counts as just one of them, so a wait for more
 /// sees it only when its time is over.
 const GATHER_MAX: Duration = Duration::from_millis(1);
+
+/// A request with more buffers gives their list back when it ends.
+const IOVECS_KEPT: usize = 64;
 
 /// User data of the waker's read and of cancellations.
 const WAKER: u64 = u64::MAX;
@@ -133,8 +168,8 @@ impl Uring {
         });
         self.in_flight += 1;
         self.disk_in_flight += usize::from(kind.is_disk());
-        let work = Box::new(Work { tag, kind, done: 0, iovecs: Vec::new(), message: None, unblocked: false });
-        self.slots[slot as usize].work = Some(work);
+        let work = &mut self.slots[slot as usize].work;
+        (work.tag, work.kind, work.done, work.unblocked) = (tag, kind, 0, false);
         self.issue(slot);
     }
 
@@ -142,9 +177,8 @@ impl Uring {
     fn issue(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
         let user_data = u64::from(entry.generation) << 32 | u64::from(slot);
-        if let Some(work) = &mut entry.work {
-            let entry = work.entry().user_data(user_data);
-            self.push(entry);
+        if let Some(entry) = entry.work.entry() {
+            self.push(entry.user_data(user_data));
         }
     }
 
@@ -196,17 +230,19 @@ impl Uring {
                 if u64::from(place.generation) != user_data >> 32 {
                     return;
                 }
-                let Some(work) = place.work.as_mut() else { return };
+                let work = &mut place.work;
+                if matches!(work.kind, Kind::Free) {
+                    return;
+                }
                 if work.advance(entry.result()) && (work.kind.is_disk() || !self.closing) {
                     self.issue(slot);
                     return;
                 }
                 place.generation = place.generation.wrapping_add(1) & 0x7FFF_FFFF;
-                let Some(work) = place.work.take() else { return };
                 self.free.push(slot);
                 self.in_flight -= 1;
                 self.disk_in_flight -= usize::from(work.kind.is_disk());
-                self.done.push(work.end(entry.result()));
+                self.done.extend(work.end(entry.result()));
             }
         }
     }
@@ -326,7 +362,11 @@ impl Ring for Uring {
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         self.drain();
-        completions.append(&mut self.done);
+        if completions.is_empty() {
+            std::mem::swap(completions, &mut self.done);
+        } else {
+            completions.append(&mut self.done);
+        }
     }
 
     fn in_flight(&self) -> usize {
@@ -351,7 +391,7 @@ impl Drop for Uring {
         // The kernel holds pointers into the work in flight: what waits for sockets is cancelled (others may still use them), disk requests
         // end by themselves, then all is reaped.
         self.closing = true;
-        let sockets: Vec<Socket> = self.slots.iter().filter_map(|slot| slot.work.as_ref()?.kind.socket()).collect();
+        let sockets: Vec<Socket> = self.slots.iter().filter_map(|slot| slot.work.kind.socket()).collect();
         sockets.iter().for_each(|socket| self.cancel(socket));
         while self.in_flight > 0 || self.waker_armed {
             self.push_backlog();
@@ -359,8 +399,8 @@ impl Drop for Uring {
             self.waker.wake();
             if self.enter(1, None).is_err() {
                 // Cannot reap: leak what the kernel may still write to rather than free it.
-                for work in self.slots.drain(..).filter_map(|slot| slot.work) {
-                    Box::leak(work);
+                for slot in self.slots.drain(..) {
+                    Box::leak(slot.work);
                 }
                 Box::leak(std::mem::replace(&mut self.woken, Box::new(0)));
                 return;
@@ -410,10 +450,11 @@ fn iovecs<'a>(parts: impl Iterator<Item = &'a [u8]>, mut skip: usize, into: &mut
 }
 
 impl Work {
-    /// The submission entry for what is left of this request.
-    fn entry(&mut self) -> squeue::Entry {
+    /// The submission entry for what is left of this request, if there is one.
+    fn entry(&mut self) -> Option<squeue::Entry> {
         let done = self.done;
-        match &mut self.kind {
+        Some(match &mut self.kind {
+            Kind::Free => return None,
             Kind::Read { volume, offset, block, len } => {
                 let rest = &mut block[done..*len as usize];
                 opcode::Read::new(Fd(volume.file.as_raw_fd()), rest.as_mut_ptr(), rest.len() as u32)
@@ -465,7 +506,7 @@ impl Work {
                 let message: *const libc::msghdr = self.message.insert(message);
                 opcode::SendMsg::new(Fd(socket.as_raw_fd()), message).flags(flags as u32).build()
             }
-        }
+        })
     }
 
     /// Takes in a completion's result; true if the rest of the request is to be issued again.
@@ -497,14 +538,18 @@ impl Work {
         !std::mem::replace(&mut self.unblocked, true) && rustix::io::ioctl_fionbio(&socket, false).is_ok()
     }
 
-    /// The completion of a request whose last result is `result`.
-    fn end(self, result: i32) -> Completion {
+    /// The completion of a request whose last result is `result`. Leaves room for another one.
+    fn end(&mut self, result: i32) -> Option<Completion> {
+        if self.iovecs.capacity() > IOVECS_KEPT {
+            self.iovecs = Vec::new();
+        }
         let tag = self.tag;
         let disk = |outcome| Completion::Disk { tag, outcome };
         let net = |outcome| Completion::Net { tag, outcome };
         let plain = if result < 0 { Err(IoFault::from_errno(-result)) } else { Ok(()) };
         let system = if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) };
-        match self.kind {
+        Some(match std::mem::take(&mut self.kind) {
+            Kind::Free => return None,
             Kind::Read { block, len, .. } => {
                 let short = self.done < len as usize;
                 disk(DiskOutcome::Read(block, plain.and(if short { Err(IoFault::Short) } else { Ok(()) })))
@@ -531,6 +576,6 @@ impl Work {
                 let broken = self.done < total && result == 0;
                 net(NetOutcome::Send(if broken { Err(io::ErrorKind::WriteZero.into()) } else { system.map(|_| ()) }))
             }
-        }
+        })
     }
 }

@@ -136,7 +136,7 @@ pub enum SnapshotOp {
     Close(u64),
 }
 
-/// What an engine is asked.
+/// What an engine is asked. It is handed on often, so what is rare and large lies in a box.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Reads a record.
@@ -165,13 +165,11 @@ pub enum Operation {
         txn: Option<Txn>,
     },
     /// One page of a scan.
-    Page(PageRequest),
+    Page(Box<PageRequest>),
     /// Deletes every key in a range that exists once the writes handed over before it are done; replied as `Number(deleted)`. Later writes stay.
     DeleteRange {
-        /// Lower bound.
-        from: Bound<Key>,
-        /// Upper bound.
-        to: Bound<Key>,
+        /// Lower and upper bound.
+        range: Box<(Bound<Key>, Bound<Key>)>,
         /// When to acknowledge.
         level: Level,
     },

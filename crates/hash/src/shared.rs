@@ -114,7 +114,8 @@ impl<P: Pmem> Hash<P> {
                 let (items, next) = self.page(&request, wall)?;
                 Ok(Reply::Page { items, next })
             }
-            Operation::DeleteRange { from, to, .. } => {
+            Operation::DeleteRange { range, .. } => {
+                let (from, to) = *range;
                 let not_after = begun_at.unwrap_or_else(|| self.last_version());
                 let (number, version) = self.delete_range(&from, to, not_after, wall)?;
                 Ok(Reply::Number { number, version })

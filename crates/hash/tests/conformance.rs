@@ -52,8 +52,9 @@ fn into_collections(operation: Operation) -> Operation {
             request.to = request.to.map(|key| shifted(&key));
             Operation::Page(request)
         }
-        Operation::DeleteRange { from, to, level } => {
-            Operation::DeleteRange { from: lower(from), to: to.map(|key| shifted(&key)), level }
+        Operation::DeleteRange { range, level } => {
+            let (from, to) = *range;
+            Operation::DeleteRange { range: Box::new((lower(from), to.map(|key| shifted(&key)))), level }
         }
         other => other,
     }
@@ -132,11 +133,9 @@ fn keys_in_no_order_are_deleted_by_ranges() {
             put(&mut subject, key);
         }
     }
-    let mut delete = |from: Bound<Key>, to: Bound<Key>| match subject.execute(Operation::DeleteRange {
-        from,
-        to,
-        level: Level::PowerLoss,
-    }) {
+    let mut delete = |from: Bound<Key>, to: Bound<Key>| match subject
+        .execute(Operation::DeleteRange { range: Box::new((from, to)), level: Level::PowerLoss })
+    {
         Reply::Number { number, .. } => number,
         other => panic!("{other:?}"),
     };
@@ -169,7 +168,7 @@ fn a_range_delete_leaves_what_was_written_since_it_was_begun() {
         let bound = |collection| Key::bound(CollectionId(collection), b"");
         let (from, to) = (Bound::Included(bound(collection)), Bound::Excluded(bound(collection + 1)));
         let delete = |begun_at| {
-            let range = Operation::DeleteRange { from: from.clone(), to: to.clone(), level };
+            let range = Operation::DeleteRange { range: Box::new((from.clone(), to.clone())), level };
             match hash.execute_begun(range, begun_at, subject.now) {
                 Reply::Number { number, .. } => number,
                 other => panic!("{other:?}"),

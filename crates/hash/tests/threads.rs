@@ -348,7 +348,7 @@ fn scanned(hash: &Hash<Mapping>, keys_only: bool) -> Vec<Key> {
     let bound = |number| Key::bound(CollectionId(number), b"");
     let (from, to) = (Bound::Included(bound(7)), Bound::Excluded(bound(8)));
     let request = PageRequest { from, to, reverse: false, keys_only, items_max: 1000, bytes_max: 1 << 20, at: None };
-    match hash.execute(Operation::Page(request), Now { wall: NOW, ..Now::default() }) {
+    match hash.execute(Operation::Page(request.into()), Now { wall: NOW, ..Now::default() }) {
         Reply::Page { items, .. } => items.into_iter().map(|item| item.key).collect(),
         other => panic!("{other:?}"),
     }

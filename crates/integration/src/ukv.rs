@@ -23,7 +23,7 @@ const LOAD_CONNECTIONS: usize = 64;
 const LOAD_PIPELINE: usize = 4;
 /// In flight at once while records are loaded, at most.
 const LOAD_BYTES_MAX: usize = 16 << 20;
-/// How long system calls are counted.
+/// How long requests go on whose system calls are counted.
 const COUNTED: Duration = Duration::from_millis(200);
 /// In case `depth`.
 const DEPTH_CONNECTIONS: [usize; 5] = [1, 8, 32, 128, 256];
@@ -322,25 +322,18 @@ impl Subject<'_> {
         depth: (usize, usize),
         work: impl Fn(Duration, Duration) -> Work,
     ) -> Result<Option<f64>, String> {
-        let mut counter = None;
-        // `perf` begins once the load is at work.
-        let mut begin = || counter = counter.take().or_else(|| Counter::start(running.id(), COUNTED));
-        let (report, _) = self.wire_and(running, depth, work(Duration::ZERO, 2 * COUNTED), &mut begin)?;
-        let calls_per_s = counter.and_then(Counter::finish);
-        Ok(calls_per_s.map(|calls| calls / report.operations_per_s.max(1.0)))
+        // Whoever is idle makes none, so all that are counted are for these requests and their connections.
+        let Some(counter) = Counter::start(running.id()) else { return Ok(None) };
+        let (report, _) = self.wire(running, depth, work(Duration::ZERO, COUNTED))?;
+        Ok(counter.finish().map(|calls| calls as f64 / report.operations.max(1) as f64))
     }
 
-    fn wire(&self, running: &Running, depth: (usize, usize), work: Work) -> Result<(WireReport, Duration), String> {
-        self.wire_and(running, depth, work, &mut || {})
-    }
-
-    /// One run of the load generator, and what the server's processor time was while it counted. `begin` is called then.
-    fn wire_and(
+    /// One run of the load generator, and what the server's processor time was while it counted.
+    fn wire(
         &self,
         running: &Running,
         (connections, pipeline): (usize, usize),
         work: Work,
-        begin: &mut dyn FnMut(),
     ) -> Result<(WireReport, Duration), String> {
         let options = WireOptions {
             address: running.address(),
@@ -350,6 +343,7 @@ impl Subject<'_> {
             records: self.plan.records(self.case, self.value_bytes),
             value_bytes: self.value_bytes,
             work,
+            load_bytes_per_s: self.rival.load_bytes_per_s().filter(|_| self.case == Case::Ssd),
             seed: self.plan.seed.wrapping_add(u64::from(self.round)),
         };
         let keep_cold = self.case == Case::Ssd && work != Work::Load;
@@ -360,7 +354,6 @@ impl Subject<'_> {
         let mut watch = |counts: bool| {
             if counts && before.is_none() {
                 before = Some(running.cpu());
-                begin();
             }
             if keep_cold {
                 running.drop_page_cache(false);

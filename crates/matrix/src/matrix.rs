@@ -269,10 +269,13 @@ impl<P: Pmem> Matrix<P> {
                 Work::Write { changes, placed: Vec::new(), looked: Vec::new(), damage: None }
             }
             Operation::Page(request) => match self.sight_of(request.at) {
-                Ok(sight) => Work::Page(PageWork::new(request, sight)),
+                Ok(sight) => Work::Page(PageWork::new(*request, sight)),
                 Err(error) => return effects.reply(token, Reply::Failed(error)),
             },
-            Operation::DeleteRange { from, to, .. } => Work::DeleteRange { from, to },
+            Operation::DeleteRange { range, .. } => {
+                let (from, to) = *range;
+                Work::DeleteRange { from, to }
+            }
             Operation::Sync => Work::Sync,
             Operation::Snapshot(operation) => return effects.reply(token, self.snapshot(operation)),
             Operation::Backup { cursor: 0, .. } => {

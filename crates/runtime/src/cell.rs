@@ -217,7 +217,7 @@ impl<S: Shard> Cell<S> {
 
     /// Moves the effects out and finds who gets the replies.
     fn settle(&self, state: &mut State<S>, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
-        out.requests.append(&mut state.effects.requests);
+        append(&mut out.requests, &mut state.effects.requests);
         for (token, reply) in state.effects.replies.drain(..) {
             let waiter = match &reply {
                 Reply::Part(_) => state.tokens.get(token).cloned(),
@@ -292,6 +292,11 @@ impl<S: Shard> State<S> {
             },
         }
     }
+}
+
+/// Moves all of `from` to the end of `to`. Nearly always that is empty: then the lists are exchanged, and nothing is copied.
+fn append<T>(to: &mut Vec<T>, from: &mut Vec<T>) {
+    if to.is_empty() { std::mem::swap(to, from) } else { to.append(from) }
 }
 
 fn deliver(waiter: Waiter, reply: Reply, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {

@@ -14,7 +14,8 @@ use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, RecordPart, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
-    BinaryParsed, BinaryParser, BinaryRequest, Body, LINE_BYTES_MAX, Parsed, Parser, Statistics, Verb, expiry, reply,
+    BadDataChunk, BinaryParsed, BinaryParser, BinaryRequest, Body, LINE_BYTES_MAX, Parsed, Parser, Statistics, Verb,
+    expiry, reply,
 };
 
 use crate::answer::{Answer, Dialect, Here, Planned, Wording};
@@ -25,6 +26,7 @@ use crate::lending::{Lease, Lending};
 use crate::marks::Marks;
 use crate::output::Output;
 use crate::pending::{Access, Held, Pending};
+use crate::received::{Received, SHARED_BYTES_MIN};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
 
@@ -43,9 +45,9 @@ const WRITING_BYTES_MAX: u64 = 4 << 20;
 /// How much of a value is asked for at first: as much as recent ones had, within these. What is longer is asked for again when it is its turn.
 const FIRST_BYTES_MIN: u64 = 16 << 10;
 const FIRST_BYTES_MAX: u64 = 1 << 20;
-/// Room for one receive: grows while receives fill it.
+/// Room for one receive: grows while receives fill it, until a value of 64 KiB comes whole.
 const RECV_BYTES_MIN: usize = 2 << 10;
-const RECV_BYTES_MAX: usize = 64 << 10;
+const RECV_BYTES_MAX: usize = 68 << 10;
 /// Bytes thrown away while a peer does not notice that it was hung up on.
 const UNHEARD_BYTES_MAX: usize = 4 << 20;
 /// Bodies with less than this missing are received with the lines around them.
@@ -161,9 +163,7 @@ pub(crate) struct Connection {
     /// The client has said who it is.
     admitted: bool,
     item_bytes_max: u64,
-    received: Vec<u8>,
-    /// Bytes of `received` already parsed.
-    at: usize,
+    received: Received,
     receiving: Option<Receiving>,
     recv_bytes: usize,
     storing: Option<Storing>,
@@ -207,8 +207,7 @@ impl Connection {
             speech: Speech::Undecided,
             admitted: false,
             item_bytes_max: item_bytes_max as u64,
-            received: Vec::new(),
-            at: 0,
+            received: Received::default(),
             receiving: None,
             recv_bytes: RECV_BYTES_MIN,
             storing: None,
@@ -246,21 +245,19 @@ impl Connection {
     pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize) {
         match (self.receiving.take(), &mut self.storing) {
             (Some(Receiving::Body), Some(storing)) => {
-                self.received = storing.body.restore(buffer);
-                self.at = 0;
+                self.received = Received::new(storing.body.restore(buffer));
             }
             _ => {
                 let filled = buffer.len() == buffer.capacity();
                 self.recv_bytes = if filled { self.recv_bytes * 2 } else { bytes.max(self.recv_bytes / 2) };
                 self.recv_bytes = self.recv_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
-                self.received = buffer;
-                self.at = 0;
+                self.received = Received::new(buffer);
             }
         }
         self.ended |= bytes == 0;
         self.hungry = false;
         if self.hung_up {
-            self.received.clear();
+            self.received = Received::default();
             self.unheard_bytes += bytes;
         }
     }
@@ -360,14 +357,13 @@ impl Connection {
         if self.receiving.is_some() || !self.hungry || self.ended || self.closing {
             return None;
         }
-        let unparsed = self.received.len().saturating_sub(self.at);
+        let unparsed = self.received.fresh().len();
         if let Some(storing) = self.storing.as_mut().filter(|s| unparsed == 0 && s.body.missing() >= LEND_BYTES_MIN) {
             self.receiving = Some(Receiving::Body);
             return Some(storing.body.lend());
         }
         self.receiving = Some(Receiving::Lines);
-        self.received.drain(..self.at.min(self.received.len()));
-        let mut buffer = std::mem::take(&mut self.received);
+        let mut buffer = std::mem::take(&mut self.received).into_buffer();
         if buffer.capacity() > 4 * self.recv_bytes.max(buffer.len()) {
             // Connections that have become quiet give their room back.
             buffer.shrink_to_fit();
@@ -402,9 +398,12 @@ impl Connection {
     /// Answers that are complete and next in order.
     fn word(&mut self, here: &Here<'_>) {
         while self.output.bytes() < OUTPUT_BYTES_MAX && self.pending.front().is_some_and(|first| first.missing == 0) {
-            let Some(Pending { answer, noreply, reply, reading_bytes, lease, .. }) = self.pending.pop_front() else {
-                return;
-            };
+            let Some(first) = self.pending.front_mut() else { return };
+            // Piece by piece: as a whole it is large.
+            let answer = std::mem::replace(&mut first.answer, Answer::ValuesEnd);
+            let (noreply, reading_bytes) = (first.noreply, first.reading_bytes);
+            let (reply, lease) = (first.reply.take(), first.lease.take());
+            self.pending.drain(..1);
             self.first = self.first.wrapping_add(1);
             self.reading_bytes -= reading_bytes;
             if !self.broken {
@@ -487,7 +486,7 @@ impl Connection {
     fn parse(&mut self, context: &mut Context<'_>) -> bool {
         // The buffer is lent out of `self` while commands borrow from it.
         let received = std::mem::take(&mut self.received);
-        let fresh = received.get(self.at..).unwrap_or_default();
+        let fresh = received.fresh();
         if let (Speech::Undecided, Some(first)) = (&self.speech, fresh.first()) {
             let item_bytes_max = self.item_bytes_max as usize;
             self.speech = match *first {
@@ -512,7 +511,7 @@ impl Connection {
         };
         self.received = received;
         self.hungry = consumed.is_none();
-        self.at += consumed.unwrap_or_default();
+        self.received.consume(consumed.unwrap_or_default());
         consumed.is_some()
     }
 
@@ -607,14 +606,13 @@ impl Connection {
     /// Moves received bytes into the data block; begins the command when it is whole.
     fn collect(&mut self, context: &mut Context<'_>) -> bool {
         let Some(mut storing) = self.storing.take() else { return true };
-        self.at += storing.body.push(self.received.get(self.at..).unwrap_or_default());
-        if storing.body.missing() > 0 {
+        let Some(value) = self.take_block(&mut storing.body) else {
             self.hungry = true;
             self.storing = Some(storing);
             return false;
-        }
-        let Storing { header, body } = storing;
-        let Ok(value) = body.finish() else {
+        };
+        let header = storing.header;
+        let Ok(value) = value else {
             context.counters.protocol_errors.add(1);
             self.answer(Answer::Text(reply::BAD_DATA_CHUNK), matches!(header, Header::Classic { noreply: true, .. }));
             return true;
@@ -633,6 +631,23 @@ impl Connection {
                 self.plan(request, dialect, context)
             }
         }
+    }
+
+    /// The value, once its block is whole. What is long stays in the buffer that it was received in.
+    fn take_block(&mut self, body: &mut Body) -> Option<Result<Bytes, BadDataChunk>> {
+        let fresh = self.received.fresh().len();
+        if body.is_untouched() && fresh.min(body.total()) >= SHARED_BYTES_MIN {
+            if fresh >= body.total() {
+                return Some(body.whole(self.received.cut(body.total())));
+            }
+            if let Some((buffer, from)) = self.received.surrender() {
+                body.adopt(buffer, from);
+                return None;
+            }
+        }
+        let taken = body.push(self.received.fresh());
+        self.received.consume(taken);
+        (body.missing() == 0).then(|| std::mem::take(body).finish())
     }
 
     /// Begins a command, or holds it until what it must wait for is done.
@@ -718,7 +733,7 @@ pub(crate) fn delete_everything(level: Level) -> Operation {
     use std::ops::Bound;
     let from = Bound::Included(Key::bound(CollectionId(0), b""));
     let to = Bound::Excluded(Key::bound(CollectionId(1), b""));
-    Operation::DeleteRange { from, to, level }
+    Operation::DeleteRange { range: Box::new((from, to)), level }
 }
 
 /// The hash that routes keys, before it is cut down to the number of shards. Equal hashes only make commands wait.

@@ -490,7 +490,7 @@ fn a_stranger_may_not_send_a_long_line() {
         while let Some(buffer) = bench.connection.next_recv() {
             bench.receive(buffer, 1000);
             bench.advance();
-            most = most.max(bench.connection.received.len() - bench.connection.at);
+            most = most.max(bench.connection.received.fresh().len());
         }
         assert!(bench.connection.closing && most <= bytes_max, "{most} bytes");
     }

@@ -34,6 +34,7 @@ mod meta;
 mod model;
 mod output;
 mod pending;
+mod received;
 mod recency;
 mod request;
 mod server;

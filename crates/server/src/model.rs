@@ -89,10 +89,10 @@ impl Model {
         match operation {
             Operation::Write { mut changes, .. } => self.change(changes.remove(0)),
             Operation::Update { key, update, .. } => self.update(key, update),
-            Operation::DeleteRange { from, to, .. } => {
+            Operation::DeleteRange { range, .. } => {
                 let before = self.records.len();
                 use std::ops::RangeBounds;
-                self.records.retain(|key, _| !(from.clone(), to.clone()).contains(key));
+                self.records.retain(|key, _| !range.contains(key));
                 Reply::Number { number: (before - self.records.len()) as u64, version: 0 }
             }
             other => panic!("connections do not ask for {other:?}"),

@@ -406,7 +406,7 @@ impl<'e, E: Engine> World<'e, E> {
                 bytes_max: 64 << 20,
                 at: None,
             };
-            let reply = self.ask(Operation::Page(request), random)?;
+            let reply = self.ask(Operation::Page(request.into()), random)?;
             self.judge_scan(None, false, false, &vec![0; self.histories.len()], &reply, wall)?;
         }
         self.machine.disk.set_chances(chances);

@@ -68,7 +68,7 @@ struct RunRead {
     blocks: Vec<Arc<Block>>,
     start: usize,
     copied: Option<Vec<u8>>,
-    error: Option<Error>,
+    error: Option<Box<Error>>,
 }
 
 impl RunReads {
@@ -146,7 +146,7 @@ impl RunRead {
         true
     }
 
-    fn record(mut self, header: &RunHeader) -> (Purposed, Record) {
+    fn record(&mut self, header: &RunHeader) -> Record {
         let range = part_range(self.part, header.shape.value_len);
         let value = if range.len() <= COPIED_BYTES || self.copied.is_some() {
             self.copy_out();
@@ -158,18 +158,15 @@ impl RunRead {
             Value::Blocks { blocks, start: self.start as u32, len: range.len() as u64 }
         };
         let meta = header.meta;
-        let record = Record {
+        Record {
             value,
             value_bytes: header.shape.value_len as u64,
             flags: meta.flags,
             version: meta.version,
             expiry: Expiry(meta.expiry),
-        };
-        ((self.purpose, self.key), record)
+        }
     }
 }
-
-type Purposed = (RunPurpose, Key);
 
 impl Slab {
     /// Begins to read (a part of) a run.
@@ -232,16 +229,17 @@ impl Slab {
     fn pump_run_read(&mut self, number: u64, effects: &mut Effects) {
         let Some(mut read) = self.run_reads.active.remove(&number) else { return };
         if read.in_flight == 0 && (read.error.is_some() || read.is_done()) {
-            return self.finish_run_read(*read, effects);
+            return self.finish_run_read(read, effects);
         }
         while read.error.is_none() && self.run_reads.in_flight < self.config.depth.max(1) as usize {
+            let Some(slice) = read.next_slice() else { break };
             let Some(block) = self.take_block(Class::Slice, effects) else {
+                read.next = slice;
                 if read.copy_out() {
                     continue;
                 }
                 break;
             };
-            let Some(slice) = read.next_slice() else { break };
             read.in_flight += 1;
             self.run_reads.in_flight += 1;
             self.counters.page_reads += 1;
@@ -266,7 +264,7 @@ impl Slab {
         let Some(mut read) = self.run_reads.active.remove(&number) else { return };
         read.in_flight -= 1;
         match result {
-            Err(fault) => read.error = Some(Error::Io { what: "reading a large value", fault }),
+            Err(fault) => read.error = Some(Box::new(Error::Io { what: "reading a large value", fault })),
             Ok(()) => {
                 read.arrived.insert(slice, block);
                 while read.error.is_none()
@@ -276,7 +274,7 @@ impl Slab {
                         let page = read.first + (read.looked_at * SLICE_BYTES / PAGE_BYTES) as u32;
                         let corruption: Corruption = self.corruption(page, "large value", expected, found);
                         self.note_corruption(&corruption);
-                        read.error = Some(corruption.into());
+                        read.error = Some(Box::new(corruption.into()));
                     }
                     read.looked_at += 1;
                 }
@@ -286,7 +284,7 @@ impl Slab {
         self.pump_run_read(number, effects);
     }
 
-    fn finish_run_read(&mut self, mut read: RunRead, effects: &mut Effects) {
+    fn finish_run_read(&mut self, mut read: Box<RunRead>, effects: &mut Effects) {
         if let Some(readers) = self.run_reads.pinned.get_mut(&read.first) {
             *readers -= 1;
             if *readers == 0 {
@@ -298,12 +296,12 @@ impl Slab {
         }
         let result = match (read.error.take(), read.header) {
             (None, Some(header)) => Ok(header),
-            (error, _) => Err(error.unwrap_or(Error::Unknown("a large value was not read"))),
+            (error, _) => Err(error.map_or(Error::Unknown("a large value was not read"), |error| *error)),
         };
         match result {
             Ok(header) => {
-                let ((purpose, key), record) = read.record(&header);
-                match purpose {
+                let record = read.record(&header);
+                match read.purpose {
                     RunPurpose::Get(token) => {
                         let reply = alive(record, effects);
                         effects.reply(token, reply);
@@ -312,11 +310,13 @@ impl Slab {
                     RunPurpose::Load => {
                         let value: Bytes = record.value.to_bytes();
                         let is_whole = value.len() as u64 == record.value_bytes;
-                        if let Some(work) = self.pending.get_mut(&key).and_then(|pending| pending.queue.front_mut()) {
+                        if let Some(work) =
+                            self.pending.get_mut(&read.key).and_then(|pending| pending.queue.front_mut())
+                        {
                             work.loaded = Some((header.meta, value));
                             work.loaded_whole = is_whole;
                         }
-                        self.wake(&key, effects);
+                        self.wake(&read.key, effects);
                     }
                 }
             }

@@ -452,8 +452,8 @@ impl Shard for Slab {
                 let work = Work::new(Origin::Client(token), key, expect, Kind::Update(update), level);
                 self.accept_work(token, work, effects);
             }
-            Operation::Page(request) => self.scan(token, request, effects),
-            Operation::DeleteRange { from, to, level } => self.delete_range(token, (from, to), level, effects),
+            Operation::Page(request) => self.scan(token, *request, effects),
+            Operation::DeleteRange { range, level } => self.delete_range(token, *range, level, effects),
             Operation::Snapshot(_) => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Snapshot))),
             Operation::Backup { cursor: 0, .. } => self.begin_backup(token, effects),
             Operation::Backup { cursor, .. } => self.backup_piece(token, cursor, effects),

@@ -110,7 +110,7 @@ fn damage_under_a_running_shard_is_an_error_and_a_put_heals_it() {
         bytes_max: 1 << 20,
         at: None,
     };
-    let scan = machine.run(Operation::Page(all));
+    let scan = machine.run(Operation::Page(all.into()));
     assert!(matches!(scan, Reply::Failed(Error::Corrupt(_))), "a scan does not leave it out: {scan:?}");
     // Changing a neighbour seals the page again; the damage must not become truth.
     assert!(matches!(machine.put(&name(8), &[8; 8 * 37]), Reply::Done { .. }));

@@ -106,7 +106,7 @@ fn a_scan_reads_little_more_than_its_answer_holds() {
         bytes_max: 500_000,
         at: None,
     };
-    let Reply::Page { items, next } = machine.run(Operation::Page(request)) else { panic!() };
+    let Reply::Page { items, next } = machine.run(Operation::Page(request.into())) else { panic!() };
     assert_eq!((items.len(), next.is_some()), (3, true));
     let read = read_bytes(&machine) - before;
     assert!(read <= 3 * 204_800, "{read}");

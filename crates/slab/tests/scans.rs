@@ -59,7 +59,7 @@ fn page(items_max: u32, bytes_max: u32) -> PageRequest {
 }
 
 fn scan(machine: &mut Machine, request: PageRequest) -> (Vec<Item>, Option<Bound<Key>>) {
-    match machine.run(Operation::Page(request)) {
+    match machine.run(Operation::Page(request.into())) {
         Reply::Page { items, next } => (items, next),
         other => panic!("{other:?}"),
     }
@@ -81,7 +81,7 @@ fn check_items(items: &[Item], numbers: impl Iterator<Item = u64>, bytes: usize)
 fn a_page_reads_at_depth() {
     for placement in PLACEMENTS {
         let mut machine = cold(placement, &shuffled(4000), 900);
-        let number = machine.submit(Operation::Page(page(200, 8 << 20)));
+        let number = machine.submit(Operation::Page(page(200, 8 << 20).into()));
         machine.turn(0);
         assert_eq!(machine.disk.in_flight(), DEPTH, "{placement:?}: in flight after one turn");
         let mut full = 0;
@@ -108,7 +108,7 @@ fn a_page_reads_no_more_than_its_window() {
     for placement in PLACEMENTS {
         let mut machine = cold(placement, &shuffled(64), 300_000);
         let before = machine.effects.pool().used_bytes();
-        let number = machine.submit(Operation::Page(page(64, 64 << 20)));
+        let number = machine.submit(Operation::Page(page(64, 64 << 20).into()));
         let mut most = 0;
         let reply = loop {
             machine.turn(2);
@@ -156,7 +156,7 @@ fn keys_cost_no_reads() {
             }
             for reverse in [false, true] {
                 let request = PageRequest { keys_only: true, reverse, ..page(10_000, 8 << 20) };
-                let number = machine.submit(Operation::Page(request));
+                let number = machine.submit(Operation::Page(request.into()));
                 // Before the turn's end, which may begin to sweep what has expired.
                 let (_, reply) = machine.effects.replies.pop().expect("answered at once");
                 assert!(machine.effects.requests.is_empty(), "{placement:?}: keys are read from the volume");
@@ -249,10 +249,9 @@ fn a_scan_brings_neighbours_together() {
     }
     // What is written while copies are laid is not lost to them.
     reopen(&mut machine);
-    let number = machine.submit(Operation::Page(PageRequest {
-        from: Bound::Included(key(name(6000).as_bytes())),
-        ..page(150, 8 << 20)
-    }));
+    let number = machine.submit(Operation::Page(
+        PageRequest { from: Bound::Included(key(name(6000).as_bytes())), ..page(150, 8 << 20) }.into(),
+    ));
     for changed in 6000..6150 {
         machine.turn(3);
         let name = name(changed);

@@ -275,7 +275,7 @@ impl Collection {
 
     fn range_operation(&self, options: &ScanOptions) -> Result<Operation, Error> {
         let (from, to) = self.bounds(&options.extent)?;
-        Ok(Operation::DeleteRange { from, to, level: self.inner.level })
+        Ok(Operation::DeleteRange { range: Box::new((from, to)), level: self.inner.level })
     }
 }
 

@@ -172,7 +172,9 @@ pub(crate) fn catalogue_records(hash: &Hash<Mapping>) -> u64 {
             bytes_max: 1 << 20,
             at: None,
         };
-        let Reply::Page { items, next } = hash.execute(Operation::Page(page), Now::default()) else { return count };
+        let Reply::Page { items, next } = hash.execute(Operation::Page(page.into()), Now::default()) else {
+            return count;
+        };
         count += items.len() as u64;
         let Some(next) = next else { return count };
         from = next;

@@ -415,7 +415,7 @@ impl List {
         let mut found = Vec::new();
         while found.len() < count {
             request.items_max = u32::try_from(count - found.len()).unwrap_or(u32::MAX).min(512);
-            let (items, next) = match self.records.inner().execute(Operation::Page(request.clone())) {
+            let (items, next) = match self.records.inner().execute(Operation::Page(request.clone().into())) {
                 Reply::Page { items, next } => (items, next),
                 Reply::Failed(error) => return Err(error.into()),
                 _ => return Err(odd()),

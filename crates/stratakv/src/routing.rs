@@ -156,7 +156,7 @@ impl Inner {
             Route::Refused(error) => Reply::Failed(error),
             Route::Answered(reply) => reply,
             Route::All => match operation {
-                Operation::Page(request) => self.execute_page_async(request).await,
+                Operation::Page(request) => self.execute_page_async(*request).await,
                 other => sum(self.join(self.for_all(&other)).await),
             },
         }
@@ -188,7 +188,7 @@ impl Inner {
         if self.is_page_expired(request) {
             return Ok((Vec::new(), None));
         }
-        let replies = self.runtime.execute_many(self.for_all(&Operation::Page(request.clone())));
+        let replies = self.runtime.execute_many(self.for_all(&Operation::Page(request.clone().into())));
         merged_keys(replies, request)
     }
 
@@ -204,12 +204,12 @@ impl Inner {
     /// For each shard the page that has the records of its keys among these.
     pub(crate) fn pages(&self, keys: Vec<Key>, request: &PageRequest) -> Vec<(usize, Operation)> {
         let shares = shares(keys, request, self.shards(), |key| self.shard_of(key)).into_iter();
-        shares.map(|share| (share.shard, Operation::Page(share.request))).collect()
+        shares.map(|share| (share.shard, Operation::Page(share.request.into()))).collect()
     }
 
     async fn execute_page_async(&self, request: PageRequest) -> Reply {
         let keys_request = PageRequest { keys_only: true, ..request.clone() };
-        let replies = self.join(self.for_all(&Operation::Page(keys_request))).await;
+        let replies = self.join(self.for_all(&Operation::Page(keys_request.into()))).await;
         match merged_keys(replies, &request) {
             Err(error) => Reply::Failed(error),
             Ok((keys, next)) if request.keys_only => keys_page(keys, next),

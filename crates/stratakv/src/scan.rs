@@ -273,7 +273,7 @@ impl Round {
         }
         let page = |at: &usize| {
             let share = &self.parts.get(*at)?.share;
-            Some((share.shard, Operation::Page(share.request.clone())))
+            Some((share.shard, Operation::Page(share.request.clone().into())))
         };
         let pages = asked.iter().filter_map(page).collect();
         self.started = Some((asked, inner.runtime.start_many(pages)));

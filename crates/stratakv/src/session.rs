@@ -122,8 +122,8 @@ impl Session {
     fn submit_to_all(&mut self, ticket: u64, operation: Operation) {
         let (step, operation) = match operation {
             Operation::Page(request) => {
-                let keys = PageRequest { keys_only: true, ..request.clone() };
-                (Step::Keys { request, pages: Vec::new() }, Operation::Page(keys))
+                let keys = PageRequest { keys_only: true, ..(*request).clone() };
+                (Step::Keys { request: *request, pages: Vec::new() }, Operation::Page(keys.into()))
             }
             other => (Step::Sum(0), other),
         };

@@ -40,15 +40,18 @@ impl Store {
 pub(crate) fn get_at(key: &Key, id: u64) -> Operation {
     let bound = || Bound::Included(key.clone());
     let (items_max, bytes_max) = (1, u32::MAX);
-    Operation::Page(PageRequest {
-        from: bound(),
-        to: bound(),
-        reverse: false,
-        keys_only: false,
-        items_max,
-        bytes_max,
-        at: Some(id),
-    })
+    Operation::Page(
+        PageRequest {
+            from: bound(),
+            to: bound(),
+            reverse: false,
+            keys_only: false,
+            items_max,
+            bytes_max,
+            at: Some(id),
+        }
+        .into(),
+    )
 }
 
 impl Snapshot {

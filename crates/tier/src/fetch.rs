@@ -1,5 +1,6 @@
 //! Reads from the volume: of an item's pages, or of a segment's head.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -216,8 +217,7 @@ impl Tier {
     fn check_item(&self, tag: Tag, place: Loc, segment: u64, blocks: Vec<Arc<Block>>) -> Option<Fetched> {
         let stored = self.volume.as_ref()?.log.of(place.address()).filter(|stored| stored.page == segment)?;
         let start = place.address() as usize % PAGE_BYTES;
-        let head: Vec<u8> = slices(&blocks, start, HEADER_BYTES).flatten().copied().collect();
-        let header = Header::decode(&head)?;
+        let header = Header::decode(&in_one_piece(slices(&blocks, start, HEADER_BYTES)))?;
         let fetched = Fetched { header, blocks, start };
         if canary!("tier_recycled_segment_read_unverified") {
             return Some(fetched);
@@ -226,8 +226,10 @@ impl Tier {
         let (uuid, body) = (&self.config.uuid, header.body_bytes());
         let is_whole = fetched.slices(HEADER_BYTES, body).map(<[u8]>::len).sum::<usize>() == body;
         let sum = header.sum(uuid, stored.id, offset as usize, fetched.slices(HEADER_BYTES, body));
-        let key: Vec<u8> = fetched.slices(HEADER_BYTES, header.key_bytes as usize).flatten().copied().collect();
-        (is_whole && sum == header.checksum && Tag::of(&key) == tag).then_some(fetched)
+        let key = in_one_piece(fetched.slices(HEADER_BYTES, header.key_bytes as usize));
+        let is_it = is_whole && sum == header.checksum && Tag::of(&key) == tag;
+        drop(key);
+        is_it.then_some(fetched)
     }
 
     /// What cannot be read is a miss from now on, and after a crash.
@@ -249,6 +251,15 @@ impl Tier {
         if parked.waiting == 0 {
             self.ready.push_back(waiter);
         }
+    }
+}
+
+/// Slices end to end: as they lie if there is but one.
+fn in_one_piece<'a>(mut slices: impl Iterator<Item = &'a [u8]>) -> Cow<'a, [u8]> {
+    let first = slices.next().unwrap_or_default();
+    match slices.next() {
+        None => Cow::Borrowed(first),
+        Some(second) => Cow::Owned([first, second].into_iter().chain(slices).flatten().copied().collect()),
     }
 }
 

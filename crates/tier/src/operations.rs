@@ -66,7 +66,8 @@ pub(crate) type Verdict = (Loc, Option<Arc<Fetched>>);
 #[derive(Debug)]
 pub(crate) struct Parked {
     pub(crate) token: Token,
-    pub(crate) work: Work,
+    /// In a box, so that what is parked is moved cheaply.
+    pub(crate) work: Box<Work>,
     pub(crate) tag: Tag,
     pub(crate) verdicts: Vec<Verdict>,
     /// Reads that are missing.
@@ -74,6 +75,13 @@ pub(crate) struct Parked {
     /// First pages of segments on the volume that stay as they are until it is done.
     pub(crate) pins: Vec<u64>,
     pub(crate) is_cancelled: bool,
+}
+
+impl Parked {
+    fn new(token: Token, work: Work, tag: Tag) -> Parked {
+        let work = Box::new(work);
+        Parked { token, work, tag, verdicts: Vec::new(), waiting: 0, pins: Vec::new(), is_cancelled: false }
+    }
 }
 
 /// Where the newest item of a key lies.
@@ -124,10 +132,10 @@ impl Tier {
                     }),
                 })
             }
-            Operation::DeleteRange { from, to, level } => self
+            Operation::DeleteRange { range, level } => self
                 .refusal()
                 .or_else(|| unsupported(*level))
-                .or_else(|| collections(from, to).is_none().then_some(Error::Unsupported(Capability::Ordered))),
+                .or_else(|| collections(range).is_none().then_some(Error::Unsupported(Capability::Ordered))),
             Operation::Page(_) => Some(Error::Unsupported(Capability::Ordered)),
             Operation::Snapshot(_) => Some(Error::Unsupported(Capability::Snapshot)),
             Operation::Backup { .. } => Some(Error::Unsupported(Capability::Backup)),
@@ -150,7 +158,7 @@ impl Tier {
                 Some(change) => Work::Write(change),
                 None => return,
             },
-            Operation::DeleteRange { from, to, .. } => match collections(&from, &to) {
+            Operation::DeleteRange { range, .. } => match collections(&range) {
                 Some((first, last)) => Work::Flush { first, last },
                 None => return,
             },
@@ -218,9 +226,7 @@ impl Tier {
         {
             self.next_operation += 1;
             waiting.push_back(self.next_operation);
-            let parked =
-                Parked { token, work, tag, verdicts: Vec::new(), waiting: 0, pins: Vec::new(), is_cancelled: false };
-            self.parked.insert(self.next_operation, parked);
+            self.parked.insert(self.next_operation, Parked::new(token, work, tag));
             return;
         }
         match self.step(&work, tag, &[], effects) {
@@ -232,16 +238,7 @@ impl Tier {
                 if work.is_write() {
                     self.busy.insert(tag, Default::default());
                 }
-                let parked = Parked {
-                    token,
-                    work,
-                    tag,
-                    verdicts: Vec::new(),
-                    waiting: 0,
-                    pins: Vec::new(),
-                    is_cancelled: false,
-                };
-                self.park(id, parked, &places);
+                self.park(id, Parked::new(token, work, tag), &places);
             }
         }
     }
@@ -581,7 +578,7 @@ impl Found {
 }
 
 /// The collections that a range consists of, if it is whole ones.
-fn collections(from: &Bound<Key>, to: &Bound<Key>) -> Option<(u32, u32)> {
+fn collections((from, to): &(Bound<Key>, Bound<Key>)) -> Option<(u32, u32)> {
     let begins = |key: &Key| key.user().is_empty().then_some(key.collection().0);
     let first = match from {
         Bound::Unbounded => 0,

@@ -186,7 +186,9 @@ impl Segment {
 
     /// The key of the item at `offset`.
     pub(crate) fn key(&self, offset: usize, header: &Header) -> Vec<u8> {
-        self.slices(offset + HEADER_BYTES, header.key_bytes as usize).flatten().copied().collect()
+        let mut key = Vec::with_capacity(header.key_bytes as usize);
+        self.slices(offset + HEADER_BYTES, header.key_bytes as usize).for_each(|slice| key.extend_from_slice(slice));
+        key
     }
 
     /// Where the copy on the volume of the item at `offset` lies.

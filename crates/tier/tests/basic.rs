@@ -473,7 +473,7 @@ fn a_flush_holds_after_a_kill_and_costs_one_write() {
     let writes = driver.writes;
     let from = Bound::Included(Key::bound(CollectionId(0), b""));
     let to = Bound::Excluded(Key::bound(CollectionId(1), b""));
-    let flush = Operation::DeleteRange { from, to, level: Level::Memory };
+    let flush = Operation::DeleteRange { range: Box::new((from, to)), level: Level::Memory };
     assert!(matches!(driver.ask(flush), Reply::Number { .. }));
     assert_eq!(driver.writes, writes + 1);
     assert_eq!(driver.hits(0..6000, 3000), 0);
@@ -482,7 +482,8 @@ fn a_flush_holds_after_a_kill_and_costs_one_write() {
         driver.restart(ending);
         assert_eq!(driver.hits(2..6000, 3000), 0, "{ending:?}");
     }
-    let part = Operation::DeleteRange { from: Bound::Included(key(1)), to: Bound::Unbounded, level: Level::Memory };
+    let part =
+        Operation::DeleteRange { range: Box::new((Bound::Included(key(1)), Bound::Unbounded)), level: Level::Memory };
     assert!(matches!(driver.ask(part), Reply::Failed(Error::Unsupported(_))));
 }
 

@@ -54,15 +54,18 @@ pub(super) fn put(collection: CollectionId, key: &[u8], value: Bytes, level: Lev
 }
 
 pub(super) fn scan(collection: CollectionId, key: &[u8], len: u32) -> Operation {
-    Operation::Page(PageRequest {
-        from: Bound::Included(Key::bound(collection, key)),
-        to: Bound::Excluded(Key::bound(CollectionId(collection.0 + 1), b"")),
-        reverse: false,
-        keys_only: false,
-        items_max: len,
-        bytes_max: 64 << 20,
-        at: None,
-    })
+    Operation::Page(
+        PageRequest {
+            from: Bound::Included(Key::bound(collection, key)),
+            to: Bound::Excluded(Key::bound(CollectionId(collection.0 + 1), b"")),
+            reverse: false,
+            keys_only: false,
+            items_max: len,
+            bytes_max: 64 << 20,
+            at: None,
+        }
+        .into(),
+    )
 }
 
 fn encoded(collection: CollectionId, key: &[u8]) -> Result<Key, BenchError> {

@@ -68,6 +68,8 @@ pub struct WireOptions {
     pub value_bytes: usize,
     /// Which requests.
     pub work: Work,
+    /// At most so many bytes of values a second while records are loaded.
+    pub load_bytes_per_s: Option<u64>,
     /// Of what is drawn.
     pub seed: u64,
 }
@@ -199,6 +201,7 @@ impl<'a> Generator<'a> {
                 used_before = Some(Usage::now());
                 watch(true);
             }
+            self.pace(start);
             self.wait(&mut events)?;
             now = Instant::now();
             let counts = now >= counted_from;
@@ -241,6 +244,16 @@ impl<'a> Generator<'a> {
             self.fill(number, now)?;
         }
         self.watch_output(number, had_output)
+    }
+
+    /// Waits until what was loaded since `start` is not too much.
+    fn pace(&self, start: Instant) {
+        let Some(bytes_per_s) = self.options.load_bytes_per_s.filter(|_| self.options.work == Work::Load) else {
+            return;
+        };
+        let bytes = self.next * self.options.value_bytes as u64;
+        let due = Duration::from_secs_f64(bytes as f64 / bytes_per_s.max(1) as f64);
+        std::thread::sleep(due.saturating_sub(start.elapsed()));
     }
 
     /// The next batch of a connection goes out.

@@ -139,7 +139,7 @@ pub(super) fn page_of(from: Bound<Key>, to: Bound<Key>, reverse: bool) -> PageRe
 pub(super) fn scan(subject: &mut dyn Subject, mut request: PageRequest) -> Vec<(Key, Option<Record>)> {
     let mut all: Vec<(Key, Option<Record>)> = Vec::new();
     for _ in 0..100_000 {
-        let reply = subject.execute(Operation::Page(request.clone()));
+        let reply = subject.execute(Operation::Page(request.clone().into()));
         let (items, next) = match reply {
             Reply::Page { items, next } => (items, next),
             other => panic!("a page is answered with a page, not {}", brief(&other)),

@@ -243,7 +243,7 @@ impl Subject for Oracle {
             Operation::Update { key, update, .. } => self.update(key, update),
             Operation::Write { changes, .. } => self.write(changes),
             Operation::Page(request) => Ok(self.page(&request)),
-            Operation::DeleteRange { from, to, .. } => Ok(self.delete_range((from, to))),
+            Operation::DeleteRange { range, .. } => Ok(self.delete_range(*range)),
             Operation::Snapshot(_) => Err(Reply::Failed(Error::Unsupported(Capability::Snapshot))),
             Operation::Backup { .. } => Err(Reply::Failed(Error::Unsupported(Capability::Backup))),
             Operation::Sync => Ok(Reply::Done { version: self.version, existed: false }),

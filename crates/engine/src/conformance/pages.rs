@@ -126,7 +126,7 @@ pub fn bytes_max_ends_a_page(subject: &mut dyn Subject) {
     for (bytes_max, items) in [(1, 1), (1000, 1), (5000, 5), (10_100, 11)] {
         let request = page_of(Bound::Unbounded, Bound::Unbounded, false);
         let request = PageRequest { bytes_max, ..request };
-        let reply = subject.execute(Operation::Page(request.clone()));
+        let reply = subject.execute(Operation::Page(request.clone().into()));
         let crate::operation::Reply::Page { items: found, next } = reply else {
             panic!("a page is answered with a page")
         };
@@ -230,7 +230,7 @@ pub fn delete_range(subject: &mut dyn Subject) {
         };
         let before = expected.len();
         expected.retain(|key, _| !inside(key));
-        let operation = Operation::DeleteRange { from: from.clone(), to: to.clone(), level: Level::PowerLoss };
+        let operation = Operation::DeleteRange { range: Box::new((from.clone(), to.clone())), level: Level::PowerLoss };
         assert_eq!(number(subject.execute(operation)).0, (before - expected.len()) as u64, "{from:?}..{to:?}");
         check(subject, page_of(Bound::Unbounded, Bound::Unbounded, false), &expected);
     }

@@ -15,9 +15,9 @@ pub fn answers_say_so(subject: &mut dyn Subject) {
     let capabilities = subject.capabilities();
     let all = page_of(Bound::Unbounded, Bound::Unbounded, false);
     if !capabilities.ordered {
-        assert_eq!(failed(subject.execute(Operation::Page(all))), Error::Unsupported(Capability::Ordered));
+        assert_eq!(failed(subject.execute(Operation::Page(all.into()))), Error::Unsupported(Capability::Ordered));
     } else if !capabilities.snapshot {
-        let reply = subject.execute(Operation::Page(PageRequest { at: Some(1), ..all }));
+        let reply = subject.execute(Operation::Page(PageRequest { at: Some(1), ..all }.into()));
         assert_eq!(failed(reply), Error::Unsupported(Capability::Snapshot));
     }
     if !capabilities.snapshot {

@@ -54,7 +54,7 @@ pub fn one(key: &Key, at: Option<u64>) -> PageRequest {
 pub fn items(hash: &impl Shared, mut request: PageRequest, now: Now) -> Result<Vec<Item>, Error> {
     let mut found = Vec::new();
     loop {
-        let (items, next) = match hash.execute(Operation::Page(request.clone()), now) {
+        let (items, next) = match hash.execute(Operation::Page(request.clone().into()), now) {
             Reply::Page { items, next } => (items, next),
             Reply::Failed(error) => return Err(error),
             other => panic!("{other:?}"),

@@ -178,7 +178,7 @@ fn empty(world: &World<'_>) -> Result<(), String> {
     let cells = world.plan.cells / WRITERS;
     for (collection, writer) in (0..3).flat_map(|collection| (0..WRITERS).map(move |writer| (collection, writer))) {
         let bound = |index| Bound::Included(world::bound_of_cells(collection, writer, index));
-        let operation = Operation::DeleteRange { from: bound(0), to: bound(cells), level: Level::PowerLoss };
+        let operation = Operation::DeleteRange { range: Box::new((bound(0), bound(cells))), level: Level::PowerLoss };
         let reply = world.store.execute(operation, world.now());
         if !matches!(reply, Reply::Number { .. }) {
             return Err(format!("a range delete was answered {reply:?}"));

@@ -218,7 +218,10 @@ impl<'a> Writer<'a> {
         }
         let bound = |index| world::bound_of_cells(collection, self.number, index);
         let (from, to) = (Bound::Included(bound(from)), Bound::Excluded(bound(to)));
-        let reply = self.world.store.execute(Operation::DeleteRange { from, to, level: Level::PowerLoss }, now);
+        let reply = self
+            .world
+            .store
+            .execute(Operation::DeleteRange { range: Box::new((from, to)), level: Level::PowerLoss }, now);
         let deleted = match reply {
             Reply::Number { number, .. } => number,
             Reply::Failed(error) => {

@@ -432,7 +432,9 @@ impl World<'_> {
         let both = self.random.below(2) == 0;
         let from = std::ops::Bound::Included(Key::bound(CollectionId(0), b""));
         let to = std::ops::Bound::Excluded(Key::bound(CollectionId(if both { 2 } else { 1 }), b""));
-        if let Some(token) = self.machine.submit(Operation::DeleteRange { from, to, level: Level::Memory }) {
+        if let Some(token) =
+            self.machine.submit(Operation::DeleteRange { range: Box::new((from, to)), level: Level::Memory })
+        {
             let covered = |number: usize| both || number.is_multiple_of(2);
             let numbers = (0..self.keys as usize)
                 .map(|number| if covered(number) { self.judge.begin(number, None, Expect::Any) } else { 0 });

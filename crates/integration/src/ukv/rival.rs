@@ -64,6 +64,11 @@ impl Rival {
         matches!(self, Rival::Tier | Rival::Slab | Rival::Extstore)
     }
 
+    /// How fast records are loaded, if it drops those that it cannot write to its SSD in time: then gets would find little there to be measured by.
+    pub fn load_bytes_per_s(self) -> Option<u64> {
+        (self == Rival::Extstore).then_some(64 << 20)
+    }
+
     /// What it speaks.
     pub fn protocol(self) -> Protocol {
         if self == Rival::Redis { Protocol::Resp } else { Protocol::Memcache }

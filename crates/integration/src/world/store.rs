@@ -201,7 +201,7 @@ impl Run {
         self.statistics.asked += 1;
         self.in_doubt += 1;
         let asked = match &operation {
-            Operation::Page(request) => Asked::Scan(request.clone(), self.tick()),
+            Operation::Page(request) => Asked::Scan((**request).clone(), self.tick()),
             Operation::Backup { .. } => Asked::Backup,
             _ => Asked::Single(self.note(operation.clone())),
         };

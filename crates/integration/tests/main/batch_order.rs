@@ -76,7 +76,9 @@ fn scan(store: &Store, keys: &[Key]) -> Vec<Reply> {
     let (from, to) = (Bound::Included(sorted[0].clone()), Bound::Included(sorted[sorted.len() - 1].clone()));
     let request =
         PageRequest { from, to, reverse: false, keys_only: false, items_max: 1000, bytes_max: 1 << 20, at: None };
-    let Reply::Page { items, next: None } = store.execute(Operation::Page(request)) else { panic!("not one page") };
+    let Reply::Page { items, next: None } = store.execute(Operation::Page(request.into())) else {
+        panic!("not one page")
+    };
     let found = |key: &Key| items.iter().find(|item| item.key == *key).and_then(|item| item.record.clone());
     keys.iter().map(|key| Reply::Record(found(key))).collect()
 }

@@ -73,7 +73,7 @@ fn at_level(operation: Operation) -> Operation {
     match operation {
         Operation::Write { changes, txn, .. } => Operation::Write { changes, level: Level::ProcessCrash, txn },
         Operation::Update { key, update, .. } => Operation::Update { key, update, level: Level::ProcessCrash },
-        Operation::DeleteRange { from, to, .. } => Operation::DeleteRange { from, to, level: Level::ProcessCrash },
+        Operation::DeleteRange { range, .. } => Operation::DeleteRange { range, level: Level::ProcessCrash },
         other => other,
     }
 }
@@ -316,7 +316,7 @@ fn a_range_delete_in_a_session_kept_no_order_with_its_writes() {
             for number in 0..200 {
                 session.submit(put(number, "old"));
             }
-            session.submit(Operation::DeleteRange { from, to, level });
+            session.submit(Operation::DeleteRange { range: Box::new((from, to)), level });
             for number in (0..200).step_by(2) {
                 session.submit(put(number, "new"));
             }

@@ -24,7 +24,7 @@ fn records(store: &Store) -> Option<usize> {
     let (from, to) = (Bound::Unbounded, Bound::Unbounded);
     let request =
         PageRequest { from, to, reverse: false, keys_only: true, items_max: 10_000, bytes_max: 1 << 30, at: None };
-    match store.execute(Operation::Page(request)) {
+    match store.execute(Operation::Page(request.into())) {
         Reply::Page { items, .. } => Some(items.len()),
         Reply::Failed(EngineError::Unsupported(Capability::Ordered)) => None,
         other => panic!("{other:?}"),

@@ -39,6 +39,7 @@ fn work(address: SocketAddr, work: Work, records: u64, value_bytes: usize) -> Wi
         pipeline: 5,
         records,
         value_bytes,
+        load_bytes_per_s: None,
         work,
         seed: 3,
     };
@@ -96,6 +97,7 @@ fn the_load_generator_refuses_a_value_of_another_length() {
             pipeline: 1,
             records: 100,
             value_bytes: 1_001,
+            load_bytes_per_s: None,
             work: DRAWN,
             seed: 3,
         };

@@ -169,7 +169,7 @@ pub(super) fn a_scan_passes_over_deleted_keys_once() {
             bytes_max: 1 << 20,
             at: None,
         };
-        let token = trial.submit(Operation::Page(request));
+        let token = trial.submit(Operation::Page(request.into()));
         let turns = trial.settle_until(|trial| trial.replies.contains_key(&token));
         let Some(Reply::Page { items, .. }) = trial.replies.remove(&token) else { panic!("no page") };
         let mut names: Vec<_> = items.iter().map(|item| item.key.user().to_vec()).collect();

@@ -144,7 +144,7 @@ pub(crate) fn page(items_max: u32, at: Option<u64>) -> Operation {
     use std::ops::Bound::Unbounded;
     let bytes_max = 64 << 20;
     let (reverse, keys_only) = (false, false);
-    Operation::Page(PageRequest { from: Unbounded, to: Unbounded, reverse, keys_only, items_max, bytes_max, at })
+    Operation::Page(PageRequest { from: Unbounded, to: Unbounded, reverse, keys_only, items_max, bytes_max, at }.into())
 }
 
 /// The value of a record that was found.

@@ -12,10 +12,12 @@ pub struct BadDataChunk;
 
 /// Collects a data block and its line end, if it has one: exactly so many bytes, whatever they are.
 ///
-/// Memory grows with the bytes that came, at most to twice their number, never with the length declared.
-#[derive(Debug)]
+/// Memory grows with the bytes that came, at most to twice their number (or that of a buffer that was adopted), never with the length declared.
+#[derive(Debug, Default)]
 pub struct Body {
     data: Vec<u8>,
+    /// Where the block begins in it.
+    from: usize,
     total: usize,
     line_end: &'static [u8],
 }
@@ -23,17 +25,46 @@ pub struct Body {
 impl Body {
     /// For a block of `data_bytes`, at most the parser's limit, and a line end.
     pub fn new(data_bytes: usize) -> Body {
-        Body { data: Vec::new(), total: data_bytes.saturating_add(2), line_end: b"\r\n" }
+        Body { data: Vec::new(), from: 0, total: data_bytes.saturating_add(2), line_end: b"\r\n" }
     }
 
     /// For a block of `data_bytes` that nothing ends.
     pub fn bare(data_bytes: usize) -> Body {
-        Body { data: Vec::new(), total: data_bytes, line_end: b"" }
+        Body { data: Vec::new(), from: 0, total: data_bytes, line_end: b"" }
     }
 
     /// Bytes still to come.
     pub fn missing(&self) -> usize {
-        self.total.saturating_sub(self.data.len())
+        self.total.saturating_sub(self.data.len().saturating_sub(self.from))
+    }
+
+    /// Bytes of the whole block, its line end included.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Whether nothing has come yet.
+    pub fn is_untouched(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// Takes a buffer over whose bytes from `from` on are the front of the block, without a copy. Nothing has come before, and nothing in it lies beyond the block.
+    pub fn adopt(&mut self, buffer: Vec<u8>, from: usize) {
+        debug_assert!(self.is_untouched() && from <= buffer.len() && buffer.len() - from <= self.total);
+        self.from = from.min(buffer.len());
+        self.data = buffer;
+    }
+
+    /// The data of a block that came as a whole.
+    ///
+    /// # Errors
+    /// It is another length than the block, or does not end in a line end.
+    pub fn whole(&self, mut block: Bytes) -> Result<Bytes, BadDataChunk> {
+        if block.len() != self.total || !block.ends_with(self.line_end) {
+            return Err(BadDataChunk);
+        }
+        block.truncate(self.total - self.line_end.len());
+        Ok(block)
     }
 
     /// Takes the bytes of the block from the front of `input`; returns how many. O(taken).
@@ -52,7 +83,8 @@ impl Body {
 
     /// Takes the buffer back. Returns the bytes beyond the block, if the buffer had room for some.
     pub fn restore(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
-        let beyond = if buffer.len() > self.total { buffer.split_off(self.total) } else { Vec::new() };
+        let end = self.from.saturating_add(self.total);
+        let beyond = if buffer.len() > end { buffer.split_off(end) } else { Vec::new() };
         self.data = buffer;
         beyond
     }
@@ -65,8 +97,9 @@ impl Body {
         if self.missing() > 0 || !self.data.ends_with(self.line_end) {
             return Err(BadDataChunk);
         }
-        self.data.truncate(self.total.saturating_sub(self.line_end.len()));
-        Ok(Bytes::from(self.data))
+        self.data.truncate(self.data.len() - self.line_end.len());
+        let data = Bytes::from(self.data);
+        Ok(if self.from > 0 { data.slice(self.from..) } else { data })
     }
 
     /// Room for `more` bytes: doubles, but never beyond the block.
@@ -118,6 +151,30 @@ mod tests {
             body.push(&[b'x'; 1000]);
         }
         assert!(body.data.capacity() <= 2 * body.data.len());
+    }
+
+    #[test]
+    fn a_buffer_that_is_adopted_is_not_copied() {
+        let mut body = Body::new(5);
+        let mut buffer = Vec::with_capacity(64);
+        buffer.extend_from_slice(b"set k 0 0 5\r\nval");
+        let at = buffer.as_ptr();
+        body.adopt(buffer, 13);
+        assert_eq!(body.missing(), 4);
+        let mut buffer = body.lend();
+        buffer.extend_from_slice(b"ue\r\nget k");
+        assert_eq!(body.restore(buffer), b"get k");
+        let value = body.finish().unwrap();
+        assert_eq!((&value[..], value.as_ptr()), (&b"value"[..], at.wrapping_add(13)));
+    }
+
+    #[test]
+    fn a_block_that_came_as_a_whole_is_checked_alike() {
+        let body = Body::new(3);
+        assert_eq!(body.whole(Bytes::from_static(b"abc\r\n")).unwrap(), &b"abc"[..]);
+        assert_eq!(body.whole(Bytes::from_static(b"abcd\n")), Err(BadDataChunk));
+        assert_eq!(body.whole(Bytes::from_static(b"abc\r")), Err(BadDataChunk));
+        assert_eq!(Body::bare(3).whole(Bytes::from_static(b"abc")).unwrap(), &b"abc"[..]);
     }
 
     #[test]

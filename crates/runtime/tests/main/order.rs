@@ -103,13 +103,11 @@ impl Shared for Numbers {
     fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, _: Now) -> Reply {
         let reply = match operation {
             Operation::Write { changes, .. } => self.write(changes),
-            Operation::DeleteRange { from, to, .. } => {
+            Operation::DeleteRange { range, .. } => {
                 let mut state = self.enter(RANGES);
                 let not_after = begun_at.unwrap_or(state.version);
                 let before = state.values.len();
-                state
-                    .values
-                    .retain(|key, (version, _)| *version > not_after || !(from.clone(), to.clone()).contains(key));
+                state.values.retain(|key, (version, _)| *version > not_after || !range.contains(key));
                 state.done.push(RANGES);
                 Reply::Number { number: (before - state.values.len()) as u64, version: 0 }
             }
@@ -163,7 +161,10 @@ fn batch(bytes: impl IntoIterator<Item = u8>, value: u64) -> Operation {
 }
 
 fn delete_all() -> Operation {
-    Operation::DeleteRange { from: std::ops::Bound::Unbounded, to: std::ops::Bound::Unbounded, level: Level::PowerLoss }
+    Operation::DeleteRange {
+        range: Box::new((std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)),
+        level: Level::PowerLoss,
+    }
 }
 
 fn in_progress(runtime: &Runtime<Toy>) -> u64 {

@@ -65,15 +65,18 @@ impl Connection {
 
 impl Dump {
     fn next(&self) -> Operation {
-        Operation::Page(PageRequest {
-            from: self.from.clone(),
-            to: Bound::Excluded(Key::bound(CollectionId(1), b"")),
-            reverse: false,
-            keys_only: false,
-            items_max: self.left.min(PAGE_ITEMS_MAX),
-            bytes_max: PAGE_BYTES_MAX,
-            at: None,
-        })
+        Operation::Page(
+            PageRequest {
+                from: self.from.clone(),
+                to: Bound::Excluded(Key::bound(CollectionId(1), b"")),
+                reverse: false,
+                keys_only: false,
+                items_max: self.left.min(PAGE_ITEMS_MAX),
+                bytes_max: PAGE_BYTES_MAX,
+                at: None,
+            }
+            .into(),
+        )
     }
 
     /// Lists a page; false if that ended it.

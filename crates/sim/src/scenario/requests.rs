@@ -248,7 +248,7 @@ impl<E: Engine> World<'_, E> {
         let bytes_max = [1 << 20, 4_000, 300][usize::from(items) % 3];
         let request = PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at: None };
         let from = self.histories.iter().map(|history| history.acked()).collect();
-        self.hand_over(Operation::Page(request), Asked::Scan { key: number, reverse, keys_only, from })
+        self.hand_over(Operation::Page(request.into()), Asked::Scan { key: number, reverse, keys_only, from })
     }
 
     fn delete_range(&mut self, request: &Request, count: u16) -> Result<(), String> {
@@ -267,7 +267,7 @@ impl<E: Engine> World<'_, E> {
         let writes: Vec<(u16, usize)> = present.into_iter().map(|key| (key, number(key))).collect();
         let from = Bound::Included(key(keys.start));
         let to = Bound::Excluded(key(keys.end));
-        let operation = Operation::DeleteRange { from, to, level: level(request.power_loss) };
+        let operation = Operation::DeleteRange { range: Box::new((from, to)), level: level(request.power_loss) };
         self.hand_over(operation, Asked::Range { writes })
     }
 }

@@ -158,7 +158,7 @@ impl Machine {
                 bytes_max: 1 << 20,
                 at: None,
             };
-            let (items, next) = match self.run(Operation::Page(request)) {
+            let (items, next) = match self.run(Operation::Page(request.into())) {
                 Reply::Page { items, next } => (items, next),
                 Reply::Failed(error) => return Err(error),
                 other => panic!("a page is answered {other:?}"),

@@ -70,7 +70,7 @@ impl LogShard {
         match operation {
             Operation::Write { changes, .. } => changes.iter().map(|change| change.key.clone()).collect(),
             Operation::Update { key, .. } => vec![key.clone()],
-            Operation::DeleteRange { from, to, .. } => {
+            Operation::DeleteRange { range, .. } => {
                 let all = PageRequest {
                     from: Bound::Unbounded,
                     to: Bound::Unbounded,
@@ -80,8 +80,10 @@ impl LogShard {
                     bytes_max: u32::MAX,
                     at: None,
                 };
-                let Reply::Page { items, .. } = self.oracle.execute(Operation::Page(all)) else { return Vec::new() };
-                items.into_iter().map(|item| item.key).filter(|key| (from.clone(), to.clone()).contains(key)).collect()
+                let Reply::Page { items, .. } = self.oracle.execute(Operation::Page(all.into())) else {
+                    return Vec::new();
+                };
+                items.into_iter().map(|item| item.key).filter(|key| range.contains(key)).collect()
             }
             _ => Vec::new(),
         }

@@ -181,5 +181,5 @@ impl Requests {
 }
 
 fn page(from: Bound<Key>, to: Bound<Key>, reverse: bool, items_max: u32, bytes_max: u32, keys_only: bool) -> Operation {
-    Operation::Page(PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at: None })
+    Operation::Page(PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at: None }.into())
 }

@@ -263,7 +263,7 @@ fn pages(session: &mut Session, scan: &Scan) -> Vec<Item> {
     };
     let mut found = Vec::new();
     loop {
-        let reply = in_session(session, vec![Operation::Page(request.clone())]).remove(0);
+        let reply = in_session(session, vec![Operation::Page(request.clone().into())]).remove(0);
         let Reply::Page { items, next } = reply else { panic!("a page was answered {reply:?}") };
         found.extend(items.into_iter().map(|item| {
             let record = item.record.map(|record| shown(&record.value.to_bytes(), record.flags));

@@ -289,8 +289,7 @@ fn what_was_under_way_at_a_crash_happens_before_it_or_never() {
 #[test]
 fn what_cannot_be_checked_is_refused_and_too_much_is_not_decided() {
     let range = Operation::DeleteRange {
-        from: std::ops::Bound::Unbounded,
-        to: std::ops::Bound::Unbounded,
+        range: Box::new((std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)),
         level: Level::PowerLoss,
     };
     assert!(matches!(check(&history(vec![(1, 2, range, done(1, true))]), STEPS), Err(Failure::NotModelled(_))));
