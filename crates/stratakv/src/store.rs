@@ -111,7 +111,7 @@ impl Store {
 
     /// A store over a runtime that somebody else has put together, without a directory: for simulations.
     #[doc(hidden)]
-    pub fn over(runtime: Arc<Runtime<AnyShard>>, level: Level) -> Store {
+    pub fn over(runtime: Arc<Runtime<AnyShard>>, level: Level, engine: Engine) -> Store {
         Store::new(Inner {
             runtime,
             level,
@@ -127,7 +127,7 @@ impl Store {
             watcher: None,
             directory: None.into(),
             region: None,
-            engine: Engine::Slab,
+            engine,
             mapping: None,
         })
     }

@@ -9,7 +9,7 @@ fn servers_keep_their_promises() {
             Err(why) => panic!("seed {seed}: {why}"),
         }
     }
-    assert!(sum.power_cuts > 60 && sum.kills > 20 && sum.closes > 20 && sum.connections > 600, "{sum:?}");
+    assert!(sum.power_cuts > 60 && sum.kills > 20 && sum.closes > 20 && sum.served.connections > 600, "{sum:?}");
     assert!(sum.answered > 5_000, "{sum:?}");
 }
 
@@ -23,15 +23,17 @@ fn a_seed_always_gives_the_same_run() {
 /// The oracle is seen to fail.
 #[test]
 fn a_disk_that_loses_writes_is_noticed() {
-    let lossy = |setup: &mut Setup| setup.chances.lost = 3000;
-    assert!((0..20).any(|seed| run_with(seed, lossy).is_err()));
+    let lossy = |circumstances: &mut Circumstances| circumstances.setup.chances.lost = 3000;
+    for on in [On::InPlace, On::Packed] {
+        assert!((0..20).any(|seed| run_with(on, seed, lossy).is_err()), "{on:?}");
+    }
 }
 
 /// Two workers; one connection held by the first. Both hear that the server stops, but only the second one acts on it.
 #[test]
 fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() {
     let mut random = Random::new(1);
-    let mut host = Host::new(Setup::draw(&mut random), 1);
+    let mut host = Host::new(Circumstances::draw(On::InPlace, &mut random).setup, 1);
     let process = host.open(None).unwrap().unwrap();
     let drivers = (0..2).map(|_| process.runtime.driver_over(host.ring().unwrap())).collect();
     let listener = host.world.with_net(|net, _| net.listener()).unwrap();
