@@ -223,6 +223,12 @@ impl Store {
         self.inner().runtime.stay_near(number);
     }
 
+    /// Most bytes of blocks that the shard with the fewest may have; `None` for an engine that has no blocks. For servers, which lend some to clients.
+    #[doc(hidden)]
+    pub fn block_bytes_min(&self) -> Option<u64> {
+        self.inner().runtime.block_bytes_min()
+    }
+
     /// Counters and gauges, added over the shards.
     pub fn stats(&self) -> Vec<Statistic> {
         self.inner().runtime.statistics()
