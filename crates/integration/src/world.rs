@@ -1,26 +1,23 @@
-//! Whole stores in the simulator: several shards of slab behind the real runtime, store and server code, on simulated disks and sockets,
+//! Whole stores in the simulator: several shards of an engine behind the real runtime, store and server code, on simulated disks and sockets,
 //! in one thread, by a seeded clock. One seed gives one run, always the same.
 //!
 //! [`store`] is a process with the library embedded, [`server`] one that serves memcache clients. Both die at any moment, by a power cut or a kill,
 //! and are opened again by the code that opens real volumes.
 
+mod host;
 pub mod server;
 pub mod store;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use stratakv::{AnyShard, Driver, Level, Store};
+use stratakv::Engine;
 use stratakv_base::random::Random;
-use stratakv_base::{Mono, Now, Wall};
-use stratakv_device::{Geometry, Pool, Ring};
-use stratakv_runtime::{Clock, ManualClock, Member, OpenFailure, Runtime, open_shard_by};
-use stratakv_sim::disk::{Chances, Disk, DiskOptions};
-use stratakv_sim::ring::World;
-use stratakv_slab::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
+use stratakv_sim::coverage::Coverage;
+use stratakv_sim::disk::Chances;
+use stratakv_slab::Placement;
+
+use host::{Host, Process};
 
 /// What runs came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Runs.
     pub runs: u64,
@@ -40,10 +37,66 @@ pub struct Statistics {
     pub undecided: u64,
     /// Backups made and judged (store only).
     pub backups: u64,
-    /// Connections (server only).
-    pub connections: u64,
+    /// Openings that failed because a disk did; after a repair they went well.
+    pub failed_openings: u64,
+    /// Which faults the disks had.
+    pub coverage: Coverage,
+    /// What became of a server and its clients (server only).
+    pub served: Served,
     /// A checksum over everything that was answered, to compare runs by.
     pub digest: u64,
+}
+
+/// What a server and its clients went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Connections of clients whose answers are judged.
+    pub connections: u64,
+    /// Connections of clients that speak no protocol as they should.
+    pub rude: u64,
+    /// Bytes that they sent.
+    pub rude_bytes: u64,
+    /// Connections that clients closed, reset, or left without a word.
+    pub left: [u64; 3],
+    /// Of them, in the middle of a command.
+    pub left_inside: u64,
+    /// Connections whose clients stopped reading for a while.
+    pub deaf: u64,
+    /// Accepts that failed.
+    pub accepts_failed: u64,
+    /// Gets of one key that found it.
+    pub hits: u64,
+    /// Answers that were errors, for which a disk had given reason.
+    pub failed: u64,
+    /// Lives in which a cache had lost its volume, or left it alone for a while, and said so.
+    pub degraded: u64,
+    /// Hits in such lives, from then on.
+    pub degraded_hits: u64,
+    /// Most bytes of blocks that a store held.
+    pub block_bytes_max: u64,
+    /// Most bytes that a server had lent to socket requests.
+    pub lent_bytes_max: u64,
+}
+
+impl Served {
+    fn add(&mut self, other: &Served) {
+        let sums = [
+            (&mut self.connections, other.connections),
+            (&mut self.rude, other.rude),
+            (&mut self.rude_bytes, other.rude_bytes),
+            (&mut self.left_inside, other.left_inside),
+            (&mut self.deaf, other.deaf),
+            (&mut self.accepts_failed, other.accepts_failed),
+            (&mut self.hits, other.hits),
+            (&mut self.failed, other.failed),
+            (&mut self.degraded, other.degraded),
+            (&mut self.degraded_hits, other.degraded_hits),
+        ];
+        sums.into_iter().for_each(|(mine, theirs)| *mine += theirs);
+        self.left.iter_mut().zip(other.left).for_each(|(mine, theirs)| *mine += theirs);
+        self.block_bytes_max = self.block_bytes_max.max(other.block_bytes_max);
+        self.lent_bytes_max = self.lent_bytes_max.max(other.lent_bytes_max);
+    }
 }
 
 impl Statistics {
@@ -58,8 +111,11 @@ impl Statistics {
         self.answered += other.answered;
         self.undecided += other.undecided;
         self.backups += other.backups;
-        self.connections += other.connections;
-        self.note(&other.digest.to_le_bytes());
+        self.failed_openings += other.failed_openings;
+        self.coverage.add(&other.coverage);
+        self.served.add(&other.served);
+        // In whatever order runs are added.
+        self.digest = self.digest.wrapping_add(other.digest.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     }
 
     fn note(&mut self, bytes: &[u8]) {
@@ -74,20 +130,43 @@ impl Statistics {
 /// Runs the world of a seed; the error says what went wrong.
 pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 
-/// The world of that name: `store`, `server`, or one shard of engine `tier`, whose judge is none of a durable engine.
-pub fn by_name(name: &str) -> Option<RunSeed> {
-    match name {
-        "store" => Some(store::run),
-        "server" => Some(server::run),
-        "tier" => Some(crate::sim::tier::run),
+/// The world of that name: `store`, `server`, or one shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a server; none: each
+/// seed has its own.
+pub fn by_name(name: &str, on: Option<On>) -> Option<RunSeed> {
+    match (name, on) {
+        ("store", None) => Some(store::run),
+        ("server", None) => Some(server::run),
+        ("server", Some(On::InPlace)) => Some(|seed| server::run_on(On::InPlace, seed)),
+        ("server", Some(On::Packed)) => Some(|seed| server::run_on(On::Packed, seed)),
+        ("server", Some(On::Matrix)) => Some(|seed| server::run_on(On::Matrix, seed)),
+        ("server", Some(On::Tier)) => Some(|seed| server::run_on(On::Tier, seed)),
+        ("tier", None | Some(On::Tier)) => Some(crate::sim::tier::run),
         _ => None,
     }
+}
+
+/// The engine under a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// `slab`, in place.
+    InPlace,
+    /// `slab`, packed.
+    Packed,
+    /// `matrix`.
+    Matrix,
+    /// `tier`.
+    Tier,
 }
 
 /// A store's circumstances.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
+    engine: Engine,
     shards: u32,
+    /// Memory of a shard.
+    memory_bytes: u64,
+    /// Of engine `tier`: length of a segment in memory.
+    segment_bytes: u32,
     capacity_bytes: u64,
     volatile_cache: bool,
     depth: u32,
@@ -99,6 +178,9 @@ struct Setup {
 impl Setup {
     fn draw(random: &mut Random) -> Setup {
         Setup {
+            engine: Engine::Slab,
+            memory_bytes: 4 << 20,
+            segment_bytes: 64 << 10,
             shards: 1 + random.below(3) as u32,
             capacity_bytes: [64, 96, 160][random.below(3) as usize] * 4096,
             volatile_cache: random.below(6) > 0,
@@ -108,156 +190,4 @@ impl Setup {
             chances: Chances { delay: [0, 0, 800, 6000][random.below(4) as usize], ..Chances::default() },
         }
     }
-}
-
-/// Memory of a shard, in bytes.
-const MEMORY_BYTES: u64 = 4 << 20;
-
-/// A machine with the volumes of a store, and its clocks.
-struct Host {
-    setup: Setup,
-    world: World,
-    clock: Arc<ManualClock>,
-    now: Now,
-    pools: Vec<Pool>,
-    created: bool,
-}
-
-/// A store's process.
-struct Process {
-    runtime: Arc<Runtime<AnyShard>>,
-    reactors: Vec<Driver>,
-    store: Store,
-}
-
-impl Host {
-    fn new(setup: Setup, seed: u64) -> Host {
-        let world = World::new(seed);
-        for shard in 0..setup.shards {
-            let options =
-                DiskOptions { capacity_bytes: setup.capacity_bytes + 8 * 4096, volatile_cache: setup.volatile_cache };
-            let mut disk = Disk::new(options);
-            disk.set_chances(setup.chances);
-            world.add_disk(name(shard), disk);
-        }
-        let pools = (0..setup.shards).map(|_| Pool::new(MEMORY_BYTES as usize)).collect();
-        let now = Now { mono: Mono(1_000_000_000), wall: Wall(1_000_000) };
-        let clock = Arc::new(ManualClock::default());
-        clock.set(now);
-        Host { setup, world, clock, now, pools, created: false }
-    }
-
-    fn clock(&self) -> Clock {
-        Clock::Manual(Arc::clone(&self.clock))
-    }
-
-    /// Time passes.
-    fn pass(&mut self, nanoseconds: u64) {
-        self.now.mono.0 += nanoseconds;
-        self.clock.set(self.now);
-    }
-
-    /// Creates or recovers every shard and puts them to work. `None` if the power was cut after `cut` batches of completions.
-    fn open(&mut self, cut: Option<u64>) -> Result<Option<Process>, String> {
-        let mut batches_left = cut;
-        let mut members = Vec::new();
-        for shard in 0..self.setup.shards {
-            let Some(member) = self.open_shard(shard, &mut batches_left)? else { return Ok(None) };
-            members.push(member);
-        }
-        self.created = true;
-        let rings = (0..self.setup.reactors).map(|_| self.ring()).collect::<Result<Vec<_>, _>>()?;
-        let (runtime, reactors) = Runtime::turned(members, rings, self.clock());
-        let store = Store::over(Arc::clone(&runtime), Level::PowerLoss);
-        Ok(Some(Process { runtime, reactors, store }))
-    }
-
-    fn open_shard(&self, shard: u32, batches_left: &mut Option<u64>) -> Result<Option<Member<AnyShard>>, String> {
-        let volume = self.world.volume(name(shard)).map_err(|error| error.to_string())?;
-        let pool = self.pools[shard as usize].clone();
-        let config = self.config(shard);
-        let opener = if self.created { SlabOpener::recover(config) } else { SlabOpener::create(config) };
-        let mut ring = self.ring()?;
-        let mut watch = |_| {
-            match batches_left {
-                Some(0) => self.world.crash(true),
-                Some(left) => *left -= 1,
-                None => {}
-            };
-        };
-        let slab = match open_shard_by(&self.clock(), opener, &volume, &pool, ring.as_mut(), &mut watch) {
-            Ok(slab) => slab,
-            Err(OpenFailure::Ring(_)) => return Ok(None),
-            Err(failure) => return Err(format!("shard {shard} does not open: {failure}")),
-        };
-        if *batches_left == Some(0) {
-            // Cut at its very end.
-            self.world.crash(true);
-            return Ok(None);
-        }
-        audit(shard, &slab)?;
-        Ok(Some(Member { shard: AnyShard::Slab(Box::new(slab)), volume, pool }))
-    }
-
-    fn config(&self, shard: u32) -> SlabConfig {
-        SlabConfig {
-            uuid: *b"simulated store!",
-            shard,
-            shards: self.setup.shards,
-            geometry: Geometry { volatile_cache: self.setup.volatile_cache, ..Geometry::unknown() },
-            memory_bytes: MEMORY_BYTES,
-            placement: self.setup.placement,
-            depth: self.setup.depth,
-            capacity_bytes: Some(self.setup.capacity_bytes),
-            volume_bytes: self.world.with_disk(&name(shard), |disk| disk.len_bytes()),
-            read_only: false,
-            checkpoints: CheckpointPace { log_bytes_min: 12 << 10, times: 0, step_bytes: 200 },
-            scanned_per_write_min: 0,
-            record_cache: true,
-            verify: true,
-        }
-    }
-
-    fn ring(&self) -> Result<Box<dyn Ring + Send>, String> {
-        Ok(Box::new(self.world.ring().map_err(|error| error.to_string())?))
-    }
-
-    /// Recovers the store after a crash. Now and then the power is cut while it is being recovered: then says so.
-    fn reopen(&mut self, random: &mut Random, statistics: &mut Statistics) -> Result<(Process, bool), String> {
-        let cuts = if self.created { [0, 0, 0, 1, 1, 2, 3][random.below(7) as usize] } else { 0 };
-        for cut in 0..cuts {
-            let stop = random.below(12);
-            match self.open(Some(stop))? {
-                None => statistics.cut_recoveries += 1,
-                Some(process) => return Ok((process, cut > 0)),
-            }
-            self.is_all_given_back()?;
-        }
-        let process = self.open(None)?.ok_or("recovery ended by itself")?;
-        Ok((process, cuts > 0))
-    }
-
-    /// Whether all blocks are back, once a process has ended.
-    fn is_all_given_back(&self) -> Result<(), String> {
-        let used: usize = self.pools.iter().map(Pool::used_bytes).sum();
-        if used == 0 {
-            Ok(())
-        } else {
-            Err(format!("{used} bytes of blocks were not given back when the process ended"))
-        }
-    }
-}
-
-fn name(shard: u32) -> PathBuf {
-    PathBuf::from(format!("{shard}.vol"))
-}
-
-/// Nothing is damaged and everything adds up: the disks here do not lie.
-fn audit(shard: u32, slab: &Slab) -> Result<(), String> {
-    let check = slab.check();
-    let damage: Vec<String> = slab.recovery().corrupt.iter().chain(&check.corrupt).map(ToString::to_string).collect();
-    if damage.is_empty() && check.mistakes.is_empty() {
-        return Ok(());
-    }
-    Err(format!("shard {shard} after recovery: damage {damage:?}, mistakes {:?}", check.mistakes))
 }

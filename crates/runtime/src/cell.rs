@@ -387,6 +387,11 @@ impl<S: Shard> Cell<S> {
         out.push(Statistic { name: "operations_waiting_for_room", value: guard.backlog.len() as u64 });
     }
 
+    /// Most bytes of blocks that the shard may have.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        self.lock().effects.pool().limit_bytes() as u64
+    }
+
     /// Looks at the shard itself, between turns.
     pub(crate) fn with_shard<R>(&self, look: impl FnOnce(&S) -> R) -> R {
         look(&self.lock().shard)

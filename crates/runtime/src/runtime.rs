@@ -386,6 +386,11 @@ impl<S: Shard + 'static> Runtime<S> {
         sums
     }
 
+    /// Most bytes of blocks that the shard with the fewest may have; `None` for an engine that has no blocks.
+    pub fn block_bytes_min(&self) -> Option<u64> {
+        self.cells.iter().map(Cell::block_bytes).min()
+    }
+
     /// Looks at each shard between turns.
     pub fn look<R>(&self, mut look: impl FnMut(&S) -> R) -> Vec<R> {
         self.cells.iter().map(|cell| cell.with_shard(&mut look)).collect()

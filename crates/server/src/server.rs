@@ -30,6 +30,8 @@ use crate::worker::Worker;
 
 /// Most bytes of the store's buffers that answers on their way to clients may hold, over all connections.
 const LENT_BYTES_MAX: u64 = 8 << 20;
+/// And this part of what a shard has at most: all of them may be of one, and it needs the others to read anything.
+const LENT_SHARE: u64 = 8;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -456,6 +458,7 @@ pub(crate) fn share(
     addresses: Vec<SocketAddr>,
     seats: Vec<Seat>,
 ) -> Arc<Shared> {
+    let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, |bytes| bytes / LENT_SHARE).min(LENT_BYTES_MAX);
     Arc::new(Shared {
         level: options.level.unwrap_or(store.default_level()),
         store,
@@ -472,7 +475,7 @@ pub(crate) fn share(
         marks: Marks::default(),
         recency: Recency::default(),
         seats,
-        lending: Lending::new(LENT_BYTES_MAX),
+        lending: Lending::new(lent_bytes_max),
         backups: Backups::new(options.backup_directory.clone()),
         acceptor: Acceptor::default(),
         serves_tls: options.tls.is_some(),

@@ -44,6 +44,19 @@ pub struct Net {
     pub pipe_bytes: usize,
     /// The server is being stopped: its shutdowns of receiving are looked for.
     pub stopping: bool,
+    /// Accepts that failed so far.
+    pub accepts_failed: u64,
+}
+
+/// Bytes that a server has lent to its socket requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// Room of the largest receive.
+    pub recv_max: u64,
+    /// Bytes of the largest send.
+    pub send_max: u64,
+    /// Of all.
+    pub sum: u64,
 }
 
 struct Listener {
@@ -211,6 +224,23 @@ impl Net {
         self.pending.len()
     }
 
+    /// What the server has lent to requests in flight.
+    pub fn lent(&self) -> Lent {
+        let mut lent = Lent::default();
+        for pending in &self.pending {
+            let (most, bytes) = match &pending.request {
+                NetRequest::Accept { .. } => continue,
+                NetRequest::Recv { buffer, .. } => (&mut lent.recv_max, buffer.capacity()),
+                NetRequest::Send { chunks, .. } => {
+                    (&mut lent.send_max, chunks.iter().map(|chunk| chunk.bytes().len()).sum())
+                }
+            };
+            *most = bytes.max(*most as usize) as u64;
+            lent.sum += bytes as u64;
+        }
+        lent
+    }
+
     fn is_sending(&self, peer: Peer) -> bool {
         let server = self.connections[peer.0].server.as_ref();
         let is_here = |socket: &Socket| server.is_some_and(|server| Weak::as_ptr(server) == Arc::as_ptr(socket));
@@ -301,6 +331,7 @@ impl Net {
             return Progress::Stuck(NetRequest::Accept { listener: socket });
         }
         if random.below(256) < u64::from(failures) {
+            self.accepts_failed += 1;
             return Progress::Done(NetOutcome::Accept(Err(Errno::MFILE.into())));
         }
         let (server, probe) = match UnixStream::pair() {

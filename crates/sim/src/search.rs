@@ -1,7 +1,8 @@
 //! Many seeds, and what to do with one that fails: it is run again, and cut down.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 use crate::machine::Engine;
 use crate::plan::{Generator, Plan, Step};
@@ -20,6 +21,7 @@ pub struct Failure {
 
 thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// From now on, panics of this process are kept for [`run_seed`] instead of printed.
@@ -29,16 +31,41 @@ pub fn keep_panics() {
     }));
 }
 
+/// From now on, panics are counted, by thread, before they are told as they were told before: what catches its own panics cannot hide them.
+pub fn watch_panics() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.set(PANICS.get() + 1);
+            tell(info);
+        }));
+    });
+}
+
+/// Panics of this thread since [`watch_panics`].
+pub fn panics() -> u64 {
+    PANICS.get()
+}
+
+/// Runs it; a panic is a failure like any other.
+///
+/// # Errors
+/// What went wrong.
+pub fn run_guarded<R>(run: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    let result = catch_unwind(AssertUnwindSafe(run));
+    result.unwrap_or_else(|_| {
+        let message = PANIC.with_borrow_mut(Option::take);
+        Err(message.unwrap_or_else(|| "a panic".into()))
+    })
+}
+
 /// Runs a plan; a panic is a failure like any other.
 ///
 /// # Errors
 /// What went wrong.
 pub fn run_plan<E: Engine>(engine: &E, plan: &Plan) -> Result<Statistics, String> {
-    let result = catch_unwind(AssertUnwindSafe(|| scenario::run(engine, plan)));
-    result.unwrap_or_else(|_| {
-        let message = PANIC.with_borrow_mut(Option::take);
-        Err(message.unwrap_or_else(|| "a panic".into()))
-    })
+    run_guarded(|| scenario::run(engine, plan))
 }
 
 /// Runs the scenario of a seed.

@@ -111,7 +111,7 @@ impl Store {
 
     /// A store over a runtime that somebody else has put together, without a directory: for simulations.
     #[doc(hidden)]
-    pub fn over(runtime: Arc<Runtime<AnyShard>>, level: Level) -> Store {
+    pub fn over(runtime: Arc<Runtime<AnyShard>>, level: Level, engine: Engine) -> Store {
         Store::new(Inner {
             runtime,
             level,
@@ -127,7 +127,7 @@ impl Store {
             watcher: None,
             directory: None.into(),
             region: None,
-            engine: Engine::Slab,
+            engine,
             mapping: None,
         })
     }
@@ -221,6 +221,12 @@ impl Store {
     /// as the thread lives. What it writes goes there while there is room. Else it does nothing. For threads that serve the store and nothing else.
     pub fn stay_near(&self, number: usize) {
         self.inner().runtime.stay_near(number);
+    }
+
+    /// Most bytes of blocks that the shard with the fewest may have; `None` for an engine that has no blocks. For servers, which lend some to clients.
+    #[doc(hidden)]
+    pub fn block_bytes_min(&self) -> Option<u64> {
+        self.inner().runtime.block_bytes_min()
     }
 
     /// Counters and gauges, added over the shards.

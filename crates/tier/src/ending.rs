@@ -134,7 +134,12 @@ impl Tier {
             return self.go_on(effects);
         }
         match self.volume.as_ref().map(|volume| volume.is_lost) {
-            Some(true) => self.closing = Closing::Closed,
+            Some(true) if self.is_void() => self.closing = Closing::Closed,
+            Some(true) => {
+                // Once more: what the system may find when the store is opened again must not count.
+                self.closing = Closing::Superblock;
+                self.write_void(effects);
+            }
             None => self.flush_last(effects),
             Some(false) => self.begin_table(effects),
         }

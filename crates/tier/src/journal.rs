@@ -305,6 +305,11 @@ impl Journal {
         left == 0
     }
 
+    /// Tags with a record that is not written.
+    pub(crate) fn unwritten(&self) -> impl Iterator<Item = Tag> {
+        self.pending.keys().copied()
+    }
+
     /// It cannot be written: nothing is said to anybody before the volume is void, as nobody knows any more which keys have copies.
     pub(crate) fn hold(&mut self) {
         self.barrier = self.gathering;

@@ -13,6 +13,7 @@ mod index;
 mod item;
 mod journal;
 mod log;
+mod losing;
 mod memory;
 mod opener;
 mod operations;

@@ -28,8 +28,14 @@ impl Tier {
     /// Bytes that segments may take: what index, ghosts and blocks for reads leave.
     pub(crate) fn budget(&self) -> usize {
         let all = self.config.memory_bytes as usize;
-        let apart = self.index.bytes() + self.ghosts.bytes() + self.config.blocks_bytes() as usize;
+        let apart = self.bytes_apart() + self.config.blocks_bytes() as usize;
         all.saturating_sub(apart).max(4 * self.segment_len())
+    }
+
+    /// Bytes of memory that are no blocks.
+    pub(crate) fn bytes_apart(&self) -> usize {
+        let returning = self.volume.as_ref().map_or(0, |volume| volume.returning.capacity());
+        self.index.bytes() + self.ghosts.bytes() + returning * (size_of::<Tag>() + 1)
     }
 
     /// Makes room for so many bytes. False: there is none before something was spilled.

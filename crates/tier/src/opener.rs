@@ -450,6 +450,7 @@ impl TierOpener {
             failures: 0,
             wanted_pages: 0,
             is_lost: false,
+            returning: Default::default(),
         });
         let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
         Tier {
@@ -474,6 +475,7 @@ impl TierOpener {
             version: self.superblock.version.max(first),
             superblock: self.superblock,
             void_tries: 0,
+            void_at: None,
             floors,
             now: Now::default(),
             expiry_hand: 0,

@@ -191,6 +191,9 @@ impl Tier {
 
     /// Every item of these collections is gone at once: what is older than this version does not count.
     fn flush(&mut self, token: Token, first: u32, last: u32, effects: &mut Effects) {
+        if let Some(error) = self.refusal_of(None) {
+            return effects.reply(token, Reply::Failed(error));
+        }
         self.version += 1;
         let floor = Floor { first, last, version: self.version };
         self.floors.retain(|old| old.first < first || old.last > last);
@@ -299,6 +302,11 @@ impl Tier {
     }
 
     fn step(&mut self, work: &Work, tag: Tag, verdicts: &[Verdict], effects: &mut Effects) -> Step {
+        if work.is_write()
+            && let Some(error) = self.refusal_of(Some(tag))
+        {
+            return Step::Done(Reply::Failed(error));
+        }
         match work {
             Work::Get { key, part } => self.get(key, tag, *part, verdicts, effects),
             Work::Update { key, update } => self.update(key, tag, update, verdicts, effects),

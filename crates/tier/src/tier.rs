@@ -82,11 +82,13 @@ pub struct Tier {
     pub(crate) busy: HashMap<Tag, VecDeque<u64>>,
     /// Writes that wait for room, and those behind them.
     pub(crate) held: VecDeque<(Token, Work)>,
-    /// Replies that wait for a group of the journal.
-    pub(crate) promises: VecDeque<(u64, Token, Reply)>,
+    /// Replies that wait for a group of the journal, and of which tag they tell; of none: of every one.
+    pub(crate) promises: VecDeque<(u64, Token, Option<Tag>, Reply)>,
     pub(crate) superblock: Superblock,
     /// Superblocks that could not be written, when the volume was lost.
     pub(crate) void_tries: u32,
+    /// When it is tried again, after many; never, if none has to be.
+    pub(crate) void_at: Option<Mono>,
     pub(crate) version: u64,
     /// What was flushed.
     pub(crate) floors: Vec<Floor>,
@@ -115,21 +117,18 @@ impl Tier {
     pub(crate) fn answer(&mut self, token: Token, reply: Reply, tag: Option<Tag>, effects: &mut Effects) {
         let group = self.volume.as_ref().and_then(|volume| volume.journal.waits_for(tag));
         match group {
-            Some(group) => self.promises.push_back((group, token, reply)),
+            Some(group) => self.promises.push_back((group, token, tag, reply)),
             None => effects.reply(token, reply),
         }
     }
 
     fn release_promises(&mut self, effects: &mut Effects) {
         let Some(volume) = &self.volume else { return };
-        for (group, token, reply) in std::mem::take(&mut self.promises) {
+        for (group, token, tag, reply) in std::mem::take(&mut self.promises) {
             if volume.journal.is_written(group) {
                 effects.reply(token, reply);
-            } else if self.void_tries >= VOID_TRIES {
-                let why = "the volume cannot be written, and what is on it cannot be called void";
-                effects.reply(token, Reply::Failed(Error::Unknown(why)));
             } else {
-                self.promises.push_back((group, token, reply));
+                self.promises.push_back((group, token, tag, reply));
             }
         }
     }
@@ -181,23 +180,6 @@ impl Tier {
         effects.write(self.io.start(purpose), page * 4096, parts, durable);
     }
 
-    /// The journal cannot be written: what is on the volume must not count any more, neither now nor after a crash.
-    pub(crate) fn lose_volume(&mut self, fault: IoFault, effects: &mut Effects) {
-        self.counters.write_errors += 1;
-        let Some(volume) = self.volume.as_mut().filter(|volume| !volume.is_lost) else { return };
-        tracing::error!(%fault, shard = self.config.shard, "the journal cannot be written: the cache goes on in DRAM only");
-        volume.is_lost = true;
-        volume.journal.hold();
-        self.index.retain(|_, loc| !loc.is_on_volume());
-        self.write_void(effects);
-    }
-
-    /// A superblock that says that nothing on the volume counts.
-    pub(crate) fn write_void(&mut self, effects: &mut Effects) {
-        (self.superblock.boot, self.superblock.table, self.superblock.clean) = (None, None, false);
-        self.write_superblock(effects);
-    }
-
     pub(crate) fn write_superblock(&mut self, effects: &mut Effects) {
         self.superblock.generation += 1;
         let mut page = vec![0; 4096];
@@ -205,26 +187,9 @@ impl Tier {
         self.write_pages(self.superblock.generation % 2, &page, Purpose::Superblock, effects);
     }
 
-    fn superblock_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
-        match (result, &mut self.volume) {
-            (Ok(()), _) if self.closing == Closing::Superblock => self.closing = Closing::Closed,
-            (Ok(()), Some(volume)) if volume.is_lost => {
-                volume.journal.abandon();
-                self.void_tries = 0;
-            }
-            (Err(_), _) if self.void_tries < VOID_TRIES => {
-                self.counters.write_errors += 1;
-                self.void_tries += 1;
-                self.write_void(effects);
-            }
-            _ if self.closing == Closing::Superblock => self.closing = Closing::Closed,
-            _ => {}
-        }
-    }
-
     /// Gives the pool what the index leaves.
     fn balance_memory(&self, effects: &Effects) {
-        let limit = self.config.memory_bytes.saturating_sub((self.index.bytes() + self.ghosts.bytes()) as u64);
+        let limit = self.config.memory_bytes.saturating_sub(self.bytes_apart() as u64);
         effects.pool().set_limit_bytes(limit as usize);
         if effects.pool().held_bytes() as u64 > limit {
             effects.pool().retire_chunk();
@@ -232,8 +197,6 @@ impl Tier {
     }
 }
 
-/// How often a superblock that calls the volume void is tried.
-const VOID_TRIES: u32 = 8;
 /// When nothing is in flight and there is no room, it is tried again so much later.
 pub(crate) const RETRY_NS: u64 = 1_000_000;
 /// Writes that may wait for room.
@@ -281,6 +244,7 @@ impl Shard for Tier {
         self.pump_recycle(effects);
         self.pump_spills(effects);
         self.issue_journal(effects);
+        self.pump_void(effects);
         self.pump_reads(effects);
         self.release_promises(effects);
         self.pump_close(effects);
@@ -322,6 +286,7 @@ impl Shard for Tier {
         add("ssd_segments", volume.map_or(0, |volume| volume.log.len() as u64));
         add("ssd_capacity_bytes", self.superblock.layout.log_pages * 4096);
         add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
+        add("ssd_refused_keys", volume.map_or(0, |volume| volume.returning.len() as u64));
         add("ssd_paused", volume.map_or(0, |volume| u64::from(volume.not_before > self.now.mono)));
         add("evictions", counters.evictions);
         add("expired", counters.expired);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use stratakv_base::Mono;
 
 use crate::index::{Loc, Tag};
@@ -48,6 +48,8 @@ pub(crate) struct Volume {
     pub(crate) wanted_pages: u64,
     /// The journal could not be written: nothing on the volume counts any more, and nothing more is written.
     pub(crate) is_lost: bool,
+    /// Tags with copies that a recovery might take for the newest, while nothing on the volume can say that they are not.
+    pub(crate) returning: HashSet<Tag>,
 }
 
 impl Volume {

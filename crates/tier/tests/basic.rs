@@ -433,10 +433,49 @@ fn a_journal_that_failed_lets_no_overwrite_pass_before_the_volume_is_void() {
     driver.settle();
     driver.fails = |request| matches!(request, DiskRequest::Write { .. });
     assert!(matches!(driver.put(3000, 10), Reply::Failed(Error::Unknown(_))));
-    assert!(matches!(driver.put(3001, 10), Reply::Failed(Error::Unknown(_))), "its copy may come back");
+    assert!(matches!(driver.put(3001, 10), Reply::Failed(Error::Io { .. })), "its copy may come back");
     driver.fails = |_| false;
     assert_eq!(driver.restart(Ending::Kill).start, Start::Recovered);
     assert_eq!(driver.get(3001).map(|found| found.len()), Some(3000), "and it does");
+}
+
+/// Nobody was answered any more: what could not be called void kept gets and sets of every key from being acknowledged.
+#[test]
+fn a_dead_volume_took_the_whole_cache_with_it() {
+    let mut driver = Driver::new(config());
+    (0..8000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    driver.fails = |request| matches!(request, DiskRequest::Write { .. } | DiskRequest::Flush);
+    assert!(matches!(driver.put(3000, 10), Reply::Failed(Error::Unknown(_))));
+    assert_eq!(driver.get(3000), None, "an older copy may come back: it is not shown");
+    let refused = driver.statistic("ssd_refused_keys");
+    assert!(driver.statistic("ssd_lost") == 1 && refused > 4000, "{refused}");
+    let flush = Operation::DeleteRange { from: Bound::Unbounded, to: Bound::Unbounded, level: Level::Memory };
+    assert!(matches!(driver.ask(flush), Reply::Failed(Error::Io { .. })), "it could not be kept over a crash");
+    // Keys without a copy there are served as ever.
+    (8000..9500).for_each(|number| assert!(matches!(driver.put(number, 3000), Reply::Done { .. }), "{number}"));
+    assert!(driver.hits(8500..9500, 3000) > 900);
+    (9000..9500).for_each(|number| assert!(matches!(driver.put(number, 20), Reply::Done { .. }), "{number}"));
+    driver.sound();
+    // It is tried again, and once it is void nothing is refused.
+    driver.fails = |_| false;
+    driver.now.mono.0 += 1 << 40;
+    driver.settle();
+    assert_eq!(driver.statistic("ssd_refused_keys"), 0);
+    assert!(matches!(driver.put(3000, 10), Reply::Done { .. }));
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Emptied);
+    assert_eq!(driver.hits(0..8000, 3000), 0);
+}
+
+#[test]
+fn an_orderly_end_tries_once_more_to_call_a_lost_volume_void() {
+    let mut driver = Driver::new(config());
+    (0..8000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.settle();
+    driver.fails = |request| matches!(request, DiskRequest::Write { .. });
+    assert!(matches!(driver.put(3000, 10), Reply::Failed(_)));
+    driver.fails = |_| false;
+    assert_eq!(driver.restart(Ending::Orderly).start, Start::Emptied);
 }
 
 #[test]

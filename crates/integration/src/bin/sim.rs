@@ -2,20 +2,24 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search, turn_bits};
-use stratakv_integration::world::{self, RunSeed, by_name};
+use stratakv_integration::world::{self, On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
 use stratakv_sim::scenario::Statistics;
-use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
+use stratakv_sim::search::{Failure, keep_panics, run_guarded, run_plan, run_seed, shrink};
 
 const USAGE: &str = "\
 usage: sim [--engine slab|matrix] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
        sim [--engine slab|matrix] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
-       sim --world store|server|tier --seeds N [--from SEED]   the same for a whole store, a server with its clients, or a shard of engine tier
+       sim --world store|tier --seeds N [--from SEED]        the same for a whole store, or a shard of engine tier
+       sim --world server [--engine slab|matrix|tier] [--minutes M] [--from SEED]   a server with its clients, network and disks failing; without --engine each
+                                                         seed has its own
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
        --placement in_place|packed                        of engine slab; a canary `packed:NAME` sings in packed, `matrix:NAME` in engine matrix
@@ -30,6 +34,8 @@ enum Which {
     InPlace,
     Packed,
     Matrix,
+    /// Under a server only: its shards alone have a world of their own.
+    Tier,
 }
 
 struct Arguments {
@@ -39,7 +45,7 @@ struct Arguments {
     canaries: Vec<String>,
     /// Not one shard, but a whole store or server.
     world: Option<RunSeed>,
-    engine: Which,
+    engine: Option<Which>,
     /// Turn every so manieth bit.
     flips: Option<usize>,
     /// For one canary.
@@ -65,12 +71,13 @@ fn arguments() -> Result<Arguments, String> {
         trace: false,
         canaries: Vec::new(),
         world: None,
-        engine: Which::InPlace,
+        engine: None,
         flips: None,
         cpu_seconds: 10.0,
     };
     let mut words = std::env::args().skip(1);
     let mut bounded = false;
+    let mut world = None;
     while let Some(word) = words.next() {
         if word == "--help" {
             print!("{USAGE}");
@@ -80,18 +87,14 @@ fn arguments() -> Result<Arguments, String> {
         let number = || value.parse::<u64>().map_err(|_| format!("{word} needs a number, not `{value}`"));
         match word.as_str() {
             "--world" if value == "shard" => {}
-            "--world" => {
-                arguments.world = Some(
-                    by_name(&value)
-                        .ok_or_else(|| format!("there is no world `{value}`; known: shard, store, server, tier"))?,
-                );
-            }
-            "--engine" if value == "slab" => {}
-            "--engine" if value == "matrix" => arguments.engine = Which::Matrix,
-            "--placement" if value == "in_place" => arguments.engine = Which::InPlace,
-            "--placement" if value == "packed" => arguments.engine = Which::Packed,
+            "--world" => world = Some(value),
+            "--engine" if value == "slab" => _ = arguments.engine.get_or_insert(Which::InPlace),
+            "--engine" if value == "matrix" => arguments.engine = Some(Which::Matrix),
+            "--engine" if value == "tier" => arguments.engine = Some(Which::Tier),
+            "--placement" if value == "in_place" => arguments.engine = Some(Which::InPlace),
+            "--placement" if value == "packed" => arguments.engine = Some(Which::Packed),
             "--placement" => return Err(format!("there is no placement `{value}`; known: in_place, packed")),
-            "--engine" => return Err(format!("there is no engine `{value}`; known: slab, matrix")),
+            "--engine" => return Err(format!("there is no engine `{value}`; known: slab, matrix, tier")),
             "--seeds" => (arguments.search.seeds, bounded) = (number()?, true),
             "--minutes" => (arguments.search.time, bounded) = (Duration::from_secs(60 * number()?), true),
             "--from" => arguments.search.from = number()?,
@@ -104,6 +107,17 @@ fn arguments() -> Result<Arguments, String> {
             other => return Err(format!("unknown option `{other}`\n\n{USAGE}")),
         }
     }
+    if let Some(name) = world {
+        let on = arguments.engine.map(|engine| match engine {
+            Which::InPlace => On::InPlace,
+            Which::Packed => On::Packed,
+            Which::Matrix => On::Matrix,
+            Which::Tier => On::Tier,
+        });
+        let known = "known: shard, store, server (with --engine), tier";
+        let found = by_name(&name, on);
+        arguments.world = Some(found.ok_or_else(|| format!("there is no world `{name}` with that engine; {known}"))?);
+    }
     if !bounded {
         arguments.search.time = Duration::from_secs(60);
     }
@@ -111,10 +125,14 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 fn run(arguments: Arguments) -> Result<(), String> {
-    match arguments.engine {
+    if let Some(world) = arguments.world {
+        return run_world(world, &arguments);
+    }
+    match arguments.engine.unwrap_or(Which::InPlace) {
         Which::InPlace => run_engine(&SlabEngine, arguments),
         Which::Packed => run_engine(&PackedEngine, arguments),
         Which::Matrix => run_engine(&MatrixEngine, arguments),
+        Which::Tier => Err("shards of engine tier have a world of their own: --world tier, or --world server".into()),
     }
 }
 
@@ -127,9 +145,6 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
             }
             Err(failure) => Err(explain(engine, &failure, &arguments)),
         };
-    }
-    if let Some(world) = arguments.world {
-        return run_world(world, &arguments);
     }
     if let Some(step) = arguments.flips {
         let flips = turn_bits(engine, step)?;
@@ -161,20 +176,95 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
     }
 }
 
-/// Seeds of a whole store or server, one thread after the other's seed.
+/// Seeds of whole worlds, each in one thread, until one fails or seeds or time are used up.
 fn run_world(world: RunSeed, arguments: &Arguments) -> Result<(), String> {
     let (from, seeds) = arguments.seed.map_or((arguments.search.from, arguments.search.seeds), |seed| (seed, 1));
-    let started = Instant::now();
-    let mut sums = world::Statistics::default();
-    for seed in (from..).take(usize::try_from(seeds).unwrap_or(usize::MAX)) {
-        if started.elapsed() > arguments.search.time {
-            break;
+    let (started, next, stop) = (Instant::now(), AtomicU64::new(from), AtomicBool::new(false));
+    let sums = Mutex::new((world::Statistics::default(), None::<(u64, String)>));
+    let lock = || sums.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = AtomicU64::new(0);
+    let work = || {
+        while !stop.load(Ordering::Relaxed) && started.elapsed() < arguments.search.time {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed - from >= seeds {
+                break;
+            }
+            let found = run_guarded(|| world(seed));
+            let mut sums = lock();
+            match found {
+                Ok(statistics) => sums.0.add(&statistics),
+                Err(why) => {
+                    stop.store(true, Ordering::Relaxed);
+                    if sums.1.as_ref().is_none_or(|(known, _)| seed < *known) {
+                        sums.1 = Some((seed, why));
+                    }
+                }
+            }
+            let minutes = started.elapsed().as_secs() / 60;
+            if told.fetch_max(minutes, Ordering::Relaxed) < minutes {
+                let (asked, failed) = (sums.0.asked, sums.0.served.failed);
+                let peak = resident_bytes_max() >> 20;
+                eprintln!(
+                    "{minutes} min: up to seed {seed}, {asked} asked, {failed} failed for a reason, {peak} MiB at most"
+                );
+            }
         }
-        sums.add(&world(seed).map_err(|why| format!("seed {seed}: {why}"))?);
+    };
+    std::thread::scope(|scope| {
+        (0..arguments.search.threads).for_each(|_| _ = scope.spawn(work));
+    });
+    let (sums, failure) = std::mem::take(&mut *lock());
+    print_world(&sums);
+    println!("seeds {from} to {}, {:.1} s", next.load(Ordering::Relaxed) - 1, started.elapsed().as_secs_f64());
+    match failure {
+        Some((seed, why)) => Err(format!("seed {seed} failed: {why}\nagain: the same with --seed {seed}")),
+        None => {
+            println!("nothing lost");
+            Ok(())
+        }
     }
-    println!("{sums:?}");
-    println!("nothing lost");
-    Ok(())
+}
+
+fn print_world(sums: &world::Statistics) {
+    let served = &sums.served;
+    print!("{}", sums.coverage);
+    println!(
+        "{} runs; lives ended by {} power cuts, {} kills, {} in order; {} recoveries cut off, {} openings failed and went well after a repair",
+        sums.runs, sums.power_cuts, sums.kills, sums.closes, sums.cut_recoveries, sums.failed_openings
+    );
+    println!(
+        "{} operations asked, {} answered, {} backups, {} histories too hard to judge",
+        sums.asked, sums.answered, sums.backups, sums.undecided
+    );
+    println!(
+        "{} connections: {} closed, {} reset, {} gone without a word, {} of them in the middle of a command; {} times one stopped reading; {} accepts failed",
+        served.connections,
+        served.left[0],
+        served.left[1],
+        served.left[2],
+        served.left_inside,
+        served.deaf,
+        served.accepts_failed
+    );
+    println!("{} connections that spoke no protocol, {} bytes of it", served.rude, served.rude_bytes);
+    println!(
+        "{} hits; {} answers were errors for which a disk gave reason; {} lives of a cache without its volume, which it said, {} hits in them",
+        served.hits, served.failed, served.degraded, served.degraded_hits
+    );
+    println!(
+        "at most {} bytes of blocks held, {} bytes lent to sockets, {} MiB of memory of this process; digest {:016x}",
+        served.block_bytes_max,
+        served.lent_bytes_max,
+        resident_bytes_max() >> 20,
+        sums.digest
+    );
+}
+
+/// Most memory that this process had.
+fn resident_bytes_max() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or_default() << 10
 }
 
 #[cfg(not(feature = "canaries"))]
@@ -271,9 +361,10 @@ fn explain<E: Engine>(engine: &E, failure: &Failure, arguments: &Arguments) -> S
         smallest.plan.steps.len(),
         smallest.script(),
         match arguments.engine {
-            Which::InPlace => "slab --placement in_place",
-            Which::Packed => "slab --placement packed",
-            Which::Matrix => "matrix",
+            None | Some(Which::InPlace) => "slab --placement in_place",
+            Some(Which::Packed) => "slab --placement packed",
+            Some(Which::Matrix) => "matrix",
+            Some(Which::Tier) => "tier",
         },
         failure.seed
     )

@@ -5,9 +5,11 @@ mod judge;
 
 use std::cell::Cell;
 
+use stratakv_base::checksum::crc32c;
 use stratakv_base::random::Random;
 use stratakv_base::{CollectionId, Expiry, Key, Level, Wall};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, RecordPart, Reply, Update};
+use stratakv_sim::coverage::Coverage;
 use stratakv_sim::disk::{Chances, Disk, DiskOptions};
 use stratakv_sim::machine::{Audit, Engine, Machine, Opening};
 use stratakv_tier::{Start, Tier, TierConfig, TierOpener};
@@ -49,7 +51,7 @@ impl Engine for TierEngine {
 }
 
 /// What runs added up to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Operations handed over.
     pub operations: u64,
@@ -71,6 +73,14 @@ pub struct Statistics {
     pub invalidations: u64,
     /// Lives in which the volume was given up.
     pub lost_volumes: u64,
+    /// The longest segment in memory, and the longest value, in bytes.
+    pub lengths_max: [u64; 2],
+    /// Items written to volumes, by the length of segments in memory, from 8 KiB on by powers of two.
+    pub spilled: [u64; 8],
+    /// Which faults the disk had.
+    pub coverage: Coverage,
+    /// A checksum over everything that was answered and counted, to compare runs by.
+    pub digest: u64,
 }
 
 impl Statistics {
@@ -82,6 +92,11 @@ impl Statistics {
         self.hits_ssd += other.hits_ssd;
         self.invalidations += other.invalidations;
         self.lost_volumes += other.lost_volumes;
+        self.coverage.add(&other.coverage);
+        // In whatever order runs are added.
+        self.digest = self.digest.wrapping_add(other.digest);
+        self.lengths_max = [0, 1].map(|at| self.lengths_max[at].max(other.lengths_max[at]));
+        self.spilled.iter_mut().zip(other.spilled).for_each(|(mine, theirs)| *mine += theirs);
         let sums = [
             (&mut self.ends, other.ends),
             (&mut self.warm, other.warm),
@@ -91,6 +106,11 @@ impl Statistics {
         for (mine, theirs) in sums {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         }
+    }
+
+    fn note(&mut self, bytes: &[u8]) {
+        let sum = u64::from(crc32c(self.digest as u32, bytes));
+        self.digest = self.digest.rotate_left(23).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ sum;
     }
 }
 
@@ -159,8 +179,11 @@ fn chances(random: &mut Random) -> Chances {
 pub fn run(seed: u64) -> Result<world::Statistics, String> {
     let found = run_seed(seed)?;
     let [kills, power_cuts, closes] = found.ends;
-    let (asked, answered) = (found.operations, found.acknowledged);
-    Ok(world::Statistics { runs: 1, kills, power_cuts, closes, asked, answered, ..world::Statistics::default() })
+    let (asked, answered, digest) = (found.operations, found.acknowledged, found.digest);
+    let served = world::Served { hits: found.hits, degraded: found.lost_volumes, ..world::Served::default() };
+    let (runs, coverage) = (1, found.coverage);
+    let nothing = world::Statistics::default();
+    Ok(world::Statistics { runs, kills, power_cuts, closes, asked, answered, digest, served, coverage, ..nothing })
 }
 
 /// Runs the scenario of a seed.
@@ -170,9 +193,9 @@ pub fn run(seed: u64) -> Result<world::Statistics, String> {
 pub fn run_seed(seed: u64) -> Result<Statistics, String> {
     let mut random = Random::new(seed ^ 0x7169_E200);
     let engine = TierEngine::default();
-    engine.segment_bytes.set([8 << 10, 16 << 10, 32 << 10][random.below(3) as usize]);
-    let capacity_bytes = 200_000 + random.below(1_500_000);
-    let memory_bytes = [128 << 10, 192 << 10, 512 << 10][random.below(3) as usize];
+    let sizes = Sizes::draw(&mut random);
+    engine.segment_bytes.set(sizes.segment_bytes as u32);
+    let Sizes { capacity_bytes, memory_bytes, value_bytes_max, .. } = sizes;
     let volatile_cache = random.below(2) == 0;
     let chances = chances(&mut random);
     let opening = Opening {
@@ -188,7 +211,6 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
     };
     let keys = 4 + random.below(120);
     let disk = Disk::new(DiskOptions { capacity_bytes, volatile_cache });
-    let value_bytes_max = [300, 3000, 3000, 20_000][random.below(4) as usize];
     let mut world = World {
         machine: Machine::new(&engine, disk, opening),
         engine: &engine,
@@ -200,7 +222,7 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         memory_bytes,
         chances,
         flips: chances.flip > 0,
-        statistics: Statistics::default(),
+        statistics: Statistics { lengths_max: [sizes.segment_bytes, 0], ..Statistics::default() },
     };
     world.open(true)?;
     let lives = 3 + world.random.below(5);
@@ -208,7 +230,40 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         world.live()?;
         world.end()?;
     }
+    world.statistics.coverage = world.machine.disk.coverage().clone();
     Ok(world.statistics)
+}
+
+/// How large everything is.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    memory_bytes: u64,
+    capacity_bytes: u64,
+    /// Of a segment in memory, as the engine cuts it.
+    segment_bytes: u64,
+    value_bytes_max: u64,
+}
+
+impl Sizes {
+    /// A segment is a sixty-fourth of memory and volume at most: most runs are small, so that all of them is soon full, and few have long segments.
+    fn draw(random: &mut Random) -> Sizes {
+        let memory_bytes: u64 = match random.below(64) {
+            0 => 64 << 20,
+            1..=3 => 16 << 20,
+            4..=11 => 4 << 20,
+            12..=23 => 1 << 20,
+            _ => [128 << 10, 192 << 10, 512 << 10][random.below(3) as usize],
+        };
+        let capacity_bytes = memory_bytes.max(200_000) + random.below(3 * memory_bytes.min(4 << 20));
+        let wanted = 8192 << random.below(8);
+        let share = (memory_bytes.min(capacity_bytes) / 64).max(8192);
+        let segment_bytes = if share >= 64 << 10 { share >> 16 << 16 } else { share >> 12 << 12 }.min(wanted);
+        // A twelfth of the memory has a place.
+        let longest = memory_bytes / 13;
+        let lengths = [300, 3000, segment_bytes / 2, segment_bytes * 3, longest, longest];
+        let value_bytes_max = lengths[random.below(6) as usize].clamp(300, longest);
+        Sizes { memory_bytes, capacity_bytes, segment_bytes, value_bytes_max }
+    }
 }
 
 impl World<'_> {
@@ -315,8 +370,12 @@ impl World<'_> {
         self.statistics.hits_ssd += value("hits_ssd");
         self.statistics.invalidations += value("invalidations");
         self.statistics.lost_volumes += value("ssd_lost");
+        let power = (self.statistics.lengths_max[0] >> 13).max(1).ilog2().min(7) as usize;
+        self.statistics.spilled[power] += value("spilled_items");
+        let values: Vec<u8> = found.iter().flat_map(|statistic| statistic.value.to_le_bytes()).collect();
         let recycled = [value("evictions"), value("reinserted"), value("promoted")];
         self.statistics.recycled.iter_mut().zip(recycled).for_each(|(sum, value)| *sum += value);
+        self.statistics.note(&values);
     }
 
     fn drain(&mut self) -> Result<(), String> {
@@ -382,7 +441,10 @@ impl World<'_> {
     }
 
     fn put(&mut self, number: usize, expect: Expect) {
-        let len = self.random.below(self.value_bytes_max) as usize;
+        // As many short ones as long ones.
+        let most = self.value_bytes_max >> self.random.below(u64::from(self.value_bytes_max.ilog2()) / 2 + 1);
+        let len = 1 + self.random.below(most) as usize;
+        self.statistics.lengths_max[1] = self.statistics.lengths_max[1].max(len as u64);
         let wall = self.machine.now().wall.0;
         let expiry = match self.random.below(5) {
             0 => Expiry(wall + 1 + self.random.below(60_000)),
@@ -450,10 +512,25 @@ impl World<'_> {
                 return Err(format!("an answer to nothing: {reply:?}"));
             };
             let (_, asked) = self.asked.swap_remove(at);
+            self.note_reply(token, &reply);
             self.judge_reply(&asked, &reply)
                 .map_err(|why| format!("{asked:?}: {why}; {}", self.judge.describe(asked.key())))?;
         }
         Ok(())
+    }
+
+    fn note_reply(&mut self, token: u32, reply: &Reply) {
+        let mut told = token.to_le_bytes().to_vec();
+        match reply {
+            Reply::Record(Some(record)) => {
+                told.extend([record.version, record.expiry.0, record.value_bytes].iter().flat_map(|n| n.to_le_bytes()));
+                told.extend(record.value.to_bytes());
+            }
+            Reply::Page { .. } | Reply::Part(_) => {}
+            // Nothing in them has an address.
+            other => told.extend(format!("{other:?}").bytes()),
+        }
+        self.statistics.note(&told);
     }
 
     fn judge_reply(&mut self, asked: &Asked, reply: &Reply) -> Result<(), String> {
@@ -495,3 +572,6 @@ impl World<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

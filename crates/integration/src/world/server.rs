@@ -1,66 +1,77 @@
 //! A server and its memcache clients, over simulated sockets, with the store under it on simulated disks.
 //!
 //! Each client has keys of its own, so every answer is known to the byte, however the bytes are split and whatever the others do: they stall, vanish,
-//! reset the connection in the middle of a value. After a crash each key holds what was acknowledged, or what was asked later. At the end nothing is
-//! left: no connection, no block.
+//! reset the connection in the middle of a value, or speak no protocol at all ([`rude`]). The disks fail, once or for good, are full, and slow. After a
+//! crash each key holds what was acknowledged, or what was asked later; of a cache that, or nothing. Errors need a disk that gave one. At the end nothing
+//! is left: no connection, no block; and meanwhile no more memory was taken than there may be.
 
+mod circumstances;
 mod client;
 mod command;
+mod rude;
 
+use stratakv::Engine;
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
 use stratakv_server::{ServerOptions, TurnedServer};
+use stratakv_sim::coverage::Phase;
+use stratakv_sim::search::{panics, watch_panics};
 
-use crate::world::{Host, Process, Setup, Statistics};
+use crate::world::{Host, On, Process, Statistics};
+use circumstances::Circumstances;
 use client::{Client, Mood};
+use rude::Rude;
 
 /// Rounds in which nothing moves after which a client counts as not served.
 const IDLE_ROUNDS_MAX: u32 = 4_000;
+/// Most that a receive may be given: the room of a value.
+const RECV_BYTES_MAX: u64 = (1 << 20) + (64 << 10);
+/// Most that a send may hold: what a connection holds, and one value more.
+const SEND_BYTES_MAX: u64 = 3 << 20;
 
-/// Runs the world of a seed.
+/// Runs the world of a seed, on an engine that goes by the seed too.
 ///
 /// # Errors
 /// What the server did wrong.
 pub fn run(seed: u64) -> Result<Statistics, String> {
-    run_with(seed, |_| {})
+    let all = [On::InPlace, On::Tier, On::Packed, On::Tier, On::InPlace, On::Matrix, On::Packed, On::Tier];
+    run_on(all[(seed % 8) as usize], seed)
 }
 
-fn run_with(seed: u64, change: fn(&mut Setup)) -> Result<Statistics, String> {
+/// As [`run`], on this engine.
+///
+/// # Errors
+/// What the server did wrong.
+pub fn run_on(on: On, seed: u64) -> Result<Statistics, String> {
+    run_with(on, seed, |_| {})
+}
+
+fn run_with(on: On, seed: u64, change: fn(&mut Circumstances)) -> Result<Statistics, String> {
+    watch_panics();
+    let panics_before = panics();
     let mut random = Random::new(seed ^ 0x5E4F_E400_0000_0001);
-    let mut setup = Setup::draw(&mut random);
-    // No command fails for want of space: every answer is known.
-    setup.capacity_bytes = 16 << 20;
-    change(&mut setup);
-    let host = Host::new(setup, random.next_u64());
-    host.world.with_net(|net, _| {
-        net.pipe_bytes = [16, 100, 1500, 20_000, 100_000][random.below(5) as usize];
-        net.accept_failures = [0, 0, 0, 80][random.below(4) as usize];
-    });
-    let value_bytes_max = [30, 200, 2_000, 12_000][random.below(4) as usize];
-    let clients = 1 + random.below(5) as usize;
-    let options =
-        ServerOptions { connections_max: [10_000, 10_000, 2][random.below(3) as usize], ..ServerOptions::default() };
-    let refuses = options.connections_max < 100;
-    let mut run = Run {
-        host,
-        options,
-        workers: 1 + random.below(2) as usize,
-        clients: (0..clients).map(|number| Client::new(number, value_bytes_max, refuses)).collect(),
-        random,
-        statistics: Statistics { runs: 1, ..Statistics::default() },
-    };
+    let mut circumstances = Circumstances::draw(on, &mut random);
+    change(&mut circumstances);
+    let mut run = Run::new(circumstances, random);
     let lives = 2 + run.random.below(3);
     for _ in 0..lives {
         run.life()?;
+        if panics() > panics_before {
+            return Err("something panicked, and it was not to be seen".into());
+        }
     }
+    run.statistics.coverage = run.host.coverage();
+    run.statistics.served.accepts_failed = run.host.world.with_net(|net, _| net.accepts_failed);
     Ok(run.statistics)
 }
 
 struct Run {
     host: Host,
+    circumstances: Circumstances,
     options: ServerOptions,
     workers: usize,
     clients: Vec<Client>,
+    rudes: Vec<Rude>,
     random: Random,
     statistics: Statistics,
 }
@@ -69,14 +80,36 @@ struct Run {
 struct Life {
     server: TurnedServer,
     process: Process,
+    /// A cache goes on without its volume, and says so.
+    is_degraded: bool,
 }
 
 impl Run {
+    fn new(circumstances: Circumstances, mut random: Random) -> Run {
+        let host = Host::new(circumstances.setup, random.next_u64());
+        host.world.with_net(|net, _| {
+            net.pipe_bytes = circumstances.pipe_bytes;
+            net.accept_failures = circumstances.accept_failures;
+        });
+        let client = |number| Client::new(number, &circumstances);
+        Run {
+            options: ServerOptions { connections_max: circumstances.connections_max, ..ServerOptions::default() },
+            workers: 1 + random.below(2) as usize,
+            clients: (0..circumstances.clients).map(client).collect(),
+            rudes: (0..circumstances.rudes).map(|number| Rude::new(number, &circumstances)).collect(),
+            host,
+            circumstances,
+            random,
+            statistics: Statistics { runs: 1, ..Statistics::default() },
+        }
+    }
+
     fn life(&mut self) -> Result<(), String> {
         let (process, _) = self.host.reopen(&mut self.random, &mut self.statistics)?;
+        self.clients.iter_mut().for_each(|client| (client.excused, client.is_degraded) = (false, false));
         let mut life = self.start(process)?;
         self.talk(&mut life, |client, _, statistics| client.ask_everything(statistics))?;
-        let events = [50, 300, 900][self.random.below(3) as usize];
+        let events = self.circumstances.events_max / [1, 1, 4][self.random.below(3) as usize];
         for _ in 0..events {
             self.event(&mut life)?;
         }
@@ -95,25 +128,15 @@ impl Run {
         let drivers = drivers.collect::<Result<Vec<_>, String>>()?;
         let listener = self.host.world.with_net(|net, _| net.listener()).map_err(|error| error.to_string())?;
         let server = TurnedServer::new(process.store.clone(), &self.options, drivers, vec![listener]);
-        Ok(Life { server: server.map_err(|error| error.to_string())?, process })
+        Ok(Life { server: server.map_err(|error| error.to_string())?, process, is_degraded: false })
     }
 
     fn event(&mut self, life: &mut Life) -> Result<(), String> {
         let nanoseconds = self.random.below(60_000);
         self.host.pass(nanoseconds);
-        let which = self.random.below(self.clients.len() as u64) as usize;
+        let which = self.random.below((self.clients.len() + self.rudes.len()) as u64) as usize;
         match self.random.below(24) {
-            0..=7 => {
-                let Run { host, clients, random, statistics, .. } = self;
-                let client = &mut clients[which];
-                host.world.with_net(|net, net_random| {
-                    client.connect(net, statistics);
-                    for _ in 0..random.below(4) {
-                        client.ask(random, statistics);
-                    }
-                    client.act(net, net_random, statistics)
-                })?;
-            }
+            0..=7 => self.somebody_acts(which)?,
             8..=13 => self.turn_worker(life)?,
             14 | 15 => self.turn_reactor(life)?,
             16..=22 => {
@@ -123,25 +146,72 @@ impl Run {
             }
             _ => self.disturb(which),
         }
-        Ok(())
+        self.look_at(life)
     }
 
-    /// A client misbehaves, or time passes.
+    fn somebody_acts(&mut self, which: usize) -> Result<(), String> {
+        let Run { host, clients, rudes, random, statistics, .. } = self;
+        host.world.with_net(|net, net_random| {
+            let Some(client) = clients.get_mut(which) else {
+                rudes[which - clients.len()].act(net, net_random, statistics);
+                return Ok(());
+            };
+            client.connect(net, statistics);
+            for _ in 0..random.below(4) {
+                client.ask(random, statistics);
+            }
+            client.act(net, net_random, statistics).map(|_| ())
+        })
+    }
+
+    /// A client misbehaves, a disk breaks or is mended, or time passes.
     fn disturb(&mut self, which: usize) {
-        let Run { host, clients, random, .. } = self;
-        let client = &mut clients[which];
-        host.world.with_net(|net, _| match random.below(24) {
-            0 | 1 => client.leave(net, true),
-            2 => client.leave(net, false),
-            3 => client.vanish(net),
-            4..=6 => client.turn_deaf(),
-            7 => client.finish(net, true),
-            8 => client.finish(net, false),
-            _ => {}
-        });
+        let Run { host, clients, random, statistics, .. } = self;
+        if let Some(client) = clients.get_mut(which) {
+            host.world.with_net(|net, _| match random.below(24) {
+                0 | 1 => client.leave(net, true, statistics),
+                2 => client.leave(net, false, statistics),
+                3 => client.vanish(net, statistics),
+                4..=6 => client.turn_deaf(statistics),
+                7 => client.finish(net, true, statistics),
+                8 => client.finish(net, false, statistics),
+                _ => {}
+            });
+        }
+        if self.circumstances.is_troubled {
+            match self.random.below(12) {
+                0 if self.circumstances.breaks => self.host.break_a_disk(&mut self.random),
+                1 => self.host.repair(),
+                _ => {}
+            }
+        }
         if self.random.below(4) == 0 {
             self.host.pass(120_000_000);
         }
+    }
+
+    /// What may be known at any moment: memory within its bounds, who may be answered with errors, what a cache says of its volume.
+    fn look_at(&mut self, life: &mut Life) -> Result<(), String> {
+        let served = &mut self.statistics.served;
+        served.block_bytes_max = served.block_bytes_max.max(self.host.held_bytes()?);
+        let lent = self.host.world.with_net(|net, _| net.lent());
+        served.lent_bytes_max = served.lent_bytes_max.max(lent.sum);
+        if lent.recv_max > RECV_BYTES_MAX || lent.send_max > SEND_BYTES_MAX {
+            return Err(format!("a connection is lent more than it may have: {lent:?}"));
+        }
+        if !self.circumstances.is_troubled || !self.host.is_excused() {
+            return Ok(());
+        }
+        if !life.is_degraded && self.circumstances.setup.engine == Engine::Tier && self.random.below(8) == 0 {
+            let said = life.process.store.stats();
+            let says = |name| said.iter().any(|statistic| statistic.name == name && statistic.value > 0);
+            life.is_degraded = says("ssd_lost") || says("ssd_paused");
+            self.statistics.served.degraded += u64::from(life.is_degraded);
+        }
+        for client in &mut self.clients {
+            (client.excused, client.is_degraded) = (true, life.is_degraded);
+        }
+        Ok(())
     }
 
     fn turn_worker(&mut self, life: &mut Life) -> Result<(), String> {
@@ -156,20 +226,25 @@ impl Run {
         turned.map_err(|error| format!("a reactor's ring failed: {error}"))
     }
 
-    /// Every client that behaves asks once more, and is answered: whatever the others do.
+    /// Every client that behaves asks once more, and is answered: whatever the others do. Whoever has gone is let go of.
     fn talk(&mut self, life: &mut Life, ask: impl Fn(&mut Client, &mut Random, &mut Statistics)) -> Result<(), String> {
         let Run { host, clients, random, statistics, .. } = self;
         for client in clients {
             host.world.with_net(|net, _| client.connect(net, statistics));
             ask(client, random, statistics);
         }
-        self.turn_until(life, |clients, _| clients.iter().all(|client| client.is_quiet() || !client.must_be_served()))
+        self.turn_until(life, |run, _| {
+            let is_over = |client: &Client| client.mood != Mood::Left;
+            let is_content = |client: &Client| client.is_quiet() || !client.must_be_served();
+            let mut clients = run.clients.iter();
+            clients.all(|client| is_over(client) && is_content(client)) && !run.rudes.iter().any(Rude::has_left)
+        })
     }
 
-    fn turn_until(&mut self, life: &mut Life, done: impl Fn(&[Client], &Life) -> bool) -> Result<(), String> {
+    fn turn_until(&mut self, life: &mut Life, done: impl Fn(&Run, &Life) -> bool) -> Result<(), String> {
         let mut idle = 0;
-        while !done(&self.clients, life) {
-            let before = self.statistics.answered;
+        while !done(self, life) {
+            let before = self.statistics.answered + self.statistics.served.rude;
             self.turn_reactor(life)?;
             for _ in 0..self.workers {
                 self.turn_worker(life)?;
@@ -178,16 +253,34 @@ impl Run {
             for _ in 0..16 {
                 busy |= self.host.world.step();
             }
-            let Run { host, clients, statistics, .. } = self;
+            let Run { host, clients, rudes, statistics, .. } = self;
             for client in clients {
                 busy |= host.world.with_net(|net, net_random| client.act(net, net_random, statistics))?;
             }
+            for rude in rudes {
+                host.world.with_net(|net, net_random| rude.finish(net, net_random, statistics));
+            }
+            self.look_at(life)?;
             // A long answer through a narrow pipe takes its time; it is another thing when nothing moves.
-            idle = if self.statistics.answered > before { 0 } else { idle + if busy { 1 } else { 50 } };
+            let answered = self.statistics.answered + self.statistics.served.rude > before;
+            idle = if answered { 0 } else { idle + if busy { 1 } else { 50 } };
             self.host.pass(if busy { 20_000 } else { 10_000_000 });
             if idle > 50 * IDLE_ROUNDS_MAX {
                 let clients: Vec<String> = self.clients.iter().map(Client::describe).collect();
-                return Err(format!("nobody is answered any more: {}", clients.join("; ")));
+                let left = self.rudes.iter().filter(|rude| rude.has_left()).count();
+                let told: Vec<String> = life
+                    .process
+                    .store
+                    .stats()
+                    .iter()
+                    .filter(|told| told.value > 0)
+                    .map(|told| format!("{} {}", told.name, told.value))
+                    .collect();
+                let clients = clients.join("; ");
+                return Err(format!(
+                    "nobody is answered any more: {clients}; {left} rude ones kept; the store: {}",
+                    told.join(", ")
+                ));
             }
         }
         Ok(())
@@ -201,7 +294,7 @@ impl Run {
             let leaves = client.mood != Mood::Gone;
             self.host.world.with_net(|net, _| {
                 if leaves {
-                    client.leave(net, false)
+                    client.leave(net, false, &mut self.statistics);
                 }
             });
         }
@@ -210,21 +303,25 @@ impl Run {
         if life.server.connections() > 0 {
             return Err(format!("{} connections are left", life.server.connections()));
         }
-        let Life { server, process } = life;
+        let Life { server, process, .. } = life;
         drop(server);
         self.end_store(process)?;
         self.statistics.closes += 1;
         // For the clients it is as any other end.
-        self.host.world.crash(false);
+        self.host.crash(false);
         self.over()
     }
 
     fn end_store(&mut self, mut process: Process) -> Result<(), String> {
+        self.host.set_phase(Phase::Close);
         process.runtime.begin_close();
         for _ in 0..IDLE_ROUNDS_MAX {
             if process.runtime.is_ended() {
-                process.store.close().map_err(|error| format!("close: {error}"))?;
-                return Ok(());
+                let closed = process.store.close();
+                return match closed {
+                    Err(error) if !self.host.is_excused() => Err(format!("close: {error}")),
+                    _ => Ok(()),
+                };
             }
             for reactor in &mut process.reactors {
                 reactor.turn(Wait::None, &mut Vec::new()).map_err(|error| error.to_string())?;
@@ -238,10 +335,11 @@ impl Run {
     }
 
     fn crash(&mut self, life: Life) -> Result<(), String> {
-        let power = self.random.below(4) > 0;
-        self.host.world.crash(power);
+        // A region in memory does not survive the power.
+        let power = self.random.below(4) > 0 && self.circumstances.setup.engine != Engine::Matrix;
+        self.host.crash(power);
         *(if power { &mut self.statistics.power_cuts } else { &mut self.statistics.kills }) += 1;
-        let Life { server, mut process } = life;
+        let Life { server, mut process, .. } = life;
         drop(server);
         process.reactors.clear();
         drop(process);
@@ -249,10 +347,11 @@ impl Run {
     }
 
     fn over(&mut self) -> Result<(), String> {
-        let Run { host, clients, statistics, .. } = self;
+        let Run { host, clients, rudes, statistics, .. } = self;
         for client in clients {
             host.world.with_net(|net, net_random| client.server_died(net, net_random, statistics))?;
         }
+        rudes.iter_mut().for_each(Rude::server_died);
         match host.world.with_net(|net, _| net.held()) {
             0 => host.is_all_given_back(),
             held => Err(format!("{held} sockets were not closed when the process ended")),

@@ -356,7 +356,7 @@ impl Run {
 
     fn crash(&mut self, life: Life) -> Result<(), String> {
         let power = self.random.below(4) > 0;
-        self.host.world.crash(power);
+        self.host.crash(power);
         drop(life);
         *(if power { &mut self.statistics.power_cuts } else { &mut self.statistics.kills }) += 1;
         self.over(if power { Level::PowerLoss } else { Level::ProcessCrash })

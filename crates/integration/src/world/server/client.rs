@@ -1,15 +1,20 @@
 //! A memcache client with keys of its own: what it has asked, what it may be answered, and how it behaves.
+//!
+//! Of each key it knows the states that it may be in, one after an answer that tells. A cache may have forgotten any key, so there `absent` is always one of
+//! them; once it is seen to be absent it stays so until it is written. Where an answer is an error the key is as it was; where the outcome is not known,
+//! the write shows at once, or after the next opening, or never.
 
 use std::collections::VecDeque;
 
+use stratakv::Engine;
 use stratakv_base::random::Random;
 use stratakv_protocol::memcache::reply;
 use stratakv_sim::net::{Found, Net, Peer};
 
+use super::circumstances::Circumstances;
 use super::command::{self, Command, State};
 use crate::world::Statistics;
 
-const KEYS: usize = 3;
 /// Commands asked and not answered.
 const PENDING_MAX: usize = 24;
 
@@ -30,8 +35,16 @@ pub(super) enum Mood {
 
 /// See the module.
 pub(super) struct Client {
-    number: usize,
+    number: u64,
     value_bytes_max: u64,
+    /// Values that a cache may find too long.
+    long_bytes: u64,
+    /// A cache: it may forget.
+    forgets: bool,
+    /// A disk has given reason for errors in this life.
+    pub(super) excused: bool,
+    /// A cache does without its volume.
+    pub(super) is_degraded: bool,
     /// The server may have too many connections already.
     may_be_refused: bool,
     peer: Option<Peer>,
@@ -40,6 +53,8 @@ pub(super) struct Client {
     pub(super) mood: Mood,
     /// What each key may hold.
     keys: Vec<Vec<State>>,
+    /// What writes of unknown outcome may have made of each key, to be seen after the next opening.
+    later: Vec<Vec<State>>,
     /// Commands written, in order, that are not answered.
     pending: VecDeque<Command>,
     to_write: VecDeque<u8>,
@@ -50,15 +65,20 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(number: usize, value_bytes_max: u64, may_be_refused: bool) -> Client {
+    pub(super) fn new(number: u64, circumstances: &Circumstances) -> Client {
         Client {
             number,
-            value_bytes_max,
-            may_be_refused,
+            value_bytes_max: circumstances.value_bytes_max,
+            long_bytes: circumstances.setup.memory_bytes / 12,
+            forgets: circumstances.setup.engine == Engine::Tier,
+            excused: false,
+            is_degraded: false,
+            may_be_refused: circumstances.connections_max < 100,
             peer: None,
             heard: 0,
             mood: Mood::Good,
-            keys: vec![vec![None]; KEYS],
+            keys: vec![vec![None]; circumstances.keys],
+            later: vec![Vec::new(); circumstances.keys],
             pending: VecDeque::new(),
             to_write: VecDeque::new(),
             received: Vec::new(),
@@ -93,7 +113,7 @@ impl Client {
             && let Some(peer) = net.connect()
         {
             (self.peer, self.mood) = (Some(peer), Mood::Good);
-            statistics.connections += 1;
+            statistics.served.connections += 1;
         }
     }
 
@@ -104,18 +124,22 @@ impl Client {
         }
         self.counter += 1;
         let unique = |states: &Vec<State>| match &states[..] {
-            [Some(held)] => held.unique,
+            [Some(held)] | [Some(held), None] | [None, Some(held)] => held.unique,
             _ => None,
         };
         let uniques: Vec<Option<u64>> = self.keys.iter().map(unique).collect();
-        let command = Command::draw(random, self.counter, self.value_bytes_max, &uniques);
+        let mut command = Command::draw(random, self.counter, self.value_bytes_max, &uniques);
+        if self.excused {
+            // What is not answered may have failed: of many such there would be too many outcomes.
+            command.wants_an_answer();
+        }
         self.push(command, statistics);
     }
 
     /// Reads all keys, once everything else is answered.
     pub(super) fn ask_everything(&mut self, statistics: &mut Statistics) {
         if self.mood == Mood::Good && self.peer.is_some() {
-            self.push(Command::Get { keys: (0..KEYS).collect(), with_unique: true }, statistics);
+            self.push(Command::Get { keys: (0..self.keys.len()).collect(), with_unique: true }, statistics);
         }
     }
 
@@ -202,12 +226,12 @@ impl Client {
     }
 
     /// Says nothing more after what it has asked, and waits until the server has answered and closed.
-    pub(super) fn finish(&mut self, net: &mut Net, quit: bool) {
+    pub(super) fn finish(&mut self, net: &mut Net, quit: bool, statistics: &mut Statistics) {
         let Some(peer) = self.peer.filter(|_| self.mood == Mood::Good && self.to_write.is_empty()) else { return };
         if quit {
             if net.write(peer, b"quit\r\n") < 6 {
                 // A word cut short cannot be taken back.
-                return self.leave(net, true);
+                return self.leave(net, true, statistics);
             }
             self.chatters = true;
         } else {
@@ -217,8 +241,10 @@ impl Client {
     }
 
     /// Closes or resets, whatever is under way.
-    pub(super) fn leave(&mut self, net: &mut Net, reset: bool) {
-        let Some(peer) = self.peer.filter(|_| self.mood != Mood::Gone) else { return };
+    pub(super) fn leave(&mut self, net: &mut Net, reset: bool, statistics: &mut Statistics) {
+        let Some(peer) = self.peer.filter(|_| !matches!(self.mood, Mood::Gone | Mood::Left)) else { return };
+        statistics.served.left[usize::from(reset)] += 1;
+        statistics.served.left_inside += u64::from(!self.to_write.is_empty());
         if reset {
             net.reset(peer)
         } else {
@@ -228,15 +254,18 @@ impl Client {
     }
 
     /// Goes without a word.
-    pub(super) fn vanish(&mut self, net: &mut Net) {
+    pub(super) fn vanish(&mut self, net: &mut Net, statistics: &mut Statistics) {
         if let Some(peer) = self.peer.filter(|_| self.mood == Mood::Good) {
             net.vanish(peer);
+            statistics.served.left[2] += 1;
+            statistics.served.left_inside += u64::from(!self.to_write.is_empty());
             self.mood = Mood::Gone;
         }
     }
 
     /// Stops reading, or begins again.
-    pub(super) fn turn_deaf(&mut self) {
+    pub(super) fn turn_deaf(&mut self, statistics: &mut Statistics) {
+        statistics.served.deaf += u64::from(self.mood == Mood::Good);
         self.mood = match self.mood {
             Mood::Good => Mood::Deaf,
             Mood::Deaf => Mood::Good,
@@ -263,16 +292,24 @@ impl Client {
             self.answers(statistics)?;
         }
         self.lost();
+        let later = self.later.iter_mut().map(std::mem::take);
+        self.keys.iter_mut().zip(later).for_each(|(states, later)| add(states, later));
         Ok(())
     }
 
     /// The connection is gone and nothing of it is under way any more: of what was not answered, some first commands on each key were done.
     fn lost(&mut self) {
         let mut newest = self.keys.clone();
+        newest.iter_mut().zip(&self.later).for_each(|(states, later)| add(states, later.clone()));
         for command in self.pending.drain(..) {
             let Some(key) = command.changes() else { continue };
-            newest[key] = newest[key].iter().map(|state| command.carry_out(state).0).collect();
+            let after = newest[key].iter().map(|state| command.carry_out(state).0).collect();
+            newest[key] = possible(self.forgets, after);
             add(&mut self.keys[key], newest[key].clone());
+            if !self.later[key].is_empty() || self.excused {
+                // It may have been under way when its shard gave up.
+                add(&mut self.later[key], newest[key].clone());
+            }
         }
         self.disconnected();
     }
@@ -297,16 +334,22 @@ impl Client {
             while self.pending.front().is_some_and(Command::is_silent) && !self.received.is_empty() {
                 let Some(command) = self.pending.pop_front() else { break };
                 if let Some(key) = command.changes() {
-                    self.keys[key] = self.keys[key].iter().map(|state| command.carry_out(state).0).collect();
+                    let after = self.keys[key].iter().map(|state| command.carry_out(state).0).collect();
+                    let before = std::mem::replace(&mut self.keys[key], possible(self.forgets, after));
+                    if self.excused {
+                        add(&mut self.keys[key], before);
+                        let now = self.keys[key].clone();
+                        add(&mut self.later[key], now);
+                    }
                 }
             }
             let Some(command) = self.pending.front() else {
                 return if self.received.is_empty() { Ok(()) } else { Err(self.wrong("nothing was asked")) };
             };
             let judged = match command {
-                Command::Get { keys, with_unique } => self.judge_get(&keys.clone(), *with_unique)?,
+                Command::Get { keys, with_unique } => self.judge_get(&keys.clone(), *with_unique, statistics)?,
                 Command::Fixed { answer, .. } => self.judge_fixed(answer)?,
-                _ => self.judge_change(&command.clone())?,
+                _ => self.judge_change(&command.clone(), statistics)?,
             };
             let Some(len) = judged else { return Ok(()) };
             statistics.answered += 1;
@@ -324,26 +367,78 @@ impl Client {
         }
     }
 
-    fn judge_change(&mut self, command: &Command) -> Result<Option<usize>, String> {
+    fn judge_change(&mut self, command: &Command, statistics: &mut Statistics) -> Result<Option<usize>, String> {
         let Some(key) = command.changes() else { return Ok(None) };
-        let Some(found) = command::line(&self.received) else { return Ok(None) };
-        let outcomes = self.keys[key].iter().map(|state| command.carry_out(state));
+        let Some(found) = command::line(&self.received).map(<[u8]>::to_vec) else { return Ok(None) };
         let mut after = Vec::new();
-        add(&mut after, outcomes.filter(|(_, answer)| answer == found).map(|(state, _)| state).collect());
+        let outcomes = self.keys[key].iter().map(|state| command.carry_out(state));
+        add(&mut after, outcomes.clone().filter(|(_, answer)| *answer == found).map(|(state, _)| state).collect());
         if after.is_empty() {
-            return Err(self.wrong(&format!("{command:?}, key holds {:?}", self.keys[key])));
+            let len_max = outcomes.filter_map(|(state, _)| state).map(|held| held.value.len() as u64).max();
+            if found == reply::TOO_LARGE && self.forgets && len_max > Some(self.long_bytes) {
+                return Ok(Some(found.len()));
+            }
+            self.judge_failure(key, command, &found, statistics)?;
+            return Ok(Some(found.len()));
         }
-        let len = found.len();
-        self.keys[key] = after;
-        Ok(Some(len))
+        self.keys[key] = possible(self.forgets, after);
+        self.later[key].clear();
+        Ok(Some(found.len()))
     }
 
-    fn judge_get(&mut self, keys: &[usize], with_unique: bool) -> Result<Option<usize>, String> {
-        let Some((hits, len)) = command::hits(&self.received).map_err(|error| self.wrong(&error))? else {
+    /// A change was answered with something that it would not be if all went well.
+    fn judge_failure(
+        &mut self,
+        key: usize,
+        command: &Command,
+        found: &[u8],
+        statistics: &mut Statistics,
+    ) -> Result<(), String> {
+        if !self.is_excused(found) {
+            return Err(self.wrong(&format!("{command:?}, key holds {:?}", self.keys[key])));
+        }
+        statistics.served.failed += 1;
+        if found.starts_with(b"SERVER_ERROR the outcome is not known") {
+            let both = self.keys[key].iter().chain(&self.later[key]);
+            let after = possible(self.forgets, both.map(|state| command.carry_out(state).0).collect());
+            add(&mut self.keys[key], after.clone());
+            add(&mut self.later[key], after);
+        }
+        Ok(())
+    }
+
+    /// Whether the line is an error for which a disk has given reason.
+    fn is_excused(&self, line: &[u8]) -> bool {
+        let line = String::from_utf8_lossy(line);
+        let is_defect = line.contains("a defect stopped") || line.contains("ring of this shard");
+        self.excused && line.starts_with("SERVER_ERROR ") && !is_defect
+    }
+
+    fn judge_get(
+        &mut self,
+        keys: &[usize],
+        with_unique: bool,
+        statistics: &mut Statistics,
+    ) -> Result<Option<usize>, String> {
+        let Some(command::Hits { hits, error, len }) =
+            command::hits(&self.received).map_err(|error| self.wrong(&error))?
+        else {
             return Ok(None);
         };
+        if let Some(error) = &error {
+            if !self.is_excused(error) {
+                return Err(self.wrong("it failed without a reason"));
+            }
+            statistics.served.failed += 1;
+        }
+        statistics.served.hits += hits.len() as u64;
+        statistics.served.degraded_hits += if self.is_degraded { hits.len() as u64 } else { 0 };
         let mut hits = hits.into_iter().peekable();
         for key in keys {
+            if error.is_some() && hits.peek().is_none() {
+                // Whether it is missing or failed is not told.
+                break;
+            }
             let hit = hits.next_if(|hit| hit.key == self.name(*key));
             let is_it = |state: &State| match (&hit, state) {
                 (None, None) => true,
@@ -362,7 +457,7 @@ impl Client {
                 states.iter_mut().flatten().for_each(|held| held.unique = Some(unique));
                 states.dedup();
             }
-            self.keys[*key] = states;
+            self.keys[*key] = possible(self.forgets, states);
         }
         match hits.next() {
             None => Ok(Some(len)),
@@ -374,6 +469,16 @@ impl Client {
         let command = self.pending.front();
         format!("client {}: {command:?} was answered {:?}: {why}", self.number, text(&self.received))
     }
+}
+
+/// The states, each once, and of a cache that the key is forgotten.
+fn possible(forgets: bool, states: Vec<State>) -> Vec<State> {
+    let mut all = Vec::new();
+    add(&mut all, states);
+    if forgets {
+        add(&mut all, vec![None]);
+    }
+    all
 }
 
 fn add(states: &mut Vec<State>, more: Vec<State>) {

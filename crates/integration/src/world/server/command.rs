@@ -133,6 +133,13 @@ impl Command {
         }
     }
 
+    /// Lets the server say how it went.
+    pub(super) fn wants_an_answer(&mut self) {
+        if let Command::Store { noreply, .. } | Command::Delete { noreply, .. } = self {
+            *noreply = false;
+        }
+    }
+
     /// Whether the server says nothing.
     pub(super) fn is_silent(&self) -> bool {
         matches!(self, Command::Store { noreply: true, .. } | Command::Delete { noreply: true, .. })
@@ -210,18 +217,30 @@ pub(super) fn line(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(..end + 2)
 }
 
-/// The answer to a get at the front of `bytes`, and its length; `None` if it has not arrived whole.
+/// What a get was answered.
+pub(super) struct Hits {
+    pub(super) hits: Vec<Hit>,
+    /// The line that ended it, if it failed.
+    pub(super) error: Option<Vec<u8>>,
+    /// Length of the answer.
+    pub(super) len: usize,
+}
+
+/// The answer to a get at the front of `bytes`; `None` if it has not arrived whole.
 ///
 /// # Errors
 /// It is not an answer to a get.
-pub(super) fn hits(bytes: &[u8]) -> Result<Option<(Vec<Hit>, usize)>, String> {
+pub(super) fn hits(bytes: &[u8]) -> Result<Option<Hits>, String> {
     let mut found = Vec::new();
     let mut at = 0;
     loop {
         let Some(header) = line(&bytes[at..]) else { return Ok(None) };
         at += header.len();
         if header == reply::END {
-            return Ok(Some((found, at)));
+            return Ok(Some(Hits { hits: found, error: None, len: at }));
+        }
+        if header.starts_with(b"SERVER_ERROR ") {
+            return Ok(Some(Hits { hits: found, error: Some(header.to_vec()), len: at }));
         }
         let text = String::from_utf8_lossy(header).into_owned();
         let words: Vec<&str> = text.trim_end().split(' ').collect();

@@ -1,3 +1,6 @@
+use stratakv_sim::disk::Chances;
+use stratakv_sim::net::Found;
+
 use super::*;
 
 #[test]
@@ -9,7 +12,7 @@ fn servers_keep_their_promises() {
             Err(why) => panic!("seed {seed}: {why}"),
         }
     }
-    assert!(sum.power_cuts > 60 && sum.kills > 20 && sum.closes > 20 && sum.connections > 600, "{sum:?}");
+    assert!(sum.power_cuts > 60 && sum.kills > 20 && sum.closes > 20 && sum.served.connections > 600, "{sum:?}");
     assert!(sum.answered > 5_000, "{sum:?}");
 }
 
@@ -23,15 +26,17 @@ fn a_seed_always_gives_the_same_run() {
 /// The oracle is seen to fail.
 #[test]
 fn a_disk_that_loses_writes_is_noticed() {
-    let lossy = |setup: &mut Setup| setup.chances.lost = 3000;
-    assert!((0..20).any(|seed| run_with(seed, lossy).is_err()));
+    let lossy = |circumstances: &mut Circumstances| circumstances.setup.chances.lost = 3000;
+    for on in [On::InPlace, On::Packed] {
+        assert!((0..20).any(|seed| run_with(on, seed, lossy).is_err()), "{on:?}");
+    }
 }
 
 /// Two workers; one connection held by the first. Both hear that the server stops, but only the second one acts on it.
 #[test]
 fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() {
     let mut random = Random::new(1);
-    let mut host = Host::new(Setup::draw(&mut random), 1);
+    let mut host = Host::new(Circumstances::draw(On::InPlace, &mut random).setup, 1);
     let process = host.open(None).unwrap().unwrap();
     let drivers = (0..2).map(|_| process.runtime.driver_over(host.ring().unwrap())).collect();
     let listener = host.world.with_net(|net, _| net.listener()).unwrap();
@@ -54,4 +59,51 @@ fn a_connection_accepted_while_stopping_was_left_with_a_thread_that_had_ended() 
     assert!(server.is_over());
     assert!(host.world.with_net(|net, _| net.is_released(late)), "nobody would ever close it");
     assert_eq!(server.connections(), 0);
+}
+
+/// Answers that clients do not take held the blocks they were read into, up to 8 MiB: all that a small shard had.
+#[test]
+fn clients_that_do_not_read_left_a_small_store_without_blocks() {
+    let mut random = Random::new(7);
+    let mut circumstances = Circumstances::draw(On::Tier, &mut random);
+    circumstances.setup.chances = Chances::default();
+    (circumstances.setup.shards, circumstances.setup.memory_bytes) = (1, 1 << 20);
+    (circumstances.setup.capacity_bytes, circumstances.setup.segment_bytes) = (8 << 20, 16 << 10);
+    let mut host = Host::new(circumstances.setup, 1);
+    let process = host.open(None).unwrap().unwrap();
+    let drivers = vec![process.runtime.driver_over(host.ring().unwrap())];
+    let listener = host.world.with_net(|net, _| net.listener()).unwrap();
+    let options = ServerOptions::default();
+    let mut server = TurnedServer::new(process.store.clone(), &options, drivers, vec![listener]).unwrap();
+    host.world.with_net(|net, _| net.pipe_bytes = 1000);
+    let mut turn = |host: &mut Host| {
+        server.turn(0).unwrap();
+        while host.world.step() {}
+        host.pass(1_000_000);
+    };
+    let mut talk = |host: &mut Host, peer, asked: &[u8], rounds: usize, reads: bool| {
+        let (mut written, mut heard) = (0, Vec::new());
+        for _ in 0..rounds {
+            host.world.with_net(|net, random| {
+                written += net.write(peer, &asked[written..]);
+                while reads && matches!(net.read(peer, 1 << 20, &mut heard, random), Found::Bytes(_)) {}
+            });
+            turn(host);
+        }
+        assert_eq!(written, asked.len());
+        heard
+    };
+    let connect = |host: &mut Host| host.world.with_net(|net, _| net.connect()).unwrap();
+    let writer = connect(&mut host);
+    for key in 0..60 {
+        let asked = [format!("set {key} 0 0 80000\r\n").into_bytes(), vec![b'v'; 80_000], b"\r\n".to_vec()].concat();
+        assert_eq!(talk(&mut host, writer, &asked, 140, true), b"STORED\r\n");
+    }
+    for key in 0..30 {
+        let deaf = connect(&mut host);
+        let asked: String = (0..10).map(|other| format!("get {}\r\n", (key * 2 + other) % 60)).collect();
+        talk(&mut host, deaf, asked.as_bytes(), 30, false);
+    }
+    let heard = talk(&mut host, writer, b"get 0 7 13 22 31 39 48 59\r\n", 1500, true);
+    assert!(heard.ends_with(b"END\r\n"), "{} bytes came", heard.len());
 }

@@ -1,0 +1,157 @@
+//! A volume whose journal cannot be written: the cache goes on in DRAM.
+//!
+//! What is on the volume must not count any more, neither now nor after a crash, and the journal can no longer say so key by key: a superblock that calls all of
+//! it void does. Until it is written nobody is answered. If it cannot be written either, the device is dead, or nearly: then a key that has a copy there which a
+//! recovery might take for the newest (`returning`) is neither shown nor written, as that write could not be kept over a crash; all others are served from
+//! DRAM. The superblock is tried again now and then: once it is there no key is refused any more.
+
+use stratakv_base::{Mono, canary};
+use stratakv_device::IoFault;
+use stratakv_engine::{Effects, Error, Reply};
+
+use crate::ending::Closing;
+use crate::index::{Loc, Tag};
+use crate::tier::Tier;
+
+/// How often a superblock that calls the volume void is tried before the others are served without it.
+const VOID_TRIES: u32 = 8;
+/// After these tries it is tried again after so long; twice as long each time, up to about a minute.
+const RETRY_NS: u64 = 1_000_000_000;
+const DOUBLINGS_MAX: u32 = 6;
+
+const NOT_VOID: &str = "the volume cannot be written, and what is on it cannot be called void";
+
+impl Tier {
+    /// The journal cannot be written.
+    pub(crate) fn lose_volume(&mut self, fault: IoFault, effects: &mut Effects) {
+        self.counters.write_errors += 1;
+        if self.volume.as_ref().is_none_or(|volume| volume.is_lost) {
+            return;
+        }
+        tracing::error!(%fault, shard = self.config.shard, "the journal cannot be written: the cache goes on in DRAM only");
+        let in_dram = self.returning_from_dram();
+        let Some(volume) = &mut self.volume else { return };
+        volume.is_lost = true;
+        volume.returning.extend(in_dram);
+        volume.returning.extend(volume.journal.unwritten());
+        volume.returning.extend(volume.spilling.values().flat_map(|spill| spill.items.iter().map(|(tag, ..)| *tag)));
+        volume.journal.hold();
+        let returning = &mut volume.returning;
+        self.index.retain(|tag, loc| {
+            if loc.is_on_volume() {
+                returning.insert(tag);
+            }
+            !loc.is_on_volume()
+        });
+        self.write_void(effects);
+    }
+
+    /// Tags of items in DRAM that have a copy on the volume, or may have one soon.
+    fn returning_from_dram(&self) -> Vec<Tag> {
+        let Some(volume) = &self.volume else { return Vec::new() };
+        let mut tags = Vec::new();
+        for slot in 0..self.segments.slots() as u32 {
+            let Some(segment) = self.segments.get(slot) else { continue };
+            for (offset, header) in segment.walk() {
+                let has_copy = segment.order.is_some()
+                    || segment.home(offset, &header).is_some_and(|home| volume.may_return(&home));
+                if has_copy {
+                    let tag = Tag::of(&segment.key(offset, &header));
+                    tags.extend(self.index.at(tag, Loc::dram(slot, offset)).map(|_| tag));
+                }
+            }
+        }
+        tags
+    }
+
+    /// A superblock that says that nothing on the volume counts.
+    pub(crate) fn write_void(&mut self, effects: &mut Effects) {
+        (self.superblock.boot, self.superblock.table, self.superblock.clean) = (None, None, false);
+        self.write_superblock(effects);
+    }
+
+    pub(crate) fn superblock_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        let is_lost = self.volume.as_ref().is_some_and(|volume| volume.is_lost);
+        match result {
+            Ok(()) => {
+                if is_lost {
+                    self.voided();
+                }
+                if self.closing == Closing::Superblock {
+                    self.closing = Closing::Closed;
+                }
+            }
+            Err(_) => {
+                self.counters.write_errors += 1;
+                self.void_tries = self.void_tries.saturating_add(1);
+                if self.void_tries < VOID_TRIES {
+                    self.write_void(effects);
+                } else if self.closing == Closing::Superblock {
+                    self.closing = Closing::Closed;
+                } else if is_lost {
+                    self.give_up_volume(effects);
+                }
+            }
+        }
+    }
+
+    /// Nothing on the volume counts, whatever comes: nobody waits for it.
+    fn voided(&mut self) {
+        if let Some(volume) = &mut self.volume {
+            volume.journal.abandon();
+            volume.returning = Default::default();
+        }
+        (self.void_tries, self.void_at) = (0, None);
+    }
+
+    /// Whether nothing on a lost volume counts.
+    pub(crate) fn is_void(&self) -> bool {
+        self.void_tries == 0
+    }
+
+    /// Everybody is served without the volume, but for keys that have a copy there.
+    fn give_up_volume(&mut self, effects: &mut Effects) {
+        let doublings = (self.void_tries - VOID_TRIES).min(DOUBLINGS_MAX);
+        self.void_at = Some(Mono(self.now.mono.0 + (RETRY_NS << doublings)));
+        let Some(volume) = self.volume.as_mut().filter(|_| doublings == 0 && self.void_tries == VOID_TRIES) else {
+            return;
+        };
+        volume.journal.abandon();
+        let returning = &volume.returning;
+        tracing::error!(
+            shard = self.config.shard,
+            keys = returning.len(),
+            "what is on the volume cannot be called void: keys that have a copy there are not served until it can be; exchange the device"
+        );
+        if !canary!("tier_returning_key_served") {
+            self.index.retain(|tag, _| !returning.contains(&tag));
+        }
+        for (_, token, tag, reply) in std::mem::take(&mut self.promises) {
+            let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
+            effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });
+        }
+    }
+
+    /// Why a write of this tag, or of all, cannot be kept over a crash, if it cannot.
+    pub(crate) fn refusal_of(&self, tag: Option<Tag>) -> Option<Error> {
+        // Before the first tries are over nothing is refused: it is answered when they are.
+        let volume = self.volume.as_ref().filter(|_| self.void_tries >= VOID_TRIES)?;
+        let returns = tag.map_or(!volume.returning.is_empty(), |tag| volume.returning.contains(&tag));
+        let what = "calling an older copy on the volume void";
+        (returns && !canary!("tier_returning_key_written")).then_some(Error::Io { what, fault: IoFault::Os(5) })
+    }
+
+    /// Tries again.
+    pub(crate) fn pump_void(&mut self, effects: &mut Effects) {
+        let Some(at) = self.void_at else { return };
+        if self.closing == Closing::Superblock || self.closing == Closing::Closed {
+            return;
+        }
+        if at <= self.now.mono {
+            self.void_at = None;
+            self.write_void(effects);
+        } else {
+            effects.wake_at(at);
+        }
+    }
+}
