@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::json;
-use stratakv::CheckReport;
+use stratakv::{CheckReport, Engine};
 use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::failure::{Exit, Failure};
@@ -44,14 +44,21 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if report.is_sound() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Corrupt, summary(&report, &path.display().to_string())))
+    let is_cache = stratakv::format_of(path).ok().flatten().is_some_and(|format| format.engine == Engine::Tier);
+    Err(Failure::new(Exit::Corrupt, summary(&report, &path.display().to_string(), is_cache)))
 }
 
-fn summary(report: &CheckReport, path: &str) -> String {
+fn summary(report: &CheckReport, path: &str, is_cache: bool) -> String {
     let plural = |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     let places = plural(report.damage.len() as u64, "damaged place", "damaged places");
-    let advice =
-        "what is undamaged can be read and copied with `stratakv dump --skip-damaged`; restore the rest from a backup";
+    let advice = match is_cache {
+        true => {
+            "it is a cache: opening it drops what is damaged, which is missed from then on, and nothing else need be done; if it happens again, look at the disk"
+        }
+        false => {
+            "what is undamaged can be read and copied with `stratakv dump --skip-damaged`; restore the rest from a backup"
+        }
+    };
     match (report.damage.len(), report.lost_records, report.lost_unknown) {
         (0, 0, 0) => {
             let books = plural(report.mistakes.len() as u64, "book does", "books do");

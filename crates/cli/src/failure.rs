@@ -98,6 +98,11 @@ impl From<stratakv::Error> for Failure {
                  (--collection NAME), or take all of it with `stratakv dump`. A cache (`tier`) cannot be dumped"
                     .to_owned()
             }
+            stratakv::Error::Operation(EngineError::Unsupported(Capability::Backup)) => {
+                "a cache (engine `tier`) cannot be backed up: it may drop any record at any time, and what it holds comes back from where it came from. End the server in \
+                 order (SIGTERM) and it is warm when it starts again; for what must not be lost take a store of engine `slab`"
+                    .to_owned()
+            }
             stratakv::Error::Order(OrderError::Unknown { collection, order }) => format!(
                 "`{collection}` is in the order `{order}`, which only the program that made it knows: `scan` and `dump` show all of it, `backup` copies it, `del --prefix ''` \
                  empties it; single keys, ranges and writes are for that program"

@@ -14,6 +14,8 @@ mod configuration;
 mod operations;
 #[path = "program/orders.rs"]
 mod orders;
+#[path = "program/refusals.rs"]
+mod refusals;
 #[path = "program/region.rs"]
 mod region;
 #[path = "program/server.rs"]

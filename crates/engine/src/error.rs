@@ -40,6 +40,21 @@ pub enum Capability {
     Level,
 }
 
+/// What is not there, and what to do without it.
+impl std::fmt::Display for Capability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Capability::Ordered => "order of keys, so it cannot scan them: get single ones",
+            Capability::Snapshot => "snapshots: read what is there now",
+            Capability::Batch => "batches of several changes: write them one by one",
+            Capability::Backup => {
+                "backups: it is a cache and may drop any record at any time. Closed in order it is warm when it is opened again"
+            }
+            Capability::Level => "such durability: it acknowledges from memory",
+        })
+    }
+}
+
 /// What to do with a value that is too long.
 fn way_out(max_bytes: u64) -> &'static str {
     match max_bytes < VALUE_BYTES_MAX as u64 {
@@ -103,7 +118,7 @@ pub enum Error {
     #[error("the outcome is not known: {0}")]
     Unknown(&'static str),
     /// The engine does not have this.
-    #[error("this engine does not support {0:?}")]
+    #[error("this engine has no {0}")]
     Unsupported(Capability),
     /// The snapshot was closed, or ended because it kept too much from being reclaimed.
     #[error(
@@ -139,4 +154,7 @@ pub enum Error {
     /// The volume is not what the store says it should be.
     #[error("{0}")]
     WrongVolume(String),
+    /// What was asked of the volume cannot be; nothing is wrong with what lies there.
+    #[error("{0}")]
+    Option(String),
 }

@@ -191,7 +191,7 @@ impl Creation {
         if self.to < PAGES_MIN {
             let bytes = Slab::offset(PAGES_MIN);
             self.error =
-                Some(Error::WrongVolume(format!("the capacity is too small: give each shard {bytes} bytes at least")));
+                Some(Error::Option(format!("the capacity is too small: give each shard {bytes} bytes at least")));
             return;
         }
         let Some(mut block) = effects.block(Class::Slice) else {

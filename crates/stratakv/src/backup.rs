@@ -13,7 +13,9 @@ use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_base::quantity::{format_bytes, format_count};
 use stratakv_base::{CollectionId, Expiry, Key, Level};
-use stratakv_engine::{Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply, SnapshotOp};
+use stratakv_engine::{
+    Capability, Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply, SnapshotOp,
+};
 
 use crate::directory::{io_error, make, write_durably};
 use crate::engine::Engine;
@@ -76,6 +78,10 @@ impl Store {
     /// # Errors
     /// As of [`Store::backup`]; also if `watch` called it off. What was written stays in the directory, which is no backup without `backup.toml`.
     pub fn backup_watched(&self, directory: &Path, watch: &BackupWatch<'_>) -> Result<BackupSummary, Error> {
+        if self.engine() == Engine::Tier {
+            // Before anything is made.
+            return Err(EngineError::Unsupported(Capability::Backup).into());
+        }
         make(directory)?;
         let mut entries = fs::read_dir(directory).map_err(io_error("list", directory))?;
         if entries.next().is_some() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use stratakv_base::Key;
 
 use self::of_matrix::check_matrix;
+use self::of_tier::check_tier;
 use crate::devices::{self, Device};
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
@@ -16,6 +17,7 @@ use crate::options::{OpenProgress, Options};
 use crate::{parts, region};
 
 mod of_matrix;
+mod of_tier;
 
 /// What [`check`] found, added over the shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,8 +100,7 @@ pub fn check_spread(
                 continue;
             }
             AnyShard::Tier(tier) => {
-                sum.records += tier.recovery().items;
-                sum.mistakes.extend(tier.check().iter().map(|mistake| format!("shard {number}: {mistake}")));
+                check_tier(tier, number, shard, &mut sum);
                 continue;
             }
         };

@@ -218,6 +218,7 @@ impl Error {
 fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
         EngineError::Key(_)
+        | EngineError::Option(_)
         | EngineError::ValueTooLarge { .. }
         | EngineError::BadBatch(_)
         | EngineError::BatchTooLarge { .. } => ErrorKind::Usage,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use stratakv_base::Level;
-use stratakv_base::quantity::format_bytes;
+use stratakv_base::quantity::{format_bytes, format_count};
 use stratakv_device::Geometry;
 use stratakv_engine::{Error as EngineError, Progress};
 use stratakv_hash::{Hash, HashOptions};
@@ -229,8 +229,14 @@ pub(crate) fn open(
     let path = hash.pmem().path().to_path_buf();
     let report = hash.report();
     let limit_bytes = options.memory_bytes;
-    if report.table_bytes + report.order_bytes > limit_bytes {
-        return Err(Error::Volume { path, error: EngineError::MemoryFull { limit_bytes } });
+    let index_bytes = report.table_bytes + report.order_bytes;
+    if index_bytes > limit_bytes {
+        let (records, path) = (format_count(report.records, "record"), path.display());
+        let (takes, has) = (format_bytes(index_bytes), format_bytes(limit_bytes));
+        return Err(Error::Option(format!(
+            "the index of the region {path} ({records}) takes {takes} of memory, and the cap is {has}: open it with more (--memory), best twice as much as \
+             that, so that it can grow"
+        )));
     }
     let corrupt: Vec<String> = hash.damage().iter().map(ToString::to_string).collect();
     for damage in &corrupt {

@@ -23,8 +23,10 @@ mod segment;
 mod spill;
 mod superblock;
 mod tier;
+mod verify;
 mod volume;
 
 pub use config::{RecoveryReport, Start, TierConfig};
 pub use opener::TierOpener;
 pub use tier::Tier;
+pub use verify::{ReadVolume, Verified};

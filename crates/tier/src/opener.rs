@@ -103,7 +103,7 @@ impl TierOpener {
     fn read(&mut self, page: u64, pages: u64, step: Step, effects: &mut Effects) {
         let class = if pages == 1 { Class::Page } else { Class::Slice };
         let Some(block) = effects.block(class) else {
-            return self.fail(Error::WrongVolume("there is no memory to read the volume with: raise --memory".into()));
+            return self.fail(Error::Option("there is no memory to read the volume with: raise --memory".into()));
         };
         self.report.read_bytes += pages * PAGE_BYTES as u64;
         effects.read(self.io.start(step), page * PAGE_BYTES as u64, block, (pages as usize * PAGE_BYTES) as u32);
@@ -516,7 +516,7 @@ impl Opener for TierOpener {
         if let Some(layout) = self.layout.filter(|layout| layout.log_pages < LOG_PAGES_MIN) {
             let wanted = (layout.log_page + LOG_PAGES_MIN) * PAGE_BYTES as u64;
             let given = self.config.capacity_bytes.unwrap_or_default();
-            return self.fail(Error::WrongVolume(format!(
+            return self.fail(Error::Option(format!(
                 "a volume of {given} bytes is too small for the second tier: give it at least {wanted}, or none"
             )));
         }

@@ -12,6 +12,9 @@ use stratakv_engine::{
 use stratakv_tier::{RecoveryReport, Start, Tier, TierConfig, TierOpener};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+#[path = "basic/verify.rs"]
+mod verify;
+
 const CAPACITY_BYTES: u64 = 32 << 20;
 
 /// A shard, its disk, and the faults that it meets.

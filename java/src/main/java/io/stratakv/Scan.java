@@ -51,6 +51,7 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
      * Whether {@link #next} has something to say: a record, or that one cannot be read.
      *
      * @return whether
+     * @throws StrataKvException the scan as a whole is refused or has failed, as one of keys that are in no order is; it is at its end then
      */
     @Override
     public boolean hasNext() {
@@ -64,7 +65,7 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
      *
      * @return its key and itself
      * @throws NoSuchElementException there is none
-     * @throws StrataKvException it cannot be read; the scan goes on behind it
+     * @throws StrataKvException it cannot be read, and the scan goes on behind it; or as {@link #hasNext}
      */
     @Override
     public Entry next() {
@@ -89,10 +90,19 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
                 next = fetch(use);
                 isAtEnd = next == null;
             } catch (StrataKvException error) {
+                if (!isOfOneRecord(error)) {
+                    // Asked again, it would be refused again: who catches what is thrown and goes on would go on for ever.
+                    isAtEnd = true;
+                    throw error;
+                }
                 failure = error;
             }
         }
         return next != null || failure != null;
+    }
+
+    private static boolean isOfOneRecord(StrataKvException error) {
+        return error.kind() == StrataKvException.Kind.CORRUPT || error.kind() == StrataKvException.Kind.IO;
     }
 
     private static Entry fetch(Handle.Use use) {

@@ -97,6 +97,21 @@ class ScansTest extends EachEngine {
         assertThrows(IllegalStateException.class, () -> closed.get(fruit, bytes("apple")));
     }
 
+    /** It said that there was one more, and threw that away with each call of next: a loop that went on behind damage never ended. */
+    @Test
+    void aRefusedScanSaysSoWhenItIsAskedForMore() {
+        if (engine == Engine.SLAB) {
+            return; // All its keys are in order.
+        }
+        store.put("a", "1");
+        try (Scan scan = store.scan()) {
+            StrataKvException error = assertThrows(StrataKvException.class, scan::hasNext);
+            assertEquals(StrataKvException.Kind.UNSUPPORTED, error.kind());
+            assertFalse(scan.hasNext());
+            assertThrows(NoSuchElementException.class, scan::next);
+        }
+    }
+
     @Test
     void aScanOutlivesItsHandleOfTheCollection() {
         try (Scan scan = fruit.scan()) {
