@@ -566,6 +566,16 @@ impl World<'_> {
                 self.judge.refused(*key, *number);
                 Ok(())
             }
+            // A copy on the volume would come back, and the volume cannot say that it is stale: nothing is changed.
+            (Asked::Write { key, number }, Reply::Failed(Error::Io { .. })) if self.machine.disk.failed() > 0 => {
+                self.judge.refused(*key, *number);
+                Ok(())
+            }
+            (Asked::Flush { numbers }, Reply::Failed(Error::Io { .. })) if self.machine.disk.failed() > 0 => {
+                let numbers = numbers.iter().enumerate().filter(|(_, number)| **number > 0);
+                numbers.for_each(|(key, number)| self.judge.refused(key, *number));
+                Ok(())
+            }
             // What the volume's failure left in doubt.
             (Asked::Write { .. } | Asked::Flush { .. } | Asked::Get { .. }, Reply::Failed(Error::Unknown(_))) => Ok(()),
             (_, other) => Err(format!("answered {other:?}")),
