@@ -1,6 +1,6 @@
 //! From the engine's reply to the client's: wording, and what is counted.
 
-use stratakv_base::{Key, Wall};
+use stratakv_base::{Expiry, Key, Wall};
 use stratakv_engine::{Error, Record, Reply, Unmet};
 use stratakv_protocol::memcache::{Verb, reply};
 
@@ -13,6 +13,7 @@ use crate::meta;
 use crate::output::Output;
 use crate::recency::Recency;
 use crate::request::{Outcome, Plan};
+use crate::watch::{self, Log};
 
 /// What a client waits for.
 #[derive(Clone, Debug)]
@@ -22,9 +23,9 @@ pub(crate) enum Answer {
     /// The end of a get.
     ValuesEnd,
     /// A storage command.
-    Stored { verb: Verb, key: Key },
+    Stored { verb: Verb, key: Key, value_bytes: u64, expiry: Expiry },
     /// delete.
-    Deleted,
+    Deleted(Key),
     /// incr, decr.
     Number { decrement: bool, key: Key },
     /// touch.
@@ -63,6 +64,7 @@ pub(crate) struct Here<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
     pub(crate) recency: &'a Recency,
+    pub(crate) log: Log<'a>,
     pub(crate) wall: Wall,
 }
 
@@ -108,6 +110,10 @@ impl Wording {
         let counters = here.counters;
         let mut unheard = Output::default();
         let out = if noreply { &mut unheard } else { out };
+        if let Answer::Stored { verb, key, value_bytes, expiry } = &answer {
+            let status = watch::status_of_reply(*verb, reply.as_ref());
+            here.log.stored(key, watch::command_of(*verb), status, *expiry, *value_bytes);
+        }
         match (answer, reply) {
             (Answer::Text(text), _) => out.push(text),
             (Answer::Written(text), _) => out.push(&text),
@@ -135,8 +141,11 @@ impl Wording {
                 }
             }
             (Answer::Value { key, cas, touch }, reply) => value(&key, cas, touch, reply, out, here),
-            (Answer::Stored { verb, key }, reply) => out.push(stored(verb, &key, reply.as_ref(), here)),
-            (Answer::Deleted, reply) => out.push(deleted(reply.as_ref(), counters)),
+            (Answer::Stored { verb, key, .. }, reply) => out.push(stored(verb, &key, reply.as_ref(), here)),
+            (Answer::Deleted(key), reply) => {
+                here.log.deleted(&key);
+                out.push(deleted(reply.as_ref(), counters));
+            }
             (Answer::Number { decrement, key }, reply) => number(decrement, &key, reply.as_ref(), out, here),
             (Answer::Touched(key), reply) => out.push(touched(&key, reply.as_ref(), here)),
             (Answer::Flushed(None), _) => out.push(reply::OK),
@@ -150,6 +159,7 @@ fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Outp
     let Some(Reply::Record(Some(Record { value, value_bytes, flags, version, expiry }))) = reply else {
         counters.get_misses.add(1);
         counters.touch_misses.add(u64::from(touch));
+        here.log.fetched(key, None);
         return;
     };
     counters.get_hits.add(1);
@@ -158,6 +168,7 @@ fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Outp
         here.marks.keep(key, version, None, Some(expiry));
     }
     here.recency.fetched(hash(key), here.wall);
+    here.log.fetched(key, Some(value.len()));
     let version = if cas { here.marks.shown(key, version) } else { version };
     // The length sent must be that of the bytes which follow, whatever the record says.
     debug_assert_eq!(value.len(), value_bytes);
@@ -229,11 +240,13 @@ fn touched(key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'static [u8] {
     match reply {
         Some(Reply::Record(Some(record))) => {
             counters.touch_hits.add(1);
+            here.log.fetched(key, Some(record.value_bytes));
             here.marks.keep(key, record.version, None, Some(record.expiry));
             reply::TOUCHED
         }
         _ => {
             counters.touch_misses.add(1);
+            here.log.fetched(key, None);
             reply::NOT_FOUND
         }
     }
@@ -272,7 +285,10 @@ mod tests {
     fn written(replies: Vec<(Answer, Option<Reply>)>) -> String {
         let (mut wording, mut out, counters) = (Wording::default(), Output::default(), Counters::default());
         let (marks, recency) = (Marks::default(), Recency::default());
-        let here = Here { counters: &counters, marks: &marks, recency: &recency, wall: Wall(1) };
+        let watches = watch::Watches::default();
+        let details = crate::details::Details::default();
+        let log = Log { watches: &watches, details: &details, wall: Wall(1), cfd: 7 };
+        let here = Here { counters: &counters, marks: &marks, recency: &recency, log, wall: Wall(1) };
         for (answer, reply) in replies {
             wording.write(answer, reply, false, &mut out, &here);
         }
@@ -293,7 +309,7 @@ mod tests {
     }
 
     fn stored(verb: Verb) -> Answer {
-        Answer::Stored { verb, key: key() }
+        Answer::Stored { verb, key: key(), value_bytes: 1, expiry: Expiry::NEVER }
     }
 
     fn record() -> Option<Reply> {
@@ -327,7 +343,7 @@ mod tests {
             (stored(Verb::Append), Unmet::Absent, "NOT_STORED\r\n"),
             (stored(Verb::Cas(1)), Unmet::Absent, "NOT_FOUND\r\n"),
             (stored(Verb::Cas(1)), Unmet::Version { found: 2 }, "EXISTS\r\n"),
-            (Answer::Deleted, Unmet::Absent, "NOT_FOUND\r\n"),
+            (Answer::Deleted(key()), Unmet::Absent, "NOT_FOUND\r\n"),
             (Answer::Touched(key()), Unmet::Absent, "NOT_FOUND\r\n"),
             (Answer::Number { decrement: true, key: key() }, Unmet::Absent, "NOT_FOUND\r\n"),
             (

@@ -1,17 +1,21 @@
 //! A connection without sockets, for tests and the fuzzer: its store is a map, its peer a list of bytes.
 
+use std::sync::Arc;
+
 use stratakv_base::random::Random;
 use stratakv_base::{Level, Wall};
 use stratakv_device::ring::Chunk;
-use stratakv_protocol::memcache::{Statistics, reply};
+use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::{Connection, Context, Surroundings};
 use crate::counters::Counters;
 use crate::credentials::Credentials;
+use crate::details::Details;
 use crate::lending::Lending;
 use crate::marks::Marks;
 use crate::model::Model;
 use crate::recency::Recency;
+use crate::watch::{Log, Watches, Watching};
 
 pub(crate) const WALL: Wall = Wall(1_800_000_000_000);
 
@@ -23,11 +27,17 @@ impl Surroundings for NoServer {
         assert_eq!(wall, WALL);
         match which {
             Statistics::Reset => reply::RESET.to_vec(),
-            Statistics::SizesSwitch | Statistics::Sizes => b"STAT sizes_status disabled\r\nEND\r\n".to_vec(),
+            Statistics::SizesOn => {
+                b"STAT sizes_status error\r\nSTAT sizes_error sizes_are_not_counted\r\nEND\r\n".to_vec()
+            }
+            Statistics::SizesOff | Statistics::Sizes => b"STAT sizes_status disabled\r\nEND\r\n".to_vec(),
             _ => reply::END.to_vec(),
         }
     }
     fn flush_later(&self, _: Option<Wall>) {}
+    fn watch(&self, kinds: Watched) -> Option<Watching> {
+        Arc::new(Watches::default()).begin(kinds, 0, 0)
+    }
     fn backup(&self, name: &str) -> Vec<u8> {
         let mut answer = Vec::new();
         reply::client_error(&mut answer, &format!("no backup {name}"));
@@ -49,6 +59,8 @@ pub(crate) struct Bench {
     pub(crate) counters: Counters,
     pub(crate) marks: Marks,
     pub(crate) recency: Recency,
+    pub(crate) watches: Arc<Watches>,
+    details: Details,
     pub(crate) credentials: Option<Credentials>,
     pub(crate) unsent: Vec<u8>,
     pub(crate) answer: Vec<u8>,
@@ -64,6 +76,8 @@ impl Bench {
             counters: Counters::default(),
             marks: Marks::default(),
             recency: Recency::default(),
+            watches: Arc::default(),
+            details: Details::default(),
             credentials: None,
             unsent: sent.to_vec(),
             answer: Vec::new(),
@@ -81,6 +95,7 @@ impl Bench {
             counters: &self.counters,
             marks: &self.marks,
             recency: &self.recency,
+            log: Log { watches: &self.watches, details: &self.details, wall: WALL, cfd: 7 },
             credentials: self.credentials.as_ref(),
             server: &NoServer,
             submissions: &mut submissions,

@@ -9,6 +9,7 @@ use stratakv_protocol::memcache::{BinaryCommand, BinaryRequest, StoreMode, expir
 use crate::answer::{Here, count_failure};
 use crate::connection::{Context, hash};
 use crate::counters::Counters;
+use crate::meta;
 use crate::output::Output;
 use crate::pending::Held;
 use crate::request::{Action, Outcome, Request};
@@ -135,6 +136,7 @@ fn action(request: &BinaryRequest<'_>, at: impl Fn(u32) -> Expiry, counters: &Co
 impl Words {
     /// Appends the response, if one is wanted.
     pub(crate) fn write(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+        meta::tell(request, &outcome, here);
         match (&request.action, outcome) {
             (_, Outcome::Failed(error)) => self.failed(&error, out, here.counters),
             (Action::Get { touch, value, .. }, outcome) => {

@@ -14,8 +14,8 @@ use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, RecordPart, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
-    BadDataChunk, BinaryParsed, BinaryParser, BinaryRequest, Body, LINE_BYTES_MAX, Parsed, Parser, Statistics, Verb,
-    expiry, reply,
+    BadDataChunk, BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics,
+    Verb, Watched, expiry, reply,
 };
 
 use crate::answer::{Answer, Dialect, Here, Planned, Wording};
@@ -29,6 +29,7 @@ use crate::pending::{Access, Held, Pending};
 use crate::received::{Received, SHARED_BYTES_MIN};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
+use crate::watch::{Log, Watching};
 
 mod classic;
 pub(crate) mod dump;
@@ -80,6 +81,7 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) marks: &'a Marks,
     pub(crate) recency: &'a Recency,
+    pub(crate) log: Log<'a>,
     /// Who may use the server, if not everybody may.
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) server: &'a dyn Surroundings,
@@ -90,7 +92,7 @@ pub(crate) struct Context<'a> {
 impl<'a> Context<'a> {
     /// What answers are made of.
     fn here(&self) -> Here<'a> {
-        Here { counters: self.counters, marks: self.marks, recency: self.recency, wall: self.wall }
+        Here { counters: self.counters, marks: self.marks, recency: self.recency, log: self.log, wall: self.wall }
     }
 }
 
@@ -100,6 +102,8 @@ pub(crate) trait Surroundings {
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8>;
     /// Remembers a `flush_all` for later; replaces the one remembered before. `None` forgets it.
     fn flush_later(&self, at: Option<Wall>);
+    /// From now on the connection is told of these; `None`: as many watch as may.
+    fn watch(&self, kinds: Watched) -> Option<Watching>;
     /// Begins a backup of this name; the answer.
     fn backup(&self, name: &str) -> Vec<u8>;
     /// Whether clients may stop the server.
@@ -186,6 +190,8 @@ pub(crate) struct Connection {
     reading_bytes: u64,
     /// Bytes of values being written.
     writing_bytes: u64,
+    /// It takes no commands any more, and is told what others do.
+    watching: Option<Watching>,
     /// Everything received is parsed as far as possible.
     hungry: bool,
     /// Nothing more will be received.
@@ -224,6 +230,7 @@ impl Connection {
             value_bytes: 0,
             reading_bytes: 0,
             writing_bytes: 0,
+            watching: None,
             hungry: true,
             ended: false,
             closing: false,
@@ -330,6 +337,7 @@ impl Connection {
         self.held = None;
         self.rest = None;
         self.storing = None;
+        self.watching = None;
     }
 
     /// Parses, begins and words as much as limits and order allow.
@@ -339,12 +347,14 @@ impl Connection {
             self.list(context);
             self.word(&context.here());
             self.ask_again(context);
+            self.pass_on();
             if !self.step(context) {
                 break;
             }
         }
         if self.ended && self.hungry && self.receiving.is_none() {
             self.closing = true;
+            self.watching = None;
         }
     }
 
@@ -393,6 +403,24 @@ impl Connection {
     /// All that will be answered has been sent.
     fn is_drained(&self) -> bool {
         self.closing && self.pending.is_empty() && self.output.is_empty() && self.sending_bytes == 0
+    }
+
+    /// Whether it is told what others do.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watching.is_some()
+    }
+
+    /// Whether it was given up, and did not end in order.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// What a watcher is told next, once it has taken what it was told before.
+    fn pass_on(&mut self) {
+        if self.pending.is_empty() && self.sending_bytes == 0 && self.output.is_empty() {
+            let lines = self.watching.as_ref().map(Watching::take).unwrap_or_default();
+            self.output.push(&lines);
+        }
     }
 
     /// Answers that are complete and next in order.
@@ -468,6 +496,10 @@ impl Connection {
 
     /// Does one thing; false if nothing can be done now.
     fn step(&mut self, context: &mut Context<'_>) -> bool {
+        if self.watching.is_some() && self.receiving.is_none() {
+            // What a watcher says is thrown away.
+            (self.at, self.hungry) = (self.received.len(), true);
+        }
         if self.closing || self.hungry || self.receiving.is_some() || !self.has_room() {
             return false;
         }
@@ -501,6 +533,9 @@ impl Connection {
                 if line_bytes(&parsed, fresh) > LINE_BYTES_MAX && self.is_stranger(context) {
                     // The keys of a long get are kept for those who may have them.
                     parsed = Parsed::Error { reply: reply::LINE_TOO_LONG, consumed: fresh.len(), close: true };
+                }
+                if let Parsed::Error { reply: reply::TOO_LARGE, consumed, .. } = parsed {
+                    context.log.refused(fresh.get(..consumed).unwrap_or_default());
                 }
                 self.text(parsed, context)
             }
@@ -680,6 +715,16 @@ impl Connection {
                 self.answer(Answer::Written(text), false);
             }
             Held::Dump(kind) => self.begin_dump(kind),
+            Held::Detail(what) => {
+                let mut text = context.log.details.command(what);
+                text.extend_from_slice(if what == Detail::Dump { reply::END } else { reply::OK });
+                self.answer(Answer::Written(text), false);
+            }
+            Held::Watch(kinds) => {
+                self.watching = context.server.watch(kinds);
+                let reply = if self.watching.is_some() { reply::OK } else { reply::TOO_MANY_WATCHERS };
+                self.answer(Answer::Text(reply), false);
+            }
             Held::Backup(name) => self.answer(Answer::Written(context.server.backup(&name)), false),
             Held::Flush { delay, noreply, binary } => self.flush(delay, noreply, binary, context),
         }

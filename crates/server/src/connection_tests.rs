@@ -6,6 +6,8 @@ use stratakv_engine::{Operation, Reply};
 
 use super::*;
 use crate::bench::{Bench, NoServer, WALL};
+use crate::details::Details;
+use crate::watch::Watches;
 
 #[path = "../tests/conversations/mod.rs"]
 mod conversations;
@@ -416,6 +418,7 @@ fn operations_ask_for_the_servers_level() {
         counters: &Counters::default(),
         marks: &Marks::default(),
         recency: &Recency::default(),
+        log: Log { watches: &Watches::default(), details: &Details::default(), wall: WALL, cfd: 7 },
         credentials: None,
         server: &NoServer,
         submissions: &mut submissions,

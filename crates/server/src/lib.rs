@@ -23,6 +23,7 @@ mod binary;
 mod connection;
 mod counters;
 mod credentials;
+mod details;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod lending;
@@ -43,6 +44,7 @@ mod timing;
 mod tls;
 mod turned;
 mod unix;
+mod watch;
 mod worker;
 
 pub use admin::Admin;

@@ -10,6 +10,7 @@ use crate::connection::hash;
 use crate::counters::Counters;
 use crate::output::Output;
 use crate::request::{Action, Outcome, Request};
+use crate::watch;
 
 /// What of a command its answer needs.
 #[derive(Clone, Debug)]
@@ -77,9 +78,26 @@ struct About {
     expiry: Expiry,
 }
 
+/// Tells those who watch what became of a request of either dialect.
+pub(crate) fn tell(request: &Request, outcome: &Outcome, here: &Here<'_>) {
+    match (&request.action, outcome) {
+        (Action::Get { .. }, Outcome::Found { record, .. }) => {
+            here.log.fetched(&request.key, Some(record.value_bytes));
+        }
+        (Action::Get { .. }, Outcome::Missing | Outcome::Vivified { .. }) => here.log.fetched(&request.key, None),
+        (Action::Store { mode, value, expiry, .. }, outcome) => {
+            let command = watch::command_of_mode(*mode, request.compare.is_some());
+            here.log.stored(&request.key, command, watch::status_of(outcome), *expiry, value.len() as u64);
+        }
+        (Action::Delete | Action::Invalidate { .. }, _) => here.log.deleted(&request.key),
+        _ => {}
+    }
+}
+
 impl Words {
     /// Appends the answer.
     pub(crate) fn write(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
+        tell(request, &outcome, here);
         match (self.verb, outcome) {
             (_, Outcome::Failed(error)) => {
                 let storing = matches!(self.verb, MetaVerb::Set { .. });

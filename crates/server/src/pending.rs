@@ -1,7 +1,7 @@
 //! The commands of a connection that are in progress: what each does to which key, what it waits for, what it holds.
 
 use stratakv_engine::{Operation, Reply};
-use stratakv_protocol::memcache::{DumpKind, Statistics};
+use stratakv_protocol::memcache::{Detail, DumpKind, Statistics, Watched};
 
 use crate::answer::{Answer, Planned};
 use crate::binary;
@@ -101,13 +101,20 @@ pub(crate) enum Held {
     Statistics(Statistics, Option<binary::Words>),
     Dump(DumpKind),
     Backup(String),
+    Watch(Watched),
+    Detail(Detail),
 }
 
 impl Held {
     pub(crate) fn access(&self) -> Access {
         match self {
             Held::Operation { access, .. } | Held::Planned { access, .. } => *access,
-            Held::Flush { .. } | Held::Statistics(..) | Held::Dump(_) | Held::Backup(_) => Access::Everything,
+            Held::Flush { .. }
+            | Held::Statistics(..)
+            | Held::Dump(_)
+            | Held::Backup(_)
+            | Held::Watch(_)
+            | Held::Detail(_) => Access::Everything,
         }
     }
 }

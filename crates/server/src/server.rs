@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketAddrUnix};
 use stratakv::{Level, Store};
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_device::Socket;
@@ -18,6 +19,7 @@ use stratakv_device::Socket;
 use crate::backups::Backups;
 use crate::counters::Counters;
 use crate::credentials::Credentials;
+use crate::details::Details;
 use crate::lending::Lending;
 use crate::listener;
 use crate::marks::Marks;
@@ -26,6 +28,7 @@ use crate::recency::Recency;
 use crate::timing::SlowFrom;
 use crate::tls::{Acceptor, TlsOptions};
 use crate::unix::{self, SocketFile};
+use crate::watch::Watches;
 use crate::worker::Worker;
 
 /// Most bytes of the store's buffers that answers on their way to clients may hold, over all connections.
@@ -180,6 +183,9 @@ pub(crate) struct Shared {
     pub(crate) connections_max: usize,
     pub(crate) started: Instant,
     pub(crate) addresses: Vec<SocketAddr>,
+    /// Sockets of that kind that it listens on, and who may connect to them.
+    pub(crate) unix: Vec<PathBuf>,
+    pub(crate) unix_mode: u32,
     pub(crate) shutdown_command: bool,
     /// Who may use the server, if not everybody may.
     pub(crate) credentials: Option<Credentials>,
@@ -189,6 +195,8 @@ pub(crate) struct Shared {
     pub(crate) idle_limit: IdleLimit,
     pub(crate) marks: Marks,
     pub(crate) recency: Recency,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) details: Details,
     pub(crate) seats: Vec<Seat>,
     pub(crate) lending: Arc<Lending>,
     pub(crate) backups: Arc<Backups>,
@@ -233,8 +241,31 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: Option<SocketAddr>,
+    /// Where it connected to, in words.
+    pub(crate) listens_at: Option<String>,
+    /// It is told what others do.
+    pub(crate) is_watching: AtomicBool,
     /// When something last came from it, in seconds after the server's start.
     pub(crate) last_seconds: AtomicU64,
+}
+
+impl Peer {
+    pub(crate) fn of(socket: &Socket, last_seconds: u64) -> Peer {
+        let peer = rustix::net::getpeername(socket).ok().flatten();
+        let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let (is_watching, last_seconds) = (false.into(), last_seconds.into());
+        Peer { address, listens_at: local_address(socket), is_watching, last_seconds }
+    }
+}
+
+/// Where a client has connected to.
+fn local_address(socket: &Socket) -> Option<String> {
+    let address = rustix::net::getsockname(socket).ok()?;
+    if address.address_family() == AddressFamily::UNIX {
+        let address = SocketAddrUnix::try_from(address).ok()?;
+        return Some(format!("unix:{}", address.path()?.to_string_lossy().escape_debug()));
+    }
+    Some(format!("tcp:{}", SocketAddr::try_from(address).ok()?))
 }
 
 /// How one thread is reached by the others.
@@ -466,6 +497,8 @@ pub(crate) fn share(
         connections_max: options.connections_max,
         started: Instant::now(),
         addresses,
+        unix: options.unix.clone(),
+        unix_mode: options.unix_mode,
         shutdown_command: options.shutdown_command,
         credentials,
         counters: (0..options.threads).map(|_| Counters::default()).collect(),
@@ -474,6 +507,8 @@ pub(crate) fn share(
         idle_limit: IdleLimit::new(options.idle_limit),
         marks: Marks::default(),
         recency: Recency::default(),
+        watches: Arc::default(),
+        details: Details::default(),
         seats,
         lending: Lending::new(lent_bytes_max),
         backups: Backups::new(options.backup_directory.clone()),

@@ -4,11 +4,15 @@ use std::sync::atomic::Ordering;
 
 use stratakv::Engine;
 use stratakv_base::Wall;
-use stratakv_base::limits::PAGE_BYTES;
 use stratakv_protocol::memcache::{Statistics, reply};
 
+use self::classes::Space;
 use crate::counters::Counters;
+use crate::details::DELIMITER;
 use crate::server::{Shared, lock};
+use crate::watch::WAITING_BYTES_MAX;
+
+mod classes;
 
 /// What clients are told. Clients (libmemcached among them) decide by the leading number what a server understands, so it is that of
 /// the memcached whose protocol this is; ours follows.
@@ -20,17 +24,21 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
     match which {
         Statistics::General => general(shared, wall, &mut out),
         Statistics::Settings => settings(shared, &mut out),
-        // There are no slab classes in memcached's sense; clients read this as none.
-        Statistics::Items | Statistics::Extstore => {}
-        Statistics::Slabs => {
-            reply::stat(&mut out, "active_slabs", 0);
-            reply::stat(&mut out, "total_malloced", 0);
+        Statistics::Items => classes::items(shared, &mut out),
+        Statistics::Slabs => classes::slabs(shared, &mut out),
+        // Nothing of it happens here; clients read this as none.
+        Statistics::Extstore => {}
+        Statistics::Sizes | Statistics::SizesOff => reply::stat(&mut out, "sizes_status", "disabled"),
+        Statistics::SizesOn => {
+            // No engine tells how long what goes was, so nothing that could be counted would stay right.
+            reply::stat(&mut out, "sizes_status", "error");
+            reply::stat(&mut out, "sizes_error", "sizes_are_not_counted");
         }
-        Statistics::Sizes | Statistics::SizesSwitch => reply::stat(&mut out, "sizes_status", "disabled"),
         Statistics::Connections => connections(shared, &mut out),
         Statistics::Backup => shared.backups.tell(&mut out),
         Statistics::Reset => {
             shared.counters.iter().for_each(Counters::reset);
+            shared.details.reset();
             return reply::RESET.to_vec();
         }
     }
@@ -55,6 +63,13 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
         reply::stat(out, name, value);
     }
     reply::stat(out, "connection_structures", shared.connections());
+    let watches = shared.watches.counts();
+    // Lines are given to watchers at once: none is dropped before.
+    reply::stat(out, "log_worker_dropped", 0);
+    reply::stat(out, "log_worker_written", watches.written);
+    reply::stat(out, "log_watcher_skipped", watches.skipped);
+    reply::stat(out, "log_watcher_sent", watches.sent);
+    reply::stat(out, "log_watchers", watches.watchers);
     let engine = shared.store.stats();
     // What memcached tells and does not happen, or is not told apart, here.
     for name in NOTHING.iter().filter(|name| engine.iter().all(|statistic| statistic.name != **name)) {
@@ -62,16 +77,11 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     }
     reply::stat(out, "accepting_conns", 1);
     reply::stat(out, "threads", shared.counters.len());
-    let known = |name| engine.iter().find(|statistic| statistic.name == name).map_or(0, |statistic| statistic.value);
-    // Where memcached has memory these have the medium: what the store has taken of it, and what of that holds records.
-    let usable_bytes = known("usable_bytes");
-    let free_bytes = (known("pages_free") + known("pages_limbo")) * PAGE_BYTES as u64;
-    // Of a store in a region its length, and what of it is in use; of a cache what both tiers have.
-    let cached_bytes = known("dram_bytes") + known("ssd_bytes");
-    reply::stat(out, "limit_maxbytes", usable_bytes + known("region_bytes") + known("ssd_capacity_bytes"));
-    reply::stat(out, "bytes", usable_bytes.saturating_sub(free_bytes) + known("region_used_bytes") + cached_bytes);
-    reply::stat(out, "curr_items", known("records") + known("items"));
-    reply::stat(out, "reclaimed", known("expired_removed"));
+    let space = Space::of(&engine);
+    reply::stat(out, "limit_maxbytes", space.limit_bytes);
+    reply::stat(out, "bytes", space.bytes);
+    reply::stat(out, "curr_items", space.items);
+    reply::stat(out, "reclaimed", space.reclaimed);
     reply::stat(out, "durability", shared.level.name());
     reply::stat(out, "engine", shared.store.engine().name());
     if let Some(region) = shared.store.region() {
@@ -91,7 +101,6 @@ const NOTHING: &[&str] = &[
     "conn_yields",
     "hash_is_expanding",
     "malloc_fails",
-    "log_watchers",
     "expired_unfetched",
     "evicted_unfetched",
     "evicted_active",
@@ -120,18 +129,25 @@ fn connections(shared: &Shared, out: &mut Vec<u8>) {
     }
     let open = shared.seats.iter().flat_map(|seat| lock(&seat.open).values().cloned().collect::<Vec<_>>());
     for (number, peer) in open.enumerate().map(|(number, peer)| (number + shared.addresses.len(), peer)) {
-        if let Some(address) = peer.address {
-            reply::stat(out, &format!("{number}:addr"), format_args!("tcp:{address}"));
+        match peer.address {
+            Some(address) => reply::stat(out, &format!("{number}:addr"), format_args!("tcp:{address}")),
+            None => reply::stat(out, &format!("{number}:addr"), "unix:"),
         }
-        reply::stat(out, &format!("{number}:state"), "conn_read");
+        if let Some(address) = &peer.listens_at {
+            reply::stat(out, &format!("{number}:listen_addr"), address);
+        }
+        let state = if peer.is_watching.load(Ordering::Relaxed) { "conn_watch" } else { "conn_read" };
+        reply::stat(out, &format!("{number}:state"), state);
         let idle_seconds = shared.started.elapsed().as_secs().saturating_sub(peer.last_seconds.load(Ordering::Relaxed));
         reply::stat(out, &format!("{number}:secs_since_last_cmd"), idle_seconds);
     }
 }
 
+/// What there is of memcached's settings, and ours. What tunes memory and threads that are not here is left out.
 fn settings(shared: &Shared, out: &mut Vec<u8>) {
-    // Whether keys can be listed.
-    let is_dumped = matches!(shared.store.engine(), Engine::Slab | Engine::Matrix);
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    let engine = shared.store.engine();
+    reply::stat(out, "maxbytes", Space::of(&shared.store.stats()).limit_bytes);
     reply::stat(out, "maxconns", shared.connections_max);
     if let Some(address) = shared.addresses.first() {
         reply::stat(out, "tcpport", address.port());
@@ -139,21 +155,36 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
         reply::stat(out, "inter", address.ip());
     }
     reply::stat(out, "verbosity", 0);
-    reply::stat(out, "evictions", if shared.store.engine() == Engine::Tier { "on" } else { "off" });
-    reply::stat(out, "maxbytes", shared.store.stats().iter().find(|s| s.name == "usable_bytes").map_or(0, |s| s.value));
-    reply::stat(out, "shutdown_command", if shared.shutdown_command { "yes" } else { "no" });
-    reply::stat(out, "detail_enabled", "no");
-    reply::stat(out, "lru_crawler", "no");
-    reply::stat(out, "dump_enabled", if is_dumped { "yes" } else { "no" });
-    reply::stat(out, "track_sizes", "no");
-    reply::stat(out, "ssl_enabled", "no");
+    reply::stat(out, "evictions", if engine == Engine::Tier { "on" } else { "off" });
+    let path = shared.unix.first().map_or("NULL".to_owned(), |path| path.display().to_string());
+    // One line, whatever the path.
+    reply::stat(out, "domain_socket", path.escape_debug());
+    reply::stat(out, "umask", format_args!("{:o}", shared.unix_mode));
+    reply::stat(out, "shutdown_command", yes(shared.shutdown_command));
     reply::stat(out, "num_threads", shared.counters.len());
+    reply::stat(out, "stat_key_prefix", char::from(DELIMITER));
+    reply::stat(out, "detail_enabled", yes(shared.details.is_on()));
     reply::stat(out, "cas_enabled", "yes");
     reply::stat(out, "binding_protocol", "auto-negotiate");
-    let auth = if shared.credentials.is_some() { "yes" } else { "no" };
+    let auth = yes(shared.credentials.is_some());
     reply::stat(out, "auth_enabled_sasl", auth);
     reply::stat(out, "auth_enabled_ascii", auth);
     reply::stat(out, "item_size_max", shared.item_bytes_max);
+    // Who is over the limit is told so and closed.
+    reply::stat(out, "maxconns_fast", "yes");
+    reply::stat(out, "slab_reassign", "no");
+    reply::stat(out, "slab_automove", 0);
+    reply::stat(out, "lru_crawler", "no");
     reply::stat(out, "flush_enabled", "yes");
+    // Whether keys can be listed.
+    reply::stat(out, "dump_enabled", yes(matches!(engine, Engine::Slab | Engine::Matrix)));
+    reply::stat(out, "lru_maintainer_thread", "no");
+    reply::stat(out, "lru_segmented", "no");
+    reply::stat(out, "temp_lru", "no");
+    reply::stat(out, "idle_timeout", shared.idle_limit.get().map_or(0, |limit| limit.as_secs()));
+    reply::stat(out, "watcher_logbuf_size", WAITING_BYTES_MAX);
+    reply::stat(out, "track_sizes", "no");
+    reply::stat(out, "ssl_enabled", yes(shared.serves_tls));
     reply::stat(out, "durability", shared.level.name());
+    reply::stat(out, "engine", engine.name());
 }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,15 +14,16 @@ use stratakv_base::{Mono, Wall};
 use stratakv_device::ring::Chunk;
 use stratakv_device::{NetOutcome, NetRequest, Socket, Wait};
 use stratakv_engine::{Operation, Reply};
-use stratakv_protocol::memcache::{Statistics, reply};
+use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::{Connection, Context, Submission, Surroundings, Target, delete_everything};
 use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
-use crate::server::{Arrival, Listening, Peer, Shared, lock};
+use crate::server::{Arrival, Listening, Peer, Seat, Shared, lock};
 use crate::statistics;
 use crate::timing::{Begun, SlowLog};
 use crate::tls::Tls;
+use crate::watch::{self, Due, Log, Watching};
 
 /// How long commands in progress are waited for when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -58,6 +60,8 @@ struct Entry {
     sending: bool,
     /// Its requests have been told to end.
     shut: bool,
+    /// Why it is closed, if neither it nor its peer ended it.
+    ending: Option<&'static str>,
     /// Listed in `touched`.
     touched: bool,
 }
@@ -105,6 +109,10 @@ struct Here<'a> {
     flush_at: &'a Cell<Option<Wall>>,
     /// Of the connection.
     socket: &'a Socket,
+    peer: &'a Peer,
+    /// Its thread, and its number there.
+    seat: usize,
+    connection: u32,
 }
 
 impl Surroundings for Here<'_> {
@@ -115,6 +123,12 @@ impl Surroundings for Here<'_> {
     fn flush_later(&self, at: Option<Wall>) {
         self.shared.flush_at.store(at.map_or(0, |at| at.0), Ordering::Release);
         self.flush_at.set(at);
+    }
+
+    fn watch(&self, kinds: Watched) -> Option<Watching> {
+        let watching = self.shared.watches.begin(kinds, self.seat, self.connection);
+        self.peer.is_watching.store(watching.is_some(), Ordering::Relaxed);
+        watching
     }
 
     fn backup(&self, name: &str) -> Vec<u8> {
@@ -204,15 +218,39 @@ impl Worker {
             self.handle(event);
         }
         self.timers();
-        while let Some(number) = self.touched.pop() {
-            self.pump(number);
-        }
+        self.pump_touched();
         let over =
             self.drain_until.is_some_and(|until| self.is_idle() || (self.forced && until <= self.driver.now().mono));
         if over {
             self.driver.shutdown(&self.bell);
         }
         Ok(!over)
+    }
+
+    /// Lets connections do what they can, then those that watch them.
+    fn pump_touched(&mut self) {
+        self.pump_all();
+        if self.shared.watches.is_watched() && self.touch_watchers() {
+            self.pump_all();
+            // Once only: others may tell them more and more. What the end of a watcher told is for the next turn.
+            if self.touch_watchers() {
+                self.shared.seats[self.index].ring();
+            }
+        }
+    }
+
+    fn pump_all(&mut self) {
+        while let Some(number) = self.touched.pop() {
+            self.pump(number);
+        }
+    }
+
+    /// Whether connections of this thread have lines to send; the other threads are told of theirs.
+    fn touch_watchers(&mut self) -> bool {
+        let Due { here, elsewhere } = self.shared.watches.due(self.index);
+        elsewhere.iter().filter_map(|seat| self.shared.seats.get(*seat)).for_each(Seat::ring);
+        here.iter().for_each(|number| _ = self.touch(*number));
+        !here.is_empty()
     }
 
     fn is_idle(&self) -> bool {
@@ -310,7 +348,9 @@ impl Worker {
     fn pump(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         entry.touched = false;
-        let here = Here { shared: &self.shared, flush_at: &self.flush_at, socket: &entry.socket };
+        let (seat, connection) = (self.index, number);
+        let (shared, flush_at) = (&*self.shared, &self.flush_at);
+        let here = Here { shared, flush_at, socket: &entry.socket, peer: &entry.peer, seat, connection };
         let mut context = Context {
             wall: self.driver.now().wall,
             level: self.shared.level,
@@ -318,6 +358,7 @@ impl Worker {
             counters: &self.shared.counters[self.index],
             marks: &self.shared.marks,
             recency: &self.shared.recency,
+            log: log(&self.shared, self.driver.now().wall, &entry.socket),
             credentials: self.shared.credentials.as_ref(),
             server: &here,
             submissions: &mut self.submissions,
@@ -428,6 +469,9 @@ impl Worker {
             self.driver.shutdown(&entry.socket);
         }
         if !entry.receiving && !entry.sending && entry.operations == 0 {
+            let reason = if entry.connection.is_broken() { "error" } else { "normal" };
+            let log = log(&self.shared, self.driver.now().wall, &entry.socket);
+            watch::connected(log, &entry.peer, Some(entry.ending.unwrap_or(reason)));
             *slot = None;
             self.free.push(number);
             lock(&self.shared.seats[self.index].open).remove(&number);
@@ -507,9 +551,10 @@ impl Worker {
             return;
         }
         let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending));
-        let last_seconds = self.shared.started.elapsed().as_secs().into();
-        let peer = Arc::new(Peer { address: peer_address(&arrival.socket), last_seconds });
+        let last_seconds = self.shared.started.elapsed().as_secs();
+        let peer = Arc::new(Peer::of(&arrival.socket, last_seconds));
         let listed = Arc::clone(&peer);
+        watch::connected(log(&self.shared, self.driver.now().wall, &arrival.socket), &peer, None);
         let entry = Entry {
             socket: arrival.socket,
             tls: tls.flatten(),
@@ -521,6 +566,7 @@ impl Worker {
             receiving: false,
             sending: false,
             shut: false,
+            ending: None,
             touched: false,
         };
         let number = match self.free.pop() {
@@ -574,6 +620,7 @@ impl Worker {
     /// Ends a connection's receiving in order: what has arrived is still read.
     fn end(&mut self, number: u32) {
         let Some(entry) = self.touch(number) else { return };
+        entry.ending = Some("shutdown");
         if rustix::net::shutdown(&*entry.socket, rustix::net::Shutdown::Read).is_err() {
             entry.connection.abort();
         }
@@ -628,10 +675,11 @@ impl Worker {
             let Some(entry) = self.entries.get(number as usize).and_then(Option::as_ref) else { continue };
             let shakes_hands = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
             let limit = if shakes_hands { Some(limit.min(HANDSHAKE)) } else { idle_limit };
-            let waits = entry.operations == 0 && !entry.sending;
+            let waits = entry.operations == 0 && !entry.sending && !entry.connection.is_watching();
             if waits && limit.is_some_and(|limit| after(entry.active_at, limit) <= now) {
                 closed += 1;
                 if let Some(entry) = self.touch(number) {
+                    entry.ending = Some("idle_timeout");
                     entry.connection.abort();
                 }
             }
@@ -733,9 +781,8 @@ fn key_of(operation: &Operation) -> Option<&stratakv_base::Key> {
     }
 }
 
-fn peer_address(socket: &Socket) -> Option<SocketAddr> {
-    let address = rustix::net::getpeername(socket).ok().flatten()?;
-    SocketAddr::try_from(address).ok()
+fn log<'a>(shared: &'a Shared, wall: Wall, socket: &Socket) -> Log<'a> {
+    Log { watches: &shared.watches, details: &shared.details, wall, cfd: socket.as_raw_fd() }
 }
 
 fn after(now: Mono, duration: Duration) -> Mono {

@@ -5,11 +5,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use stratakv::{IoBackend, Level, Options, Store};
+use stratakv::{Engine, IoBackend, Level, Options, Store};
 use stratakv_server::{Error, Server, ServerOptions};
 
 mod compatibility;
 mod conversations;
+mod watching;
 use conversations::{conversations, matches};
 
 /// A server on any free port, and what it stands on.
@@ -25,8 +26,22 @@ impl Bench {
     }
 
     fn with(io: IoBackend, change: impl FnOnce(&mut ServerOptions)) -> Bench {
+        Bench::on(Options::new().shards(2).level(Level::ProcessCrash).io(io), change)
+    }
+
+    fn of(engine: Engine) -> Bench {
+        let options = Options::new().engine(engine);
+        let options = match engine {
+            Engine::Hash => options.region_bytes(16 << 20).level(Level::ProcessCrash),
+            Engine::Tier => options.shards(2),
+            _ => options.shards(2).level(Level::ProcessCrash),
+        };
+        Bench::on(options, |_| {})
+    }
+
+    fn on(options: Options, change: impl FnOnce(&mut ServerOptions)) -> Bench {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::new().shards(2).memory_bytes(64 << 20).level(Level::ProcessCrash).io(io);
+        let options = options.memory_bytes(64 << 20);
         let store = options.open(directory.path().join("data")).unwrap();
         let mut options = options_on(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut options);
@@ -337,23 +352,70 @@ fn statistics_have_the_names_that_dashboards_read() {
     let rusage = text.lines().find_map(|line| line.strip_prefix("STAT rusage_user ")).unwrap();
     assert!(rusage.parse::<f64>().is_ok_and(|seconds| seconds < 1e6), "{rusage}");
     let settings = String::from_utf8(converse(bench.address(), b"stats settings\r\n")).unwrap();
-    for name in ["maxbytes", "maxconns", "tcpport", "evictions", "item_size_max", "shutdown_command"] {
-        assert!(settings.contains(&format!("STAT {name} ")), "{name}:\n{settings}");
+    let names = "maxbytes maxconns tcpport udpport inter verbosity evictions domain_socket umask shutdown_command num_threads \
+        stat_key_prefix detail_enabled cas_enabled binding_protocol auth_enabled_sasl auth_enabled_ascii item_size_max maxconns_fast \
+        slab_reassign slab_automove lru_crawler flush_enabled dump_enabled lru_maintainer_thread lru_segmented temp_lru idle_timeout \
+        watcher_logbuf_size track_sizes ssl_enabled";
+    for name in names.split_whitespace() {
+        assert_eq!(settings.matches(&format!("STAT {name} ")).count(), 1, "{name}:\n{settings}");
+    }
+}
+
+/// Under the names that exporters read. What no engine keeps is not there.
+#[test]
+fn one_class_has_every_record() {
+    for engine in [Engine::Slab, Engine::Hash, Engine::Tier] {
+        let bench = Bench::of(engine);
+        assert_eq!(converse(bench.address(), b"stats items\r\n"), b"END\r\n");
+        let sets = b"set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\nget a\r\nincr b 1\r\n";
+        converse(bench.address(), sets);
+        let items = String::from_utf8(converse(bench.address(), b"stats items\r\n")).unwrap();
+        assert!(items.starts_with("STAT items:1:number 2\r\nSTAT items:1:mem_requested "), "{items}");
+        for name in ["evicted", "evicted_nonzero", "evicted_time", "outofmemory", "reclaimed", "tailrepairs"] {
+            assert!(items.contains(&format!("STAT items:1:{name} 0\r\n")), "{name}: {items}");
+        }
+        assert!(!items.contains(":age ") && !items.contains("expired_unfetched"), "nobody knows: {items}");
+        let slabs = String::from_utf8(converse(bench.address(), b"stats slabs\r\n")).unwrap();
+        for figure in ["1:get_hits 1", "1:cmd_set 2", "1:incr_hits 1", "1:delete_hits 0", "active_slabs 1"] {
+            assert!(slabs.contains(&format!("STAT {figure}\r\n")), "{figure}: {slabs}");
+        }
+        let number = |name: &str| {
+            let value = slabs.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+            value.map(|value| value.parse::<u64>().unwrap())
+        };
+        assert!(number("total_malloced").unwrap() >= number("1:mem_requested").unwrap(), "{slabs}");
+        match engine {
+            Engine::Slab => {
+                let all = number("1:used_chunks").unwrap() + number("1:free_chunks").unwrap();
+                assert_eq!((number("1:chunk_size"), number("1:total_chunks")), (Some(4096), Some(all)), "{slabs}");
+            }
+            Engine::Tier => assert!(number("1:total_pages").unwrap() > 0, "{slabs}"),
+            _ => assert!(number("1:chunk_size").is_none(), "{slabs}"),
+        }
     }
 }
 
 #[test]
-fn groups_of_slab_classes_are_empty() {
+fn a_reset_forgets_what_was_counted_by_prefix() {
     let bench = Bench::new();
-    let answer = converse(bench.address(), b"set a 0 0 1\r\n1\r\nstats items\r\nstats slabs\r\n");
-    let text = String::from_utf8(answer).unwrap();
-    assert_eq!(text, "STORED\r\nEND\r\nSTAT active_slabs 0\r\nSTAT total_malloced 0\r\nEND\r\n");
+    let sent = b"stats detail on\r\nget user:1\r\nstats detail dump\r\nstats reset\r\nstats detail dump\r\n";
+    let expected = "OK\r\nEND\r\nPREFIX user get 1 hit 0 set 0 del 0\r\nEND\r\nRESET\r\nEND\r\n";
+    assert_eq!(String::from_utf8(converse(bench.address(), sent)).unwrap(), expected);
+}
+
+#[test]
+fn sizes_are_not_counted_and_that_is_the_answer() {
+    let bench = Bench::new();
+    let answer = converse(bench.address(), b"stats sizes_enable\r\nstats sizes\r\nstats sizes_disable\r\n");
+    let expected = "STAT sizes_status error\r\nSTAT sizes_error sizes_are_not_counted\r\nEND\r\n\
+        STAT sizes_status disabled\r\nEND\r\nSTAT sizes_status disabled\r\nEND\r\n";
+    assert_eq!(String::from_utf8(answer).unwrap(), expected);
 }
 
 #[test]
 fn what_is_not_there_is_refused() {
     let bench = Bench::new();
-    let answer = converse(bench.address(), b"watch fetchers\r\nextstore free_memchunks 1 2\r\nmn\r\n");
+    let answer = converse(bench.address(), b"watch proxyreqs\r\nextstore free_memchunks 1 2\r\nmn\r\n");
     assert_eq!(answer.escape_ascii().to_string(), "ERROR\\r\\nERROR\\r\\nMN\\r\\n");
 }
 
@@ -366,6 +428,11 @@ fn connections_are_listed_with_their_addresses() {
     let peer = stream.local_addr().unwrap();
     assert!(text.contains(&format!(":addr tcp:{}\r\n", bench.address())), "{text}");
     assert!(text.contains(&format!(":addr tcp:{peer}\r\n")) && text.contains(":state conn_read\r\n"), "{text}");
+    assert!(text.contains(&format!(":listen_addr tcp:{}\r\n", bench.address())), "{text}");
+    let mut watcher = bench.connect();
+    ask(&mut watcher, "watch\r\n", "OK\r\n");
+    let text = String::from_utf8(converse(bench.address(), b"stats conns\r\n")).unwrap();
+    assert!(text.contains(":state conn_watch\r\n"), "{text}");
     drop(stream);
     let deadline = Instant::now() + Duration::from_secs(30);
     while converse(bench.address(), b"stats conns\r\n").windows(5).filter(|bytes| bytes == b"_read").count() > 1 {

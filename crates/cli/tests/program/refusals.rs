@@ -56,7 +56,7 @@ fn a_damaged_cache_was_called_sound() {
     }
     std::fs::write(&volume, &bytes).unwrap();
     ok(&data, &["check"]);
-    assert_eq!(ok(&data, &["get", "user:2"]), b"Grace Hopper\n");
+    assert_eq!(ok(&data, &["get", "user:2"]), b"Grace Hopper");
 }
 
 /// It ended with 4, the code of damage.
@@ -88,7 +88,7 @@ fn a_hash_store_opened_with_too_little_memory_said_no_way_out() {
         said.contains("region-000") && said.contains("of memory, and the cap is 4.00 KiB") && said.contains("--memory"),
         "{said}"
     );
-    assert_eq!(ok(&data, &["get", "a"]), b"1\n");
+    assert_eq!(ok(&data, &["get", "a"]), b"1");
 }
 
 /// "this engine does not support Backup".

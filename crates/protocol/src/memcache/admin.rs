@@ -3,7 +3,7 @@
 //! What tunes memcached's memory has nothing to tune here. It is checked as memcached checks it, and answered in memcached's words: done where nothing is left to do,
 //! not available where something would be expected.
 
-use super::command::{Command, DumpKind};
+use super::command::{Command, Detail, DumpKind, Watched};
 use super::line::{Tokens, signed, unsigned, words};
 use super::parser::Refusal;
 use super::reply;
@@ -27,7 +27,7 @@ pub(super) fn slabs<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
             Ok(Ok(_)) => settled(reply::SLABS_FIXED),
             _ => Err(reply::ERROR.into()),
         },
-        ([b"automove", mode, _], 2) => match unsigned::<u32>(mode) {
+        ([b"automove", mode, _], 2 | 3) => match unsigned::<u32>(mode) {
             Some(0..=2) => settled(reply::SLABS_FIXED),
             Some(_) => Err(reply::ERROR.into()),
             None => Err(reply::BAD_LINE.into()),
@@ -101,18 +101,28 @@ pub(super) fn shutdown<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
     }
 }
 
+/// `watch [<kind>*]`; without a kind what is fetched.
+pub(super) fn watch<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+    let mut kinds = Watched::NOTHING;
+    for word in tokens {
+        kinds = kinds.and(Watched::named(word).ok_or(reply::ERROR)?);
+    }
+    Ok(Command::Watch(if kinds == Watched::NOTHING { Watched::FETCHERS } else { kinds }))
+}
+
 /// What follows `stats detail`.
 pub(super) fn detail<'a>(mut tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
     match tokens.next() {
-        Some(b"on" | b"off") => settled(reply::OK),
-        Some(b"dump") => settled(reply::END),
+        Some(b"on") => Ok(Command::Detail(Detail::On)),
+        Some(b"off") => Ok(Command::Detail(Detail::Off)),
+        Some(b"dump") => Ok(Command::Detail(Detail::Dump)),
         _ => Err(reply::DETAIL_USAGE.into()),
     }
 }
 
-/// What follows `stats cachedump`: `<class> <items>`.
-pub(super) fn cachedump<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
-    let Some(([class, items], 2)) = words::<2>(tokens) else { return Err(reply::CACHEDUMP_USAGE.into()) };
+/// What follows `stats cachedump`: `<class> <items>`, and words that nobody reads.
+pub(super) fn cachedump<'a>(mut tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
+    let (Some(class), Some(items)) = (tokens.next(), tokens.next()) else { return Err(reply::CACHEDUMP_USAGE.into()) };
     match (unsigned::<u32>(class), unsigned::<u32>(items)) {
         (Some(1), Some(items)) => {
             Ok(Command::Dump(DumpKind::Cache { items_max: if items == 0 { u32::MAX } else { items } }))

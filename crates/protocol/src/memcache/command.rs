@@ -60,6 +60,8 @@ pub enum Command<'a> {
     },
     /// `stats`.
     Stats(Statistics),
+    /// `stats detail`.
+    Detail(Detail),
     /// `backup`: not memcached's; begins a backup, which `stats backup` tells of.
     Backup {
         /// Of a directory to be made, checked by [`is_backup_name`](super::is_backup_name).
@@ -83,8 +85,64 @@ pub enum Command<'a> {
         /// Its argument is one.
         valid: bool,
     },
+    /// `watch`: from now on the connection is told what others do.
+    Watch(Watched),
     /// `quit`.
     Quit,
+}
+
+/// What a watcher is told of: kinds of lines, any of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watched(u8);
+
+impl Watched {
+    /// None.
+    pub const NOTHING: Watched = Watched(0);
+    /// Reads, and whether they found something.
+    pub const FETCHERS: Watched = Watched(1);
+    /// Values that are stored, and those that are refused.
+    pub const MUTATIONS: Watched = Watched(2);
+    /// What a cache drops.
+    pub const EVICTIONS: Watched = Watched(4);
+    /// What the server does by itself.
+    pub const SYSTEM_EVENTS: Watched = Watched(8);
+    /// Connections that come and go.
+    pub const CONNECTION_EVENTS: Watched = Watched(16);
+    /// Commands as they were sent: memcached 1.6 takes the word and tells nothing.
+    pub const RAW_COMMANDS: Watched = Watched(32);
+
+    /// The kind with this name.
+    pub fn named(name: &[u8]) -> Option<Watched> {
+        Some(match name {
+            b"fetchers" => Watched::FETCHERS,
+            b"mutations" => Watched::MUTATIONS,
+            b"evictions" => Watched::EVICTIONS,
+            b"sysevents" => Watched::SYSTEM_EVENTS,
+            b"connevents" => Watched::CONNECTION_EVENTS,
+            b"rawcmds" => Watched::RAW_COMMANDS,
+            _ => return None,
+        })
+    }
+
+    /// Those of both.
+    pub fn and(self, other: Watched) -> Watched {
+        Watched(self.0 | other.0)
+    }
+
+    /// Whether they have a kind in common.
+    pub fn meets(self, other: Watched) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// As a number.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Back from [`Watched::bits`].
+    pub fn from_bits(bits: u8) -> Watched {
+        Watched(bits & 63)
+    }
 }
 
 /// How records are listed.
@@ -144,6 +202,17 @@ pub enum Verb {
     Cas(u64),
 }
 
+/// `stats detail`: what is done to keys of a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// It is counted from now on.
+    On,
+    /// It is no longer.
+    Off,
+    /// What was counted is told.
+    Dump,
+}
+
 /// Which statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistics {
@@ -157,8 +226,10 @@ pub enum Statistics {
     Slabs,
     /// `stats sizes`.
     Sizes,
-    /// `stats sizes_enable`, `stats sizes_disable`.
-    SizesSwitch,
+    /// `stats sizes_enable`.
+    SizesOn,
+    /// `stats sizes_disable`.
+    SizesOff,
     /// `stats conns`.
     Connections,
     /// `stats extstore`.
@@ -178,7 +249,8 @@ impl Statistics {
             b"items" => Statistics::Items,
             b"slabs" => Statistics::Slabs,
             b"sizes" => Statistics::Sizes,
-            b"sizes_enable" | b"sizes_disable" => Statistics::SizesSwitch,
+            b"sizes_enable" => Statistics::SizesOn,
+            b"sizes_disable" => Statistics::SizesOff,
             b"conns" => Statistics::Connections,
             b"extstore" => Statistics::Extstore,
             b"backup" => Statistics::Backup,

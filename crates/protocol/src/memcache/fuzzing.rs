@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use stratakv_base::random::Random;
 
 use super::{
-    BinaryCommand, BinaryParsed, BinaryParser, Body, Command, DumpKind, KEY_BYTES_MAX, Meta, MetaVerb, Parsed, Parser,
-    Statistics, Store, Verb, reply,
+    BinaryCommand, BinaryParsed, BinaryParser, Body, Command, Detail, DumpKind, KEY_BYTES_MAX, Meta, MetaVerb, Parsed,
+    Parser, Statistics, Store, Verb, Watched, reply,
 };
 
 /// Small, so that refused blocks are met too.
@@ -228,12 +228,16 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
             ("backup", None, format!(" {name}"))
         }
         Command::Stats(which) => ("stats", None, worded_statistics(which).to_owned()),
+        Command::Detail(Detail::On) => ("stats", None, " detail on".to_owned()),
+        Command::Detail(Detail::Off) => ("stats", None, " detail off".to_owned()),
+        Command::Detail(Detail::Dump) => ("stats", None, " detail dump".to_owned()),
         Command::Meta(meta) => return worded_meta(&meta),
         Command::Settled { noreply, .. } => ("cache_memlimit", None, format!(" 8{}", quiet(noreply))),
         Command::Dump(DumpKind::Meta) => ("lru_crawler", None, " metadump all".to_owned()),
         Command::Dump(DumpKind::Cache { items_max }) => ("stats", None, format!(" cachedump 1 {items_max}")),
         Command::Shutdown { valid } => ("shutdown", None, (if valid { "" } else { " x" }).to_owned()),
         Command::MetaNoop => ("mn", None, String::new()),
+        Command::Watch(kinds) => ("watch", None, worded_kinds(kinds)),
         Command::Quit => ("quit", None, String::new()),
     };
     let mut line = name.as_bytes().to_vec();
@@ -243,6 +247,12 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
     line.extend_from_slice(rest.as_bytes());
     line.extend_from_slice(b"\r\n");
     line
+}
+
+fn worded_kinds(kinds: Watched) -> String {
+    let names = ["fetchers", "mutations", "evictions", "sysevents", "connevents", "rawcmds"];
+    let named = |name: &&&str| Watched::named(name.as_bytes()).is_some_and(|kind| kinds.meets(kind));
+    names.iter().filter(named).map(|name| format!(" {name}")).collect()
 }
 
 fn worded_store<'a>(store: &Store<'a>) -> (&'static str, Option<&'a [u8]>, String) {
@@ -309,7 +319,8 @@ fn worded_statistics(which: Statistics) -> &'static str {
         Statistics::Items => " items",
         Statistics::Slabs => " slabs",
         Statistics::Sizes => " sizes",
-        Statistics::SizesSwitch => " sizes_enable",
+        Statistics::SizesOn => " sizes_enable",
+        Statistics::SizesOff => " sizes_disable",
         Statistics::Connections => " conns",
         Statistics::Extstore => " extstore",
         Statistics::Backup => " backup",

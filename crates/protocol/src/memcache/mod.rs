@@ -25,7 +25,7 @@ pub mod reply;
 
 pub use binary::{BinaryCommand, BinaryParsed, BinaryParser, BinaryRequest};
 pub use body::{BadDataChunk, Body};
-pub use command::{Command, DumpKind, Keys, Statistics, Store, Verb};
+pub use command::{Command, Detail, DumpKind, Keys, Statistics, Store, Verb, Watched};
 pub use expiry::{RELATIVE_SECONDS_MAX, expiry};
 pub use line::is_backup_name;
 pub use meta::{META_OPAQUE_BYTES_MAX, Meta, MetaFlags, MetaVerb, StoreMode, encode_key};

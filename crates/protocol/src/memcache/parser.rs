@@ -125,6 +125,7 @@ impl Parser {
             b"cache_memlimit" => admin::memory_limit(tokens),
             b"refresh_certs" => Ok(Command::Settled { reply: reply::NO_TLS, noreply: false }),
             b"shutdown" => admin::shutdown(tokens),
+            b"watch" => admin::watch(tokens),
             b"mg" => meta::get(tokens),
             b"ms" => meta::set(tokens, self.item_bytes_max),
             b"md" => meta::delete(tokens),

@@ -101,6 +101,8 @@ pub const BAD_BACKUP_NAME: &[u8] =
 pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
 /// The data block is longer than the limit.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+/// As many connections watch as may.
+pub const TOO_MANY_WATCHERS: &[u8] = b"WATCHER_TOO_MANY log watcher limit reached\r\n";
 /// The connection limit is reached; the connection is closed.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 
@@ -153,6 +155,19 @@ fn error(out: &mut Vec<u8>, kind: &[u8], message: &str) {
     out.extend_from_slice(kind);
     out.extend(message.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }));
     out.extend_from_slice(CRLF);
+}
+
+/// Appends a key as lists and watchers' lines have it: letters, digits and `-._~` as they are, other bytes as `%XX`.
+pub fn encoded_key(out: &mut Vec<u8>, key: &[u8]) {
+    use std::io::Write;
+    for byte in key {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => out.push(*byte),
+            byte if byte.is_ascii_alphanumeric() => out.push(*byte),
+            // Writing to a Vec does not fail.
+            byte => _ = write!(out, "%{byte:02X}"),
+        }
+    }
 }
 
 /// Appends a number's digits.

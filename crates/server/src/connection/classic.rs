@@ -1,7 +1,7 @@
 //! The text commands: each becomes an operation, or several.
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Key};
+use stratakv_base::{CollectionId, Expiry, Key};
 use stratakv_engine::{ChangeKind, Expect, Operation, RecordPart, Update};
 use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Store, Verb, expiry, reply};
 
@@ -54,6 +54,7 @@ impl Connection {
                 update_key(key, Update::Touch(expiry(exptime, context.wall)), Answer::Touched, noreply, context)
             }
             Command::FlushAll { delay, noreply } => Some(Held::Flush { delay, noreply, binary: None }),
+            Command::Detail(what) => Some(Held::Detail(what)),
             Command::Stats(which) => Some(Held::Statistics(which, None)),
             Command::Backup { name } => Some(Held::Backup(name.to_owned())),
             Command::Version => {
@@ -66,6 +67,7 @@ impl Connection {
             Command::MetaNoop => return self.answer(Answer::Text(reply::META_NOOP), false),
             Command::Settled { reply, noreply } => return self.answer(Answer::Text(reply), noreply),
             Command::Dump(kind) => Some(Held::Dump(kind)),
+            Command::Watch(kinds) => Some(Held::Watch(kinds)),
             Command::Shutdown { valid } => return self.shutdown(valid, context),
             Command::Quit => {
                 self.closing = true;
@@ -187,13 +189,18 @@ impl Connection {
             Verb::Replace => Expect::Present,
             Verb::Cas(version) => Expect::Version(context.marks.meant(&key, version)),
         };
-        let answer = Answer::Stored { verb, key: key.clone() };
+        let expiry = match verb {
+            // They leave it as it is.
+            Verb::Append | Verb::Prepend => Expiry::NEVER,
+            _ => expiry(exptime, context.wall),
+        };
+        let answer = Answer::Stored { verb, key: key.clone(), value_bytes: writing_bytes, expiry };
         let (access, level) = (Access::Write(hash(&key)), context.level);
         let operation = match verb {
             Verb::Append => Operation::Update { key, update: Update::Append(value), level },
             Verb::Prepend => Operation::Update { key, update: Update::Prepend(value), level },
             _ => {
-                let kind = ChangeKind::Put { value, flags, expiry: expiry(exptime, context.wall) };
+                let kind = ChangeKind::Put { value, flags, expiry };
                 request::write(key, expect, kind, level)
             }
         };
@@ -208,12 +215,13 @@ fn write(
     key: &[u8],
     expect: Expect,
     kind: ChangeKind,
-    answer: Answer,
+    answer: impl FnOnce(Key) -> Answer,
     noreply: bool,
     context: &Context<'_>,
 ) -> Option<Held> {
     let key = Key::new(CollectionId::default(), key).ok()?;
     let access = Access::Write(hash(&key));
+    let answer = answer(key.clone());
     let operation = request::write(key, expect, kind, context.level);
     Some(Held::Operation { operation, answer, noreply, access, writing_bytes: 0, reading_bytes: 0, whole: false })
 }

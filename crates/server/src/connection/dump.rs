@@ -117,7 +117,7 @@ impl Dump {
                 let fetched = if fetched { "yes" } else { "no" };
                 let size = name.len() as u64 + record.value_bytes;
                 out.push(b"key=");
-                out.text(|text| percent_encode(text, name));
+                out.text(|text| reply::encoded_key(text, name));
                 let rest = format!(" exp={expiry} la={used} cas={cas} fetch={fetched} cls=1 size={size}\n");
                 out.push(rest.as_bytes());
             }
@@ -128,19 +128,6 @@ impl Dump {
                 out.push(name);
                 out.push(format!(" [{} b; {} s]\r\n", record.value_bytes, record.expiry.seconds()).as_bytes());
             }
-        }
-    }
-}
-
-/// Letters, digits and `-._~` as they are, other bytes as `%XX`.
-fn percent_encode(out: &mut Vec<u8>, bytes: &[u8]) {
-    use std::io::Write;
-    for byte in bytes {
-        match byte {
-            b'-' | b'.' | b'_' | b'~' => out.push(*byte),
-            byte if byte.is_ascii_alphanumeric() => out.push(*byte),
-            // Writing to a Vec does not fail.
-            byte => _ = write!(out, "%{byte:02X}"),
         }
     }
 }

@@ -22,8 +22,8 @@ pub const CONVERSATIONS: &[Conversation] = &[
     ),
     same(
         "slabs is checked",
-        "slabs\r\nslabs automove\r\nslabs automove x\r\nslabs automove 5\r\nslabs reassign\r\nslabs reassign x y\r\nslabs foo\r\nslabs foo bar\r\n",
-        "ERROR\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\nERROR\r\n",
+        "slabs\r\nslabs automove\r\nslabs automove x\r\nslabs automove 5\r\nslabs automove freeratio 0.1\r\nslabs reassign\r\nslabs reassign x y\r\nslabs foo\r\nslabs foo bar\r\n",
+        "ERROR\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\nERROR\r\n",
     ),
     same(
         "lru is checked",
@@ -41,14 +41,36 @@ pub const CONVERSATIONS: &[Conversation] = &[
         "CLIENT_ERROR usage: stats detail on|off|dump\r\nOK\r\nEND\r\nOK\r\nCLIENT_ERROR usage: stats detail on|off|dump\r\n",
     ),
     same(
+        "stats detail counts by prefix while it is on",
+        "stats reset\r\nget user:1\r\nstats detail on\r\nget user:1\r\nset user:1 0 0 1\r\n1\r\nget user:1\r\ndelete user:1\r\ndelete user:1\r\nget none\r\nstats detail off\r\nget user:1\r\nstats detail dump\r\n",
+        "RESET\r\nEND\r\nOK\r\nEND\r\nSTORED\r\nVALUE user:1 0 1\r\n1\r\nEND\r\nDELETED\r\nNOT_FOUND\r\nEND\r\nOK\r\nEND\r\nPREFIX user get 2 hit 1 set 1 del 2\r\nEND\r\n",
+    ),
+    ours(
+        "stats detail counts meta commands too",
+        "stats reset\r\nstats detail on\r\nms job:1 1\r\nx\r\nmg job:1\r\nmg job:2\r\nmd job:1\r\nstats detail off\r\nstats detail dump\r\n",
+        "RESET\r\nOK\r\nHD\r\nHD\r\nEN\r\nHD\r\nOK\r\nPREFIX job get 2 hit 1 set 1 del 1\r\nEND\r\n",
+    ),
+    same(
         "stats cachedump",
-        "set b 3 0 2\r\nhi\r\nstats cachedump\r\nstats cachedump 1\r\nstats cachedump x 1\r\nstats cachedump 500 1\r\nstats cachedump 2 1\r\n",
-        "STORED\r\nCLIENT_ERROR bad command line\r\nCLIENT_ERROR bad command line\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR Illegal slab id\r\nEND\r\n",
+        "set b 3 0 2\r\nhi\r\nstats cachedump\r\nstats cachedump 1\r\nstats cachedump x 1\r\nstats cachedump 500 1\r\nstats cachedump 2 1\r\nstats cachedump 2 1 x\r\n",
+        "STORED\r\nCLIENT_ERROR bad command line\r\nCLIENT_ERROR bad command line\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR Illegal slab id\r\nEND\r\nEND\r\n",
     ),
     same(
         "small groups of statistics",
         "stats sizes\r\nstats extstore\r\nstats foo\r\nstats reset\r\n",
         "STAT sizes_status disabled\r\nEND\r\nEND\r\nERROR\r\nRESET\r\n",
+    ),
+    same("watch knows some words", "watch fetchers foo\r\n", "ERROR\r\n"),
+    ours(
+        "watch is checked, also behind other commands",
+        "watch foo\r\nwatch Fetchers\r\nwatch fetchers noreply\r\nget a\r\nwatch\r\nget a\r\nfoo\r\n",
+        "ERROR\r\nERROR\r\nERROR\r\nEND\r\nOK\r\n",
+    ),
+    same("who watches says nothing any more", "watch\r\nget a\r\nfoo\r\n", "OK\r\n"),
+    same(
+        "every kind of line can be asked for",
+        "watch rawcmds evictions  sysevents rawcmds\r\nset a 0 0 1\r\n1\r\n",
+        "OK\r\n",
     ),
     ours(
         "a store's memory is fixed while it is open",
@@ -57,8 +79,8 @@ pub const CONVERSATIONS: &[Conversation] = &[
     ),
     ours(
         "there are no slab classes and no lists to tune",
-        "slabs reassign 1 2\r\nslabs automove 1\r\nslabs automove ratio 0.8\r\nlru mode segmented\r\nlru tune 10 25 0.1 2.0\r\nlru temp_ttl 60\r\n",
-        "CLIENT_ERROR slab reassignment disabled\r\nCLIENT_ERROR slab reassignment disabled\r\nCLIENT_ERROR slab reassignment disabled\r\nERROR lru mode not available\r\nERROR lru mode not available\r\nERROR lru mode not available\r\n",
+        "slabs reassign 1 2\r\nslabs automove 1\r\nslabs automove ratio 0.8\r\nslabs automove 1 2\r\nlru mode segmented\r\nlru tune 10 25 0.1 2.0\r\nlru temp_ttl 60\r\n",
+        "CLIENT_ERROR slab reassignment disabled\r\nCLIENT_ERROR slab reassignment disabled\r\nCLIENT_ERROR slab reassignment disabled\r\nCLIENT_ERROR slab reassignment disabled\r\nERROR lru mode not available\r\nERROR lru mode not available\r\nERROR lru mode not available\r\n",
     ),
     ours(
         "the crawler has nothing left to do",
@@ -68,7 +90,7 @@ pub const CONVERSATIONS: &[Conversation] = &[
     ours(
         "sizes are not counted",
         "stats sizes_enable\r\nstats sizes_disable\r\n",
-        "STAT sizes_status disabled\r\nEND\r\nSTAT sizes_status disabled\r\nEND\r\n",
+        "STAT sizes_status error\r\nSTAT sizes_error sizes_are_not_counted\r\nEND\r\nSTAT sizes_status disabled\r\nEND\r\n",
     ),
     ours(
         "cachedump lists the first records, but for keys that a line cannot hold",

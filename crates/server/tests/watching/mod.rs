@@ -1,0 +1,111 @@
+//! Connections that watch, on a real server.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use stratakv::IoBackend;
+
+use super::{Bench, ask, converse};
+
+/// A connection that watches.
+fn watch(bench: &Bench, kinds: &str) -> BufReader<TcpStream> {
+    let mut stream = bench.connect();
+    ask(&mut stream, &format!("watch {kinds}\r\n"), "OK\r\n");
+    BufReader::new(stream)
+}
+
+/// The next line, without its instant and number.
+fn next(watcher: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    watcher.read_line(&mut line).unwrap();
+    let mut words = line.split_whitespace();
+    assert!(words.next().is_some_and(|word| word.starts_with("ts=")), "{line}");
+    assert!(words.next().is_some_and(|word| word.starts_with("gid=")), "{line}");
+    let words: Vec<&str> = words.filter(|word| !word.starts_with("cfd=")).collect();
+    words.join(" ")
+}
+
+#[test]
+fn watchers_on_every_thread_are_told_what_others_do() {
+    for io in [IoBackend::Auto, IoBackend::Blocking] {
+        let bench = Bench::with(io, |options| options.threads = 3);
+        let mut watchers: Vec<_> = (0..6).map(|_| watch(&bench, "fetchers mutations")).collect();
+        let mut stream = bench.connect();
+        ask(&mut stream, "set a 0 0 3\r\nabc\r\n", "STORED\r\n");
+        ask(&mut stream, "get a\r\n", "VALUE a 0 3\r\nabc\r\nEND\r\n");
+        for watcher in &mut watchers {
+            assert_eq!(next(watcher), "type=item_store key=a status=stored cmd=set ttl=0 clsid=1 size=3");
+            assert_eq!(next(watcher), "type=item_get key=a status=found clsid=1 size=3");
+        }
+        let stats = String::from_utf8(converse(bench.address(), b"stats\r\n")).unwrap();
+        assert!(stats.contains("STAT log_watchers 6\r\n") && stats.contains("STAT log_watcher_sent 12\r\n"), "{stats}");
+    }
+}
+
+#[test]
+fn connections_are_told_when_they_come_and_go() {
+    let bench = Bench::new();
+    let mut watcher = watch(&bench, "connevents");
+    let stream = bench.connect();
+    let from = stream.local_addr().unwrap();
+    let about = format!("rip={} rport={} transport=tcp", from.ip(), from.port());
+    assert_eq!(next(&mut watcher), format!("type=conn_new {about}"));
+    drop(stream);
+    assert_eq!(next(&mut watcher), format!("type=conn_close {about} reason=normal"));
+}
+
+#[test]
+fn a_watcher_that_hangs_up_is_gone_and_one_that_talks_is_not_heard() {
+    let bench = Bench::new();
+    let mut watcher = watch(&bench, "mutations");
+    watcher.get_mut().write_all(&b"set a 0 0 1\r\n1\r\n".repeat(50_000)).unwrap();
+    let mut stream = bench.connect();
+    ask(&mut stream, "get a\r\n", "END\r\n");
+    ask(&mut stream, "set b 0 0 1\r\n1\r\n", "STORED\r\n");
+    assert!(next(&mut watcher).contains("key=b"));
+    watcher.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    watcher.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+    ask(&mut stream, "set b 0 0 1\r\n1\r\n", "STORED\r\n");
+    let stats = String::from_utf8(converse(bench.address(), b"stats\r\n")).unwrap();
+    assert!(stats.contains("STAT log_watchers 0\r\n") && stats.contains("STAT log_worker_written 1\r\n"), "{stats}");
+}
+
+/// It takes none of its lines until others have caused more than it has room for.
+#[test]
+fn a_watcher_that_does_not_read_slows_nobody_and_hears_of_what_it_missed() {
+    let bench = Bench::with(IoBackend::Auto, |options| options.threads = 2);
+    let mut deaf = watch(&bench, "fetchers");
+    let (mut heard, mut skipped) = (0, 0);
+    // More than its socket takes on top.
+    while skipped == 0 {
+        let gets = b"mg k q\r\n".repeat(50_000);
+        assert_eq!(converse(bench.address(), &[&gets[..], b"mn\r\n"].concat()), b"MN\r\n");
+        heard += 50_000;
+        assert!(heard < 20_000_000, "the watcher has room without end");
+        let stats = String::from_utf8(converse(bench.address(), b"stats\r\n")).unwrap();
+        let value = stats.lines().find_map(|line| line.strip_prefix("STAT log_watcher_skipped ")).unwrap();
+        skipped = value.parse().unwrap();
+    }
+    let (mut told, mut missed, mut line) = (0, 0, String::new());
+    while told + missed < heard {
+        line.clear();
+        deaf.read_line(&mut line).unwrap();
+        match line.strip_prefix("[skipped: ") {
+            Some(count) => missed += count.trim_end().trim_end_matches(']').parse::<u64>().unwrap(),
+            None => told += 1,
+        }
+    }
+    assert_eq!((told, missed), (heard - skipped, skipped), "every line is told or counted");
+}
+
+#[test]
+fn a_server_stops_though_somebody_watches() {
+    let bench = Bench::new();
+    let mut watcher = watch(&bench, "fetchers connevents");
+    bench.server.shutdown();
+    bench.server.join().unwrap();
+    let mut rest = Vec::new();
+    watcher.read_to_end(&mut rest).unwrap();
+}
