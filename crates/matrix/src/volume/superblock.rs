@@ -117,8 +117,16 @@ mod tests {
     fn sample() -> (Superblock, Vec<u8>) {
         let epoch = Epoch { number: 5, session: 0xFEED_BEEF };
         let known = Known { epoch, directory: 31, version: 900, oldest: 700, records: 150 };
-        let superblock =
-            Superblock { shard: 1, shards: 2, number: 77, page: 12_345, pages: 9, checksum: 0xABCD, clean: true, known };
+        let superblock = Superblock {
+            shard: 1,
+            shards: 2,
+            number: 77,
+            page: 12_345,
+            pages: 9,
+            checksum: 0xABCD,
+            clean: true,
+            known,
+        };
         let mut page = vec![0xFF; 4096];
         superblock.encode(&[7; 16], &mut page);
         (superblock, page)
