@@ -194,6 +194,13 @@ impl<P: Pmem> Matrix<P> {
             ..Manifest::default()
         };
         levels.describe(&mut manifest);
+        let made_now = match made {
+            Made::Compaction(job) => &job.kept_in[..],
+            _ => &[],
+        };
+        let mut kept = self.snapshots.kept_in_tables();
+        kept.extend(made_now.iter().map(|(file, kept)| (*file, kept.iter().map(|one| one.bytes).sum::<u64>())));
+        manifest.kept = kept.into_iter().filter(|(file, _)| levels.locate(*file, 0).is_some()).collect();
         manifest
     }
 

@@ -361,9 +361,9 @@ impl<P: Pmem> Matrix<P> {
         }
         for pair in kept.windows(2) {
             let [(_, newer), (_, older)] = pair else { continue };
-            if let Some(snapshot) = readers.newest_between(older.version, newer.version) {
+            if let Some((oldest, newest)) = readers.between(older.version, newer.version) {
                 let bytes = scratch.key.len() as u64 + value_bytes(*older);
-                add_kept(&mut job.kept, KeptFor { snapshot, bytes });
+                add_kept(&mut job.kept, KeptFor { oldest, newest, bytes });
             }
         }
         for (at, meta) in &kept {

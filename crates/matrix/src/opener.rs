@@ -21,7 +21,7 @@ use crate::layer::{self, Plan};
 use crate::levels::Levels;
 use crate::matrix::{Closing, Matrix};
 use crate::operations::Turns;
-use crate::pairing::{Epoch, Known, Loss, Mismatch, VolumeState};
+use crate::pairing::{Epoch, Known, Loss, VolumeState};
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::Rest;
@@ -255,10 +255,12 @@ impl<P: Pmem> MatrixOpener<P> {
         let Some(unit_bytes) = self.replace else { return self.open_container(pmem, &volume, &manifest) };
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
         let opened = Container::open(&pmem, uuid, shard, row_bytes).map(|(container, _)| container.state());
-        let (why, kept_version) = match opened.map(|region| region.compare(&volume)) {
-            Ok(Ok(())) => return self.open_container(pmem, &volume, &manifest),
-            Ok(Err(mismatch @ Mismatch::EndMissing { has, .. })) => (mismatch.to_string(), Some(has)),
-            Ok(Err(mismatch)) => (mismatch.to_string(), None),
+        let (why, kept_version) = match opened.map(|region| (region, region.compare(&volume))) {
+            Ok((_, Ok(()))) => return self.open_container(pmem, &volume, &manifest),
+            Ok((region, Err(mismatch))) => {
+                let keeps = region.lacks_only_its_end(&volume, mismatch);
+                (mismatch.to_string(), keeps.then_some(region.version))
+            }
             Err(error @ (Error::NewerFormat { .. } | Error::Io { .. })) => return Err(error),
             Err(error) => (error.to_string(), None),
         };
@@ -288,9 +290,8 @@ impl<P: Pmem> MatrixOpener<P> {
     ) -> Result<(Container<P>, Report), Error> {
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
         let lost = |why: String| Error::WrongVolume(format!("{why}. If it is lost: {}", self.loss_of(manifest)));
-        let opened = Container::open(pmem, uuid, shard, row_bytes).map_err(|error| match error {
+        let opened = Container::open(pmem, uuid, shard, row_bytes).map_err(|error| match region_damaged(error) {
             Error::WrongVolume(why) => lost(why),
-            Error::Corrupt(corruption) => lost(format!("the region cannot be opened: {corruption}")),
             other => other,
         })?;
         opened.0.state().compare(volume).map_err(|mismatch| lost(mismatch.to_string()))?;
@@ -368,6 +369,14 @@ impl<P: Pmem> MatrixOpener<P> {
             }
         }
         Ok(extents)
+    }
+}
+
+/// Damage that lies in the region, and not on the volume.
+fn region_damaged(error: Error) -> Error {
+    match error {
+        Error::Corrupt(corruption) => Error::WrongVolume(format!("the region is damaged: {corruption}")),
+        other => other,
     }
 }
 
@@ -469,7 +478,8 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         let extents = self.extents(&manifest, own, layer_pages)?;
         if self.create.is_none() && !self.config.read_only {
             container.settle_epoch()?;
-            container.replay(&manifest.rotation, manifest.directory, manifest.number)?;
+            let replayed = container.replay(&manifest.rotation, manifest.directory, manifest.number);
+            replayed.map_err(region_damaged)?;
         }
         let levels = Levels::new(&manifest);
         let recovery = RecoveryReport {
@@ -503,7 +513,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             crowd: VecDeque::new(),
             next_operation: 0,
             promises: Vec::new(),
-            snapshots: Snapshots::default(),
+            snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
             backups: Backups::default(),
             job: None,
             jobs_begun: 0,
@@ -541,7 +551,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             config: self.config,
         };
         matrix.orphans = matrix.unclaimed().map_err(|stop| match stop {
-            Stop::Damaged(corruption) => Error::Corrupt(corruption),
+            Stop::Damaged(corruption) => region_damaged(Error::Corrupt(corruption)),
             Stop::Missing => Error::Unknown("the container has no pages to miss"),
         })?;
         Ok(matrix)

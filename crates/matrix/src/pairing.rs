@@ -123,6 +123,18 @@ impl RegionState {
     }
 }
 
+impl RegionState {
+    /// Of a region that is refused: whether nothing came down from it since, so that all it has still counts, and what follows is all that is missing.
+    pub fn lacks_only_its_end(&self, volume: &VolumeState, mismatch: Mismatch) -> bool {
+        let is_older = matches!(mismatch, Mismatch::RegionOlder { .. } | Mismatch::EndMissing { .. });
+        is_older
+            && volume.directory <= self.directory
+            && volume.compactor <= self.compactor
+            && self.manifest <= volume.manifest
+            && self.version <= volume.known.version
+    }
+}
+
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -172,20 +184,30 @@ impl fmt::Display for Loss {
         };
         write!(f, "on the volume are {} versions of records, which are kept. ", self.entries)?;
         if let Some(kept) = self.kept_version {
-            write!(f, "Of the region all changes up to version {kept} are kept. Lost: versions {} to {version}", kept + 1)?;
+            write!(f, "Of the region all changes up to version {kept} are kept. ")?;
+            if kept < version {
+                write!(f, "Lost: versions {} to {version}", kept + 1)?;
+            } else {
+                write!(f, "Lost: none up to version {version}")?;
+            }
             return behind(f);
         }
         match (epoch.number, oldest) {
-            (0, _) => write!(f, "Lost: all that only the region had; this volume does not say how much (an older program wrote it)"),
+            (0, _) => write!(
+                f,
+                "Lost: all that only the region had; this volume does not say how much (an older program wrote it)"
+            ),
             (_, 0) => {
                 write!(f, "Lost: of the changes up to version {version} none, all of them are on the volume")?;
                 behind(f)
             }
             _ => {
-                let before = oldest - 1;
+                if oldest > 1 {
+                    write!(f, "Every change up to version {} is there. ", oldest - 1)?;
+                }
                 write!(
                     f,
-                    "Every change up to version {before} is there. Lost: what only the region had of versions {oldest} to {version}, {records} changes or less"
+                    "Lost: what only the region had of versions {oldest} to {version}, {records} changes or less"
                 )?;
                 behind(f)
             }
@@ -202,7 +224,8 @@ mod tests {
     }
 
     fn pair() -> (RegionState, VolumeState) {
-        let region = RegionState { epoch: epoch(5), before: epoch(5), directory: 40, version: 900, manifest: 30, compactor: 7 };
+        let region =
+            RegionState { epoch: epoch(5), before: epoch(5), directory: 40, version: 900, manifest: 30, compactor: 7 };
         let known = Known { epoch: epoch(5), directory: 40, version: 900, oldest: 800, records: 90 };
         (region, VolumeState { known, manifest: 30, directory: 39, compactor: 7 })
     }
@@ -233,7 +256,10 @@ mod tests {
         let (_, volume) = pair();
         let loss = Loss { known: volume.known, entries: 12, ..Loss::default() };
         let said = loss.to_string();
-        assert!(said.contains("up to version 799 is there") && said.contains("800 to 900, 90 changes or less"), "{said}");
+        assert!(
+            said.contains("up to version 799 is there") && said.contains("800 to 900, 90 changes or less"),
+            "{said}"
+        );
         assert!(said.contains("after version 900, of which the volume knows nothing"), "{said}");
         let kept = Loss { kept_version: Some(890), clean: true, ..loss }.to_string();
         assert!(kept.contains("up to version 890 are kept") && kept.contains("versions 891 to 900"), "{kept}");

@@ -44,10 +44,12 @@ impl Readers<'_> {
         self.snapshots.get(first).is_some_and(|snapshot| *snapshot < newer)
     }
 
-    /// The newest snapshot that sees a version which `newer` replaced.
-    pub fn newest_between(&self, version: u64, newer: u64) -> Option<u64> {
-        let before = self.snapshots.partition_point(|snapshot| *snapshot < newer).checked_sub(1)?;
-        self.snapshots.get(before).copied().filter(|snapshot| *snapshot >= version)
+    /// The oldest and the newest snapshot that see a version which `newer` replaced.
+    pub fn between(&self, version: u64, newer: u64) -> Option<(u64, u64)> {
+        let from = self.snapshots.partition_point(|snapshot| *snapshot < version);
+        let behind = self.snapshots.partition_point(|snapshot| *snapshot < newer);
+        let seeing = self.snapshots.get(from..behind)?;
+        Some((*seeing.first()?, *seeing.last()?))
     }
 
     fn as_deleted(&self, meta: Meta) -> Meta {

@@ -15,7 +15,7 @@ pub(crate) struct Snapshots {
     /// Their versions, from old to new.
     versions: Vec<u64>,
     last: u64,
-    /// Of each table, the bytes that it has only for snapshots: with the version of the newest snapshot that sees them.
+    /// Of each table, the bytes that it has only for snapshots: with the snapshots that see them.
     kept: HashMap<u64, Vec<KeptFor>>,
     /// The same that no open snapshot sees any more.
     stale: HashMap<u64, u64>,
@@ -25,16 +25,17 @@ pub(crate) struct Snapshots {
 /// Bytes of keys and values that are there for the sake of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptFor {
-    /// The version of the newest snapshot that sees them.
-    pub(crate) snapshot: u64,
+    /// The versions of the oldest and of the newest snapshot that see them.
+    pub(crate) oldest: u64,
+    pub(crate) newest: u64,
     pub(crate) bytes: u64,
 }
 
-/// Adds bytes to those that are kept for a snapshot.
-pub(crate) fn add_kept(kept: &mut Vec<KeptFor>, KeptFor { snapshot, bytes }: KeptFor) {
-    match kept.iter_mut().find(|one| one.snapshot == snapshot) {
-        Some(one) => one.bytes += bytes,
-        None => kept.push(KeptFor { snapshot, bytes }),
+/// Adds bytes to those that are kept for the same snapshots.
+pub(crate) fn add_kept(kept: &mut Vec<KeptFor>, more: KeptFor) {
+    match kept.iter_mut().find(|one| (one.oldest, one.newest) == (more.oldest, more.newest)) {
+        Some(one) => one.bytes += more.bytes,
+        None => kept.push(more),
     }
 }
 
@@ -83,25 +84,40 @@ impl Snapshots {
         }
     }
 
+    /// After opening: so much was kept in tables, and nobody sees it any more.
+    pub(crate) fn left_over(stale: impl IntoIterator<Item = (u64, u64)>) -> Snapshots {
+        Snapshots { stale: stale.into_iter().collect(), ..Snapshots::default() }
+    }
+
+    /// What each table has for snapshots, open or not, for the manifest.
+    pub(crate) fn kept_in_tables(&self) -> BTreeMap<u64, u64> {
+        let mut all: BTreeMap<u64, u64> = self.stale.iter().map(|(file, bytes)| (*file, *bytes)).collect();
+        for (file, kept) in &self.kept {
+            *all.entry(*file).or_default() += kept.iter().map(|one| one.bytes).sum::<u64>();
+        }
+        all
+    }
+
     /// Forgets tables that are gone.
     pub(crate) fn forget(&mut self, is_there: impl Fn(u64) -> bool) {
         self.kept.retain(|file, _| is_there(*file));
         self.stale.retain(|file, _| is_there(*file));
     }
 
-    /// What was kept for a snapshot that is closed may be kept for the next older one: it counts for that. Without one it is free for the next compaction that meets it.
+    /// What was kept for a snapshot that is closed counts for those that are left of the ones that see it. Without one it is free for the next compaction that meets it.
     fn let_go(&mut self) {
         let versions = &self.versions;
-        let older = |kept: KeptFor| {
-            let behind = versions.partition_point(|version| *version <= kept.snapshot);
-            let snapshot = behind.checked_sub(1).and_then(|at| versions.get(at)).copied()?;
-            Some(KeptFor { snapshot, ..kept })
+        let left_of = |kept: KeptFor| {
+            let from = versions.partition_point(|version| *version < kept.oldest);
+            let behind = versions.partition_point(|version| *version <= kept.newest);
+            let (oldest, newest) = (versions.get(from..behind)?.first()?, versions.get(from..behind)?.last()?);
+            Some(KeptFor { oldest: *oldest, newest: *newest, ..kept })
         };
         self.kept.retain(|file, kept| {
             let mut left = Vec::new();
             for one in kept.drain(..) {
-                match older(one) {
-                    Some(older) => add_kept(&mut left, older),
+                match left_of(one) {
+                    Some(one) => add_kept(&mut left, one),
                     None => *self.stale.entry(*file).or_default() += one.bytes,
                 }
             }
@@ -155,12 +171,16 @@ impl Snapshots {
 mod tests {
     use super::*;
 
+    fn kept(oldest: u64, newest: u64, bytes: u64) -> KeptFor {
+        KeptFor { oldest, newest, bytes }
+    }
+
     #[test]
     fn what_is_kept_goes_with_the_last_snapshot_that_sees_it() {
         let mut snapshots = Snapshots::default();
         let (old, new) = (snapshots.open(10, Mono(5)), snapshots.open(20, Mono(7)));
-        snapshots.keep(1, vec![KeptFor { snapshot: 10, bytes: 100 }, KeptFor { snapshot: 20, bytes: 7 }]);
-        snapshots.keep(2, vec![KeptFor { snapshot: 20, bytes: 30 }]);
+        snapshots.keep(1, vec![kept(10, 10, 100), kept(10, 20, 7)]);
+        snapshots.keep(2, vec![kept(20, 20, 30)]);
         assert_eq!((snapshots.kept_bytes(), snapshots.oldest_ns(Mono(9))), (137, 4));
         assert!(snapshots.end_oldest());
         assert_eq!((snapshots.kept_bytes(), snapshots.version_of(old), snapshots.ended_early()), (37, None, 1));
@@ -169,5 +189,21 @@ mod tests {
         assert_eq!(snapshots.kept_bytes(), 30);
         assert!(snapshots.close(new) && !snapshots.end_oldest());
         assert_eq!((snapshots.kept_bytes(), snapshots.ended_early()), (0, 1));
+    }
+
+    /// They were charged to an older one, which had never seen them, and stayed as long as that.
+    #[test]
+    fn bytes_of_a_closed_snapshot_are_not_charged_to_an_older_one_that_never_saw_them() {
+        let mut snapshots = Snapshots::default();
+        let [old, middle, new] = [10, 20, 30].map(|version| snapshots.open(version, Mono(1)));
+        // Written at 25, replaced behind 30; written at 15, replaced behind 30; written at 5, replaced at 15.
+        snapshots.keep(1, vec![kept(30, 30, 1000), kept(20, 30, 100), kept(10, 10, 10)]);
+        assert!(snapshots.close(new));
+        assert_eq!((snapshots.kept_bytes(), snapshots.most_stale()), (110, Some((1, 1000))));
+        assert!(snapshots.close(middle));
+        assert_eq!((snapshots.kept_bytes(), snapshots.most_stale()), (10, Some((1, 1100))));
+        assert_eq!(snapshots.kept_in_tables().into_iter().collect::<Vec<_>>(), [(1, 1110)]);
+        assert!(snapshots.close(old));
+        assert_eq!((snapshots.kept_bytes(), snapshots.most_stale()), (0, Some((1, 1110))));
     }
 }

@@ -109,7 +109,9 @@ impl<P: Pmem> Matrix<P> {
         add("full_refusals", counters.full_refusals);
         add("corrupt_records", counters.corrupt_records);
         add("snapshots", self.snapshots.len() as u64);
-        add("snapshots_kept_bytes", self.snapshots.kept_bytes());
+        // Rows do not say for whom they keep.
+        let kept_in_rows = if self.snapshots.len() > 0 { container.kept_bytes } else { 0 };
+        add("snapshots_kept_bytes", self.snapshots.kept_bytes() + kept_in_rows);
         add("snapshots_ended_early", self.snapshots.ended_early());
         add("snapshot_oldest_ns", self.snapshots.oldest_ns(self.now.mono));
     }

@@ -156,7 +156,8 @@ fn existing(path: &Path, (directory, manifest): (&Directory, &Manifest), options
 
 /// Whether there is no region, or one whose creation was cut before it had a byte.
 fn is_lost(path: &Path) -> bool {
-    fs::metadata(path).map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |found| found.is_file() && found.len() == 0)
+    fs::metadata(path)
+        .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |found| found.is_file() && found.len() == 0)
 }
 
 /// A blank region where there is none: for a while in memory, if only what would be lost is to be told.
@@ -181,15 +182,25 @@ fn in_place_of_lost(
 }
 
 impl Containers {
-    /// Adds the region's name, and the way out, to what is wrong with what lies in it.
+    /// Adds the region's name, and the way out, to what is wrong with what lies in it, or on the volume.
     pub(crate) fn named(&self, error: Error) -> Error {
         match error {
+            Error::Volume { path, error: stratakv_engine::Error::Corrupt(corruption) } => {
+                let home = self.home.display();
+                let why = format!(
+                    "{corruption}. Without it nothing on the volume can be found: restore the store from a backup (rm -r {home}; then stratakv \
+                     restore BACKUP --data {home})"
+                );
+                Error::Damaged { path, why }
+            }
             Error::Volume { path, error: stratakv_engine::Error::WrongVolume(why) } if why.contains("region") => {
                 let (volume, region, home) = (path.display(), self.mapping.path().display(), self.home.display());
                 let way_out = if self.repairing {
                     String::new()
                 } else {
-                    format!(". To give it up and go on with what is on the volume: stratakv repair --accept-lost-region --data {home}")
+                    format!(
+                        ". To give it up and go on with what is on the volume: stratakv repair --accept-lost-region --data {home}"
+                    )
                 };
                 Error::Region { why: format!("{region} (beside {volume}): {why}{way_out}"), kind: ErrorKind::Corrupt }
             }

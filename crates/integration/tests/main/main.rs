@@ -25,6 +25,7 @@ mod matrix;
 mod metamorphic;
 mod order_model;
 mod orders;
+mod pairing;
 mod places;
 mod realdata;
 mod scenarios;

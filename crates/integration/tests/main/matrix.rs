@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use stratakv::{Engine, EngineError, ErrorKind, Level, Operation, Options, Reply, Store};
+use stratakv_base::random::Random;
 use stratakv_integration::{place, program, value};
 
 const MIB: u64 = 1 << 20;
@@ -197,4 +198,134 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     let report = stratakv::check(&data, None).expect("checked");
     assert!(!report.damage.is_empty() && report.damage.iter().all(|damage| damage.contains("layer")), "{report:?}");
     assert!(report.mistakes.is_empty(), "{report:?}");
+}
+
+/// What becomes of some pages.
+fn spoil(image: &[u8], random: &mut Random) -> Vec<(usize, Vec<u8>)> {
+    let page = |at: usize| image[at * 4096..][..4096].to_vec();
+    let pages = (image.len() / 4096) as u64;
+    let (one, other) = (random.below(pages) as usize, random.below(pages) as usize);
+    let mut spoilt = page(one);
+    match random.below(4) {
+        0 => spoilt[random.below(4096) as usize] ^= 1 << random.below(8),
+        1 => spoilt[2048..].fill(0),
+        2 => spoilt = page(other),
+        _ => return vec![(one, page(other)), (other, page(one))],
+    }
+    vec![(one, spoilt)]
+}
+
+/// Pages of the region and of the volume, manifest and superblocks included, that are torn, have a flipped bit, or lie where others belong: each key has its value, or an
+/// error that says where the damage is; or the store is not opened, and it is said which file is damaged and what to do.
+#[test]
+fn damaged_pages_are_told_and_never_served() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    let store = options(1).open(&data).expect("a store");
+    for key in 0..4_000 {
+        store.put(&name(key), &value_of(key)).expect("a put");
+    }
+    store.close().expect("closed");
+    let mut random = Random::new(8);
+    let (mut refused, mut failed, mut served) = (0, 0, 0);
+    for path in [data.join("pmem/region-000"), place::volumes(&data).remove(0)] {
+        let (image, file) =
+            (std::fs::read(&path).expect("read"), File::options().write(true).open(&path).expect("open"));
+        for round in 0..60 {
+            let pages = spoil(&image, &mut random);
+            for (page, bytes) in &pages {
+                file.write_all_at(bytes, *page as u64 * 4096).expect("written");
+            }
+            match Options::new().read_only(true).create(false).open(&data) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                    let (said, named) = (error.to_string(), path.display().to_string());
+                    assert!(said.contains(&named) && said.contains("stratakv re"), "round {round}: {said}");
+                    refused += 1;
+                }
+                Ok(store) => {
+                    for key in 0..4_000 {
+                        match store.get(&name(key)) {
+                            Ok(record) => {
+                                let bytes = record.expect("it was acknowledged").to_bytes();
+                                assert!(bytes[..] == value_of(key)[..], "round {round}: key {key} has another value");
+                                served += 1;
+                            }
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                                assert!(error.to_string().contains("byte "), "{error}");
+                                failed += 1;
+                            }
+                        }
+                    }
+                }
+            }
+            for (page, _) in &pages {
+                file.write_all_at(&image[page * 4096..][..4096], *page as u64 * 4096).expect("written");
+            }
+        }
+    }
+    assert!(refused > 0 && failed > 20 && served > 200_000, "{refused} refused, {failed} failed, {served} served");
+    assert!(stratakv::check(&data, None).expect("checked").is_sound());
+}
+
+/// Both copies of the manifest, and both superblocks.
+#[test]
+fn a_volume_without_a_manifest_or_superblock_says_what_to_do() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    filled(&data, 1).close().expect("closed");
+    let path = place::volumes(&data).remove(0);
+    let (volume, file) = (std::fs::read(&path).expect("read"), File::options().write(true).open(&path).expect("open"));
+    let number = |at: usize| u64::from_le_bytes(volume[at..at + 8].try_into().expect("eight bytes"));
+    let (first, pages) = (number(56), number(64) & 0xFFFF_FFFF);
+    for (what, places) in [("manifest", [first, first + pages]), ("superblock", [0, 1])] {
+        for page in places {
+            let at = page * 4096 + 20;
+            file.write_all_at(&[volume[at as usize] ^ 1], at).expect("written");
+        }
+        let error = options(1).open(&data).err().expect("it is refused");
+        let said = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{said}");
+        assert!(said.contains(what) && said.contains("shard-000") && said.contains("stratakv restore"), "{said}");
+        for page in places {
+            let at = page * 4096 + 20;
+            file.write_all_at(&[volume[at as usize]], at).expect("written");
+        }
+    }
+    assert!(stratakv::check(&data, None).expect("checked").is_sound());
+}
+
+#[test]
+fn a_region_too_small_for_a_memtable_is_refused_and_nothing_is_made() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    for (shards, bytes) in [(1, MIB), (1, 8 * MIB - 4096), (4, 8 * MIB)] {
+        let error = Options::new().engine(Engine::Matrix).shards(shards).region_bytes(bytes);
+        let error = error.level(Level::ProcessCrash).open(&data).err().expect("it is refused");
+        let said = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Usage, "{said}");
+        assert!(said.contains("8 MiB for each") && said.contains("--region"), "{said}");
+    }
+    options(1).open(&data).expect("a region that is long enough");
+}
+
+/// Longer than a memtable may become, than all of the region, than is allowed.
+#[test]
+fn records_longer_than_a_row_are_stored_and_too_long_ones_refused() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    let store = options(1).open(&data).expect("a store");
+    for (key, bytes) in [(1, 300 << 10), (2, 1 << 20), (3, 12 << 20)] {
+        store.put(&name(key), &value::encode(key, 1, bytes)).expect("a put");
+    }
+    let error = store.put(b"too long", &vec![0; stratakv::limits::VALUE_BYTES_MAX + 1]).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+    store.close().expect("closed");
+    let store = options(1).open(&data).expect("opened");
+    for (key, bytes) in [(1, 300 << 10), (2, 1 << 20), (3, 12 << 20)] {
+        let found = store.get(&name(key)).expect("a get").expect("it is there").to_bytes();
+        assert!(found[..] == value::encode(key, 1, bytes)[..], "key {key}");
+    }
+    assert!(store.get(b"too long").expect("a get").is_none());
 }

@@ -127,6 +127,8 @@ pub struct Statistics {
     pub keys: u64,
     /// Of elements and keys, about how many say that their key is not there.
     pub deletes: u64,
+    /// Bytes of records in rows that are there only for snapshots, about; those of snapshots that are closed count until they are down.
+    pub kept_bytes: u64,
     /// Memtables, the active one included.
     pub memtables: u64,
     /// Bytes of records in logs.
@@ -523,6 +525,7 @@ impl<P: Pmem> Container<P> {
             keys: self.memtables().map(|memtable| memtable.tree.len() as u64).sum(),
             deletes: self.rows.iter().map(Row::live_deletes).sum::<u64>()
                 + self.memtables().map(|memtable| memtable.deletes).sum::<u64>(),
+            kept_bytes: self.rows.iter().map(Row::live_kept_bytes).sum(),
             memtables: 1 + self.immutables.len() as u64,
             memtable_bytes: self.memtables().map(|memtable| memtable.bytes).sum(),
             index_bytes: self.memtables().map(|memtable| memtable.footprint_bytes() as u64).sum(),

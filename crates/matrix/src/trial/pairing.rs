@@ -330,6 +330,34 @@ pub(super) fn of_a_region_without_its_end_the_rest_is_kept() {
     trial.assert_filled(30..40, 100);
 }
 
+/// A copy from before, and only puts since: all that it has is kept.
+#[test]
+pub(super) fn of_an_older_region_all_is_kept_if_nothing_came_down_since() {
+    let mut trial = small();
+    trial.fill(0..20, 100);
+    trial.close();
+    let older = trial.region_image();
+    trial.assert_opens();
+    trial.fill(20..25, 100);
+    trial.close();
+    trial.put_region(&older);
+    trial.assert_refused();
+    let loss = trial.repair().expect("it lost something");
+    assert_eq!((loss.kept_version, loss.known.version), (Some(20), 25));
+    trial.assert_filled(0..20, 100);
+    trial.fill(30..40, 100);
+    // Something came down since: what it has is older than what is below.
+    let end = trial.fill_until_installed(40, 400);
+    trial.settle();
+    trial.close();
+    trial.put_region(&older);
+    trial.assert_refused();
+    assert_eq!(trial.repair().expect("it is given up").kept_version, None);
+    let oldest = trial.statistic("records");
+    assert!(oldest < end, "{oldest} of {end}");
+    trial.assert_opens();
+}
+
 /// Of another store nothing is written over.
 #[test]
 pub(super) fn another_stores_region_is_not_given_up() {

@@ -202,6 +202,40 @@ pub(super) fn what_a_snapshot_keeps_is_told_and_given_back() {
     }
 }
 
+/// The process ended with the snapshot open: what it kept was forgotten, and stayed for good.
+#[test]
+fn what_a_snapshot_kept_is_given_back_after_a_restart() {
+    let mut trial = Trial::new(MatrixConfig { level_bytes: 32 << 10, ..config() }, 512 << 10, UNIT_BYTES);
+    trial.fill(0..2000, 1000);
+    snapshot(&mut trial);
+    for _ in 0..6 {
+        overwrite(&mut trial, 400, 1000);
+    }
+    let kept = trial.statistic("snapshots_kept_bytes");
+    let used = |trial: &Trial| trial.shard.extents.capacity() - trial.shard.extents.free_pages();
+    let before = used(&trial);
+    trial.reopen();
+    assert_eq!(trial.statistic("snapshots_kept_bytes"), 0);
+    trial.fill(2000..2010, 1000);
+    trial.settle();
+    assert!(used(&trial) + kept / 4096 / 2 <= before, "{} pages of {before}, {kept} bytes kept", used(&trial));
+    trial.assert_sound();
+    trial.reopen();
+    trial.assert_sound();
+}
+
+/// It told only of tables.
+#[test]
+fn rows_that_keep_for_a_snapshot_are_told() {
+    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    trial.fill(0..1, 1000);
+    snapshot(&mut trial);
+    trial.fill(0..30, 1000);
+    trial.settle();
+    let kept = trial.statistic("snapshots_kept_bytes");
+    assert!((1000..1100).contains(&kept), "{kept} bytes");
+}
+
 /// There was no statistic that tells how many records there are.
 #[test]
 pub(super) fn records_are_counted_about() {

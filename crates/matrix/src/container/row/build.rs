@@ -137,8 +137,11 @@ impl Build {
             self.hint = view.gallop(key, self.hint).unwrap_or(self.hint);
         }
         let mut bytes = 0;
-        for head in source.memtable.needed(source.medium, units, newest)? {
-            bytes += self.take_record(source.medium, units, &head)? + 20;
+        // The newest one first.
+        for (at, head) in source.memtable.needed(source.medium, units, newest)?.iter().enumerate() {
+            let record_bytes = self.take_record(source.medium, units, head)?;
+            self.row.kept_bytes += if at > 0 { record_bytes } else { 0 };
+            bytes += record_bytes + 20;
         }
         Ok(bytes)
     }

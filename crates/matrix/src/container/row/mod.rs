@@ -36,6 +36,8 @@ pub(super) struct Row {
     pub(super) elements: u32,
     /// Elements that say their key is not there.
     pub(super) deletes: u32,
+    /// Bytes of records that are there only for snapshots; not known of a row that was there when the region was opened.
+    pub(super) kept_bytes: u64,
     /// Units, metadata first.
     pub(super) units: Vec<u32>,
     pub(super) metadata_units: u32,
@@ -124,6 +126,11 @@ impl Row {
     /// Of the elements that are not down, about how many say that their key is not there.
     pub(super) fn live_deletes(&self) -> u64 {
         u64::from(self.deletes) * self.live_elements() / u64::from(self.elements).max(1)
+    }
+
+    /// Of the elements that are not down, about how many bytes are there only for snapshots.
+    pub(super) fn live_kept_bytes(&self) -> u64 {
+        self.kept_bytes * self.live_elements() / u64::from(self.elements).max(1)
     }
 
     /// Whether all elements of a unit of data are down.

@@ -1,0 +1,140 @@
+//! Engine `matrix`: a region that is gone, older than its volume, or damaged is refused, with the way out; given up, what is on the volume is served.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use stratakv::{Engine, Error, ErrorKind, Level, Options, Store};
+use stratakv_integration::{place, program, value};
+
+const KEYS: u64 = 6_000;
+
+fn options() -> Options {
+    Options::new().engine(Engine::Matrix).region_bytes(8 << 20).level(Level::ProcessCrash)
+}
+
+fn name(key: u64) -> Vec<u8> {
+    format!("key{key:05}").into_bytes()
+}
+
+fn put(store: &Store, key: u64) {
+    store.put(&name(key), &value::encode(key, 1, 1000)).expect("a put");
+}
+
+/// More than the region holds: much of it is on the volume.
+fn fill(data: &Path) {
+    let store = options().open(data).expect("a store");
+    (0..KEYS).for_each(|key| put(&store, key));
+    store.close().expect("closed");
+}
+
+fn found(store: &Store) -> u64 {
+    let whole = |key: &u64| match store.get(&name(*key)).expect("a get") {
+        Some(record) => value::decode(*key, &record.to_bytes()) == Ok(1),
+        None => false,
+    };
+    (0..KEYS).filter(whole).count() as u64
+}
+
+fn run(data: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = program::run(&[arguments, &["--data", data.to_str().expect("text")]].concat());
+    (output.status.code(), format!("{}{}", String::from_utf8_lossy(&output.stdout), program::said(&output)))
+}
+
+/// Refused for writing, for reading only, and by `check`. What was said.
+fn refused(data: &Path) -> Error {
+    assert!(Options::new().read_only(true).create(false).open(data).is_err(), "it was opened for reading");
+    assert!(stratakv::check(data, None).is_err(), "it was checked");
+    options().open(data).err().expect("it was opened")
+}
+
+/// A tmpfs after a reboot.
+#[test]
+fn a_region_that_is_gone_is_told_and_given_up_by_a_command() {
+    let place = place::directory();
+    let (data, kept) = (place.path().join("data"), place.path().join("kept"));
+    fill(&data);
+    let region = data.join("pmem/region-000");
+    fs::rename(&region, &kept).expect("moved away");
+    let error = refused(&data);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("--accept-lost-region"), "{error}");
+
+    let (code, said) = run(&data, &["repair"]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("which are kept. Every change up to version ") && said.contains("Lost: "), "{said}");
+    assert!(said.contains("the store was closed in order") && said.contains("nothing was changed"), "{said}");
+    assert!(!region.exists());
+
+    let accept = ["repair", "--accept-lost-region", "--region", "8M", "--durability", "process_crash"];
+    let (code, said) = run(&data, &accept);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Lost: ") && said.contains("repaired: the new region is "), "{said}");
+    let report = stratakv::repair(&data, &options(), false).expect("looked at");
+    assert!(report.lost.is_empty() && !report.repaired, "{report:?}");
+    assert!(stratakv::check(&data, None).expect("checked").is_sound());
+    let store = options().open(&data).expect("opened");
+    let left = found(&store);
+    assert!(left > KEYS / 10 && left < KEYS, "{left} of {KEYS} are left");
+    (0..KEYS).for_each(|key| put(&store, key));
+    assert_eq!(found(&store), KEYS);
+    store.close().expect("closed");
+
+    fs::rename(&kept, &region).expect("put back");
+    let error = refused(&data);
+    assert!(error.to_string().contains("older than its volume"), "{error}");
+}
+
+/// It was served, for reading as well, without what had been acknowledged since.
+#[test]
+fn an_older_region_and_an_older_volume_are_refused() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    fill(&data);
+    for file in [data.join("pmem/region-000"), place::volumes(&data).remove(0)] {
+        let (older, newer) = (place.path().join("older"), place.path().join("newer"));
+        fs::copy(&file, &older).expect("copied");
+        let store = options().open(&data).expect("opened");
+        put(&store, 7);
+        store.close().expect("closed");
+        fs::copy(&file, &newer).expect("copied");
+        fs::copy(&older, &file).expect("put back");
+        let error = refused(&data);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let said = error.to_string();
+        assert!(said.contains("is older than its") && said.contains("region-000"), "{said}");
+        fs::copy(&newer, &file).expect("put back");
+        assert_eq!(found(&options().open(&data).expect("opened")), KEYS);
+    }
+}
+
+/// The volume was named.
+#[test]
+fn damage_in_the_log_names_the_region_and_the_way_out() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    let store = options().open(&data).expect("a store");
+    (0..100).for_each(|key| put(&store, key));
+    store.close().expect("closed");
+    let path = data.join("pmem/region-000");
+    let (region, file) = (fs::read(&path).expect("read"), File::options().write(true).open(&path).expect("open"));
+    // In the middle, and in the last record of all, behind which nothing says that it was durable.
+    for key in [50, 99] {
+        let value = value::encode(key, 1, 1000);
+        let at = region.windows(64).position(|window| *window == value[..64]).expect("it is in the log") + 80;
+        file.write_all_at(&[region[at] ^ 1], at as u64).expect("written");
+        let said = refused(&data).to_string();
+        assert!(said.contains("region-000") && said.contains("--accept-lost-region"), "{said}");
+        file.write_all_at(&[region[at]], at as u64).expect("written");
+    }
+    assert_eq!(options().open(&data).expect("opened").len().expect("counted"), 100);
+}
+
+#[test]
+fn a_store_of_another_engine_has_no_region_to_give_up() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    drop(Options::new().level(Level::ProcessCrash).open(&data).expect("a store"));
+    let error = stratakv::repair(&data, &Options::new(), true).expect_err("refused");
+    assert!(error.to_string().contains("engine `slab`"), "{error}");
+}
