@@ -277,7 +277,6 @@ impl<S: Shard> State<S> {
         }
     }
 
-    #[expect(clippy::result_large_err, reason = "the operation is moved back, not copied")]
     fn accept(&mut self, waiter: Waiter, operation: Operation) -> Result<(), (Waiter, Operation)> {
         let token = self.tokens.insert(waiter);
         if self.closing {

@@ -498,7 +498,8 @@ impl Connection {
     fn step(&mut self, context: &mut Context<'_>) -> bool {
         if self.watching.is_some() && self.receiving.is_none() {
             // What a watcher says is thrown away.
-            (self.at, self.hungry) = (self.received.len(), true);
+            self.received.consume(self.received.fresh().len());
+            self.hungry = true;
         }
         if self.closing || self.hungry || self.receiving.is_some() || !self.has_room() {
             return false;

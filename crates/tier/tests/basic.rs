@@ -453,7 +453,7 @@ fn a_dead_volume_took_the_whole_cache_with_it() {
     assert_eq!(driver.get(3000), None, "an older copy may come back: it is not shown");
     let refused = driver.statistic("ssd_refused_keys");
     assert!(driver.statistic("ssd_lost") == 1 && refused > 4000, "{refused}");
-    let flush = Operation::DeleteRange { from: Bound::Unbounded, to: Bound::Unbounded, level: Level::Memory };
+    let flush = Operation::DeleteRange { range: Box::new((Bound::Unbounded, Bound::Unbounded)), level: Level::Memory };
     assert!(matches!(driver.ask(flush), Reply::Failed(Error::Io { .. })), "it could not be kept over a crash");
     // Keys without a copy there are served as ever.
     (8000..9500).for_each(|number| assert!(matches!(driver.put(number, 3000), Reply::Done { .. }), "{number}"));

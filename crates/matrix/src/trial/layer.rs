@@ -55,7 +55,7 @@ fn churn(trial: &mut Trial, model: &mut BTreeMap<String, Bytes>, seed: u64, writ
         if random.below(250) == 0 {
             let (from, to) = (name(number), name(number + 20));
             let (first, last) = (Bound::Included(key(&from)), Bound::Excluded(key(&to)));
-            let reply = trial.ask(Operation::DeleteRange { from: first, to: last, level: Level::PowerLoss });
+            let reply = trial.ask(Operation::DeleteRange { range: Box::new((first, last)), level: Level::PowerLoss });
             assert!(matches!(reply, Reply::Number { .. }), "{reply:?}");
             model.retain(|key, _| *key < from || *key >= to);
         }
