@@ -34,6 +34,8 @@ pub(super) struct Host {
     pools: Vec<Pool>,
     /// Of engine `matrix`: what kills leave.
     regions: Vec<Arc<Mapping>>,
+    /// Openings of matrix, of all shards: each has a number of its own.
+    openings: u64,
     created: bool,
     /// Which system runs: the power was cut so often.
     boot: u64,
@@ -69,6 +71,7 @@ impl Host {
             now,
             pools,
             regions: Vec::new(),
+            openings: 0,
             created: false,
             boot: 1,
             is_cold: false,
@@ -276,8 +279,11 @@ impl Host {
             row_bytes: 24 << 10,
             table_bytes: 16 << 10,
             level_bytes: 64 << 10,
+            layer_bytes: 0,
             read_only: false,
+            session: self.openings,
         };
+        self.openings += 1;
         if self.regions.len() == shard as usize {
             let region = Mapping::anonymous(REGION_BYTES, MapOptions::default()).map_err(|error| error.to_string())?;
             self.regions.push(Arc::new(region));
