@@ -284,7 +284,7 @@ fn a_volume_without_a_manifest_or_superblock_says_what_to_do() {
             let at = page * 4096 + 20;
             file.write_all_at(&[volume[at as usize] ^ 1], at).expect("written");
         }
-        let error = options(1).open(&data).err().expect("it is refused");
+        let error = options(1).open(&data).expect_err("it is refused");
         let said = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{said}");
         assert!(said.contains(what) && said.contains("shard-000") && said.contains("stratakv restore"), "{said}");
@@ -302,7 +302,7 @@ fn a_region_too_small_for_a_memtable_is_refused_and_nothing_is_made() {
     let data = place.path().join("data");
     for (shards, bytes) in [(1, MIB), (1, 8 * MIB - 4096), (4, 8 * MIB)] {
         let error = Options::new().engine(Engine::Matrix).shards(shards).region_bytes(bytes);
-        let error = error.level(Level::ProcessCrash).open(&data).err().expect("it is refused");
+        let error = error.level(Level::ProcessCrash).open(&data).expect_err("it is refused");
         let said = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Usage, "{said}");
         assert!(said.contains("8 MiB for each") && said.contains("--region"), "{said}");
