@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
-use stratakv_device::{Block, Class, IoFault};
+use stratakv_device::{Block, Class};
 use stratakv_engine::{
     Budget, Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Room, Shard, ShardId,
     Statistic, Token,
