@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Key, Level, Wall};
+use stratakv_base::{CollectionId, Key, Level, Wall, canary};
 use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, RecordPart, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
@@ -331,6 +331,9 @@ impl Connection {
 
     /// Gives up: nothing more is parsed or sent.
     pub(crate) fn abort(&mut self) {
+        if canary!("server_blocks_kept_of_a_broken_connection") {
+            Box::leak(Box::new(std::mem::take(&mut self.output)));
+        }
         self.broken = true;
         self.closing = true;
         self.output = Output::default();
