@@ -173,7 +173,7 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     assert_eq!(told("layer_bytes"), 4 * MIB);
     assert!(told("layer_table_bytes") > MIB && told("level_2_write_bytes") > 0, "{:?}", store.stats());
     store.close().expect("closed");
-    for asked in [with(12, 3), options(1).layer_bytes(0)] {
+    for asked in [with(12, 3), with(12, 0)] {
         let error = asked.open(&data).expect_err("it is fixed");
         assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("layer"), "{error}");
     }
