@@ -161,7 +161,7 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
         (Options::new().engine(Engine::Hash).layer_bytes(MIB), "engine `matrix`"),
         (Options::new().layer_bytes(MIB), "ask for the engine"),
     ] {
-        let error = asked.open(place.path().join("refused")).expect_err(words);
+        let error = asked.open(place.path().join(words)).expect_err(words);
         assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(words), "{error}");
     }
     let store = with(12, 4).open(&data).expect("a store");
@@ -174,14 +174,14 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     assert_eq!(told("layer_bytes"), 4 * MIB);
     assert!(told("layer_table_bytes") > MIB && told("level_2_write_bytes") > 0, "{:?}", store.stats());
     store.close().expect("closed");
-    for asked in [with(12, 3), options(1).layer_bytes(0)] {
+    for asked in [with(12, 3), with(12, 0)] {
         let error = asked.open(&data).expect_err("it is fixed");
         assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("layer"), "{error}");
     }
     let is_whole = |store: &Store| {
         for key in (0..40_000).step_by(17) {
             let found = store.get(&name(key)).expect("a get").expect("a record");
-            assert!(found.to_bytes()[..] == value::encode(key, 3, 200)[..], "key {key}");
+            assert!(found.to_bytes() == value::encode(key, 3, 200), "key {key}");
         }
     };
     is_whole(&options(1).region_bytes(12 * MIB).open(&data).expect("opened"));
