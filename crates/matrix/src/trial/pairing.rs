@@ -195,7 +195,7 @@ pub(super) fn every_cut_of_an_opening_leaves_a_pair() {
     let start = (trial.region_image(), trial.volume.clone());
     let mut outcomes = [0; 3];
     for cut in 0..40 {
-        for what in 0..3 {
+        for (what, outcome) in outcomes.iter_mut().enumerate() {
             trial.put_region(&start.0);
             trial.volume.clone_from(&start.1);
             let requests = if what == 2 { cut } else { u32::MAX };
@@ -205,7 +205,7 @@ pub(super) fn every_cut_of_an_opening_leaves_a_pair() {
                 _ => {}
             }
             let is_cut = !matches!(trial.try_open(false, false, requests), Ok(true));
-            outcomes[what] += u32::from(is_cut);
+            *outcome += u32::from(is_cut);
             trial.allow_all();
             trial.assert_opens();
             assert_eq!(trial.statistic("records"), 300);
@@ -278,7 +278,7 @@ pub(super) fn every_cut_of_giving_up_a_region_leaves_what_is_on_the_volume() {
     let mut outcomes = [(0, 0); 3];
     for start in [vec![0; 512 << 10], older] {
         for cut in 0..40 {
-            for what in 0..3 {
+            for (what, outcome) in outcomes.iter_mut().enumerate() {
                 trial.put_region(&start);
                 trial.volume.clone_from(&volume);
                 let requests = if what == 2 { cut } else { u32::MAX };
@@ -288,10 +288,10 @@ pub(super) fn every_cut_of_giving_up_a_region_leaves_what_is_on_the_volume() {
                     _ => {}
                 }
                 let is_cut = !matches!(trial.try_open(true, false, requests), Ok(true));
-                outcomes[what].0 += u32::from(is_cut);
+                outcome.0 += u32::from(is_cut);
                 trial.allow_all();
                 if trial.try_open(false, false, u32::MAX).is_err() {
-                    outcomes[what].1 += 1;
+                    outcome.1 += 1;
                     let said = trial.assert_refused();
                     assert!(said.contains("If it is lost: on the volume are"), "{said}");
                     assert_eq!(trial.repair().map(|loss| loss.known), Some(known));
