@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stratakv_base::canary;
 use stratakv_engine::Value;
 
 /// See the module.
@@ -34,8 +33,7 @@ impl Lending {
         let Value::Blocks { blocks, .. } = &*value else { return None };
         let bytes = blocks.iter().map(|block| block.len() as u64).sum();
         let lease = Lease { lending: Arc::clone(self), bytes };
-        let max_bytes = if canary!("server_lends_every_block") { u64::MAX } else { self.max_bytes };
-        if self.lent_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > max_bytes {
+        if self.lent_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.max_bytes {
             *value = Value::Inline(value.to_bytes());
             return None;
         }
