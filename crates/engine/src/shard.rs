@@ -86,7 +86,6 @@ pub trait Shard: Send {
     fn room(&self) -> Room;
 
     /// Takes an operation, or gives it back if there is no room. May reply at once.
-    #[expect(clippy::result_large_err, reason = "the operation is moved back, not copied")]
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation>;
 
     /// Learns how an I/O request ended.
