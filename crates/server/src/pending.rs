@@ -79,7 +79,6 @@ impl Access {
 
 /// A command that is parsed and not yet begun.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one for each connection, and nearly always an operation")]
 pub(crate) enum Held {
     Operation {
         operation: Operation,
