@@ -304,3 +304,15 @@ impl Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is longer is moved by calls of memcpy, half a dozen times for each operation.
+    #[test]
+    fn operations_and_replies_are_short_enough_to_be_moved_in_registers() {
+        assert!(size_of::<Operation>() <= 104, "{}", size_of::<Operation>());
+        assert!(size_of::<Reply>() <= 96, "{}", size_of::<Reply>());
+    }
+}

@@ -12,9 +12,9 @@ use stratakv_device::Geometry;
 use stratakv_sim::flips::{Flips, Sample};
 use stratakv_sim::machine::{Audit, Engine, Opening};
 use stratakv_sim::scenario::Statistics;
-#[cfg(feature = "canaries")]
-use stratakv_sim::search::shrink;
 use stratakv_sim::search::{Failure, run_seed};
+#[cfg(feature = "canaries")]
+use stratakv_sim::search::{run_guarded, shrink};
 use stratakv_slab::{CheckpointPace, Placement, Slab, SlabConfig, SlabOpener};
 
 /// Engine `slab`.
@@ -153,7 +153,8 @@ pub fn listen_in_world(
     cpu_seconds_max: f64,
 ) -> Option<(u64, f64, String)> {
     let rare = RARE_IN_WORLD.iter().find(|(rare, _)| *rare == name && from == 0);
-    hunt(&|seed| world(seed).err(), name, rare.map_or(from, |(_, near)| *near), cpu_seconds_max)
+    // A panic is a way to show, too.
+    hunt(&|seed| run_guarded(|| world(seed)).err(), name, rare.map_or(from, |(_, near)| *near), cpu_seconds_max)
 }
 
 /// Canaries that take longer from the first seed than each run has for one (this one 50 CPU-seconds, 4,532 seeds): they are searched for from near a seed that showed them.

@@ -146,7 +146,7 @@ impl<P: Pmem> Matrix<P> {
         if canary!("matrix_freed_before_the_superblock") {
             self.limbo.append(&mut free);
         }
-        if canary!("matrix_layer_freed_before_the_superblock") {
+        if canary!("trial_layer_freed_before_the_superblock") {
             self.limbo.extend(free.extract_if(.., |extent| extent.in_layer()));
         }
         if let Made::Compaction(job) = &made

@@ -129,7 +129,7 @@ impl<P: Pmem> Matrix<P> {
         while let Some((extent, bytes)) = output.next_in_layer(&mut self.extents) {
             let Some(offset) = offset_in_region(&self.container, extent.page) else { break };
             let (pmem, len_bytes) = (self.container.pmem(), bytes.len() as u64);
-            if canary!("matrix_layer_not_flushed") {
+            if canary!("trial_layer_not_flushed") {
                 pmem.store(offset, bytes)?;
             } else {
                 pmem.store_nt(offset, bytes)?;

@@ -21,6 +21,8 @@ use crate::volume::Table;
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// Columns have between this many tables' bytes and twice as many (MatrixKV: between AF/2 and AF, AF = 10; smaller ones free room sooner).
 const COLUMN_TABLES: u64 = 4;
+/// With less of the container's units free than so many of a hundred, columns go down whatever they cost.
+const FREE_PERCENT_MIN: u64 = 5;
 /// Of the container's units, so many of a hundred make the receiver hand over.
 const RECEIVER_PERCENT: u64 = 40;
 
@@ -154,12 +156,18 @@ impl<P: Pmem> Matrix<P> {
             (_, Some(level)) if self.level_bytes(level) > 2 * self.limit_bytes(level) && free_percent > 10 => {
                 self.level_job(level)
             }
-            // What finds no room in the layer is written to the volume twice.
-            (_, Some(level)) if self.plan.in_layer(level) && free_percent > 10 => self.level_job(level),
+            // A column that finds no room in the layer is written to the volume, twice in the end: unless writes wait for it, room is made first.
+            (Some(job), _) if self.finds_no_room_in_layer(&job) && free_percent > FREE_PERCENT_MIN => {
+                self.level_job(0).or(Some(job))
+            }
             (Some(job), _) => Some(job),
             (None, Some(level)) => self.level_job(level),
             (None, None) => self.due_collection(),
         }
+    }
+
+    fn finds_no_room_in_layer(&self, column: &Job) -> bool {
+        self.plan.in_layer(0) && column.pages_in() > self.extents.layer_pages().0
     }
 
     /// The next column; `small`: one that needs as little room as can be.
@@ -171,7 +179,8 @@ impl<P: Pmem> Matrix<P> {
         let bounds: Vec<&[u8]> =
             tables.iter().flat_map(|table| [&table.facts.first_key[..], &table.facts.last_key[..]]).collect();
         let table_bytes = self.config.table_bytes;
-        let low_bytes = COLUMN_TABLES * table_bytes;
+        // What a merge makes in the layer has to find room beside what it takes.
+        let low_bytes = if self.plan.in_layer(0) { COLUMN_TABLES / 2 } else { COLUMN_TABLES } * table_bytes;
         let limits = match small {
             // Up to the next table's end.
             true => ColumnLimits { low_bytes: 1, high_bytes: table_bytes },

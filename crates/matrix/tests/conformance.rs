@@ -19,7 +19,8 @@ fn opener(opening: Opening, memory: &Memory, ending: Ending) -> MatrixOpener<Mem
         row_bytes: 1 << 20,
         table_bytes: 256 << 10,
         level_bytes: 4 << 20,
-        layer_bytes: 0,
+        // With and without.
+        layer_bytes: if ending == Ending::PowerCut { 8 << 20 } else { 0 },
         read_only: false,
         session: 1,
     };

@@ -294,7 +294,7 @@ impl<S: Shard> State<S> {
 }
 
 /// Moves all of `from` to the end of `to`. Nearly always that is empty: then the lists are exchanged, and nothing is copied.
-fn append<T>(to: &mut Vec<T>, from: &mut Vec<T>) {
+pub(crate) fn append<T>(to: &mut Vec<T>, from: &mut Vec<T>) {
     if to.is_empty() { std::mem::swap(to, from) } else { to.append(from) }
 }
 

@@ -10,6 +10,7 @@ use std::thread::Thread;
 use stratakv_device::Waker;
 use stratakv_engine::{Error, Operation, Reply, Shard};
 
+use crate::cell::append;
 use crate::runtime::Runtime;
 
 /// Who waits for a reply.
@@ -63,7 +64,7 @@ impl Inbox {
     /// Takes what was left. No lock, no write if there is nothing.
     pub(crate) fn take(&self, into: &mut Vec<(u64, Reply)>) {
         if self.filled.load(Ordering::Acquire) && self.filled.swap(false, Ordering::AcqRel) {
-            into.append(&mut lock(&self.replies));
+            append(into, &mut lock(&self.replies));
         }
     }
 

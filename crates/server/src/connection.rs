@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Key, Level, Wall};
+use stratakv_base::{CollectionId, Key, Level, Wall, canary};
 use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, RecordPart, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
@@ -43,9 +43,9 @@ const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 const HELD_BYTES_MAX: u64 = 2 << 20;
 /// Bytes of values being written for one connection, beyond which nothing more is begun.
 const WRITING_BYTES_MAX: u64 = 4 << 20;
-/// How much of a value is asked for at first: as much as recent ones had, within these. What is longer is asked for again when it is its turn.
+/// How much of a value is asked for at first: as much as recent ones had, within these. What is longer is asked for again when it is its turn, and read again.
 const FIRST_BYTES_MIN: u64 = 16 << 10;
-const FIRST_BYTES_MAX: u64 = 1 << 20;
+const FIRST_BYTES_MAX: u64 = 16 << 20;
 /// Room for one receive: grows while receives fill it, until a value of 64 KiB comes whole.
 const RECV_BYTES_MIN: usize = 2 << 10;
 const RECV_BYTES_MAX: usize = 68 << 10;
@@ -331,6 +331,9 @@ impl Connection {
 
     /// Gives up: nothing more is parsed or sent.
     pub(crate) fn abort(&mut self) {
+        if canary!("server_blocks_kept_of_a_broken_connection") {
+            Box::leak(Box::new(std::mem::take(&mut self.output)));
+        }
         self.broken = true;
         self.closing = true;
         self.output = Output::default();
@@ -429,13 +432,16 @@ impl Connection {
             let Some(first) = self.pending.front_mut() else { return };
             // Piece by piece: as a whole it is large.
             let answer = std::mem::replace(&mut first.answer, Answer::ValuesEnd);
-            let (noreply, reading_bytes) = (first.noreply, first.reading_bytes);
+            let (noreply, ends, reading_bytes) = (first.noreply, first.ends, first.reading_bytes);
             let (reply, lease) = (first.reply.take(), first.lease.take());
             self.pending.drain(..1);
             self.first = self.first.wrapping_add(1);
             self.reading_bytes -= reading_bytes;
             if !self.broken {
                 self.wording.write(answer, reply, noreply, &mut self.output, here);
+                if ends {
+                    self.wording.write(Answer::ValuesEnd, None, false, &mut self.output, here);
+                }
                 self.output.hold(lease);
             }
         }

@@ -309,6 +309,14 @@ fn a_value_asked_for_again_is_not_overtaken_by_a_later_write_of_its_connection()
     }
 }
 
+/// Of values over 1 MiB a part was asked for first each time, and then the whole.
+#[test]
+fn a_connection_that_has_read_a_very_long_value_asks_for_the_next_one_at_once() {
+    let mut connection = Connection::new(16 << 20, Lending::new(0));
+    connection.value_bytes = 16 << 20;
+    assert_eq!(connection.first_bytes(), 16 << 20);
+}
+
 /// Found by the metamorphic test: the long value was asked for again after its touch had ended it.
 #[test]
 fn a_touch_into_the_past_still_answers_a_long_value() {

@@ -13,12 +13,18 @@ pub(crate) const COPY_BYTES_MAX: u64 = 4096;
 /// Chunks handed over with one send: half of what one sendmsg takes (IOV_MAX).
 const SEND_CHUNKS_MAX: usize = 512;
 
+/// Room for small replies at first: as much as they took last, within these.
+const TAIL_BYTES_MIN: usize = 64;
+const TAIL_BYTES_MAX: usize = 64 << 10;
+
 /// Replies in wire form, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     chunks: VecDeque<Chunk>,
     /// Small replies, gathered behind the last chunk.
     tail: Vec<u8>,
+    /// How long it was last, for its room the next time.
+    tail_bytes: usize,
     bytes: u64,
     /// Of the chunks.
     leases: Vec<Lease>,
@@ -27,6 +33,9 @@ pub(crate) struct Output {
 impl Output {
     /// Where headers and small replies are written. Call [`Output::grown`] with the length before.
     pub(crate) fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.tail.capacity() == 0 {
+            self.tail.reserve(self.tail_bytes.clamp(TAIL_BYTES_MIN, TAIL_BYTES_MAX));
+        }
         let before = self.tail.len();
         write(&mut self.tail);
         self.bytes += (self.tail.len() - before) as u64;
@@ -86,6 +95,7 @@ impl Output {
 
     fn seal_tail(&mut self) {
         if !self.tail.is_empty() {
+            self.tail_bytes = self.tail.len();
             self.chunks.push_back(Chunk::Bytes(std::mem::take(&mut self.tail)));
         }
     }

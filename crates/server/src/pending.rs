@@ -22,6 +22,8 @@ pub(crate) struct Pending {
     pub(crate) reading_bytes: u64,
     /// All of the value is asked for, however long it is.
     pub(crate) whole: bool,
+    /// The last value of a get: its end follows.
+    pub(crate) ends: bool,
     /// The value is longer than was asked for, this long: to be asked for again.
     pub(crate) again_bytes: Option<u64>,
     pub(crate) lease: Option<Lease>,
@@ -38,6 +40,7 @@ impl Pending {
             writing_bytes: 0,
             reading_bytes: 0,
             whole: false,
+            ends: false,
             again_bytes: None,
             lease: None,
         }

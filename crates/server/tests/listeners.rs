@@ -167,6 +167,26 @@ fn tls_clients_are_answered_as_others_are() {
     }
 }
 
+/// Lines come unasked: nothing of the client's wakes the layer between.
+#[test]
+fn who_watches_by_tls_is_told_too_and_the_settings_said_that_there_was_none() {
+    let (server, certificate, _directory) = serve_tls(IoBackend::Auto);
+    let address = server.addresses()[0];
+    let mut watcher = connect(address, &certificate);
+    watcher.write_all(b"watch mutations\r\n").unwrap();
+    watcher.read_exact(&mut [0; 4]).unwrap();
+    assert_eq!(converse(connect(address, &certificate), "set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        let mut byte = [0];
+        watcher.read_exact(&mut byte).unwrap();
+        line.push(byte[0]);
+    }
+    let line = String::from_utf8(line).unwrap();
+    assert!(line.contains("type=item_store key=a status=stored cmd=set"), "{line}");
+    assert!(converse(connect(address, &certificate), "stats settings\r\n").contains("STAT ssl_enabled yes\r\n"));
+}
+
 #[test]
 fn clients_that_speak_no_tls_or_vanish_harm_no_tls_client() {
     for io in [IoBackend::Auto, IoBackend::Blocking] {

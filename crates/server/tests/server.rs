@@ -384,6 +384,12 @@ fn one_class_has_every_record() {
             value.map(|value| value.parse::<u64>().unwrap())
         };
         assert!(number("total_malloced").unwrap() >= number("1:mem_requested").unwrap(), "{slabs}");
+        // It was 0 but with `slab`.
+        let general = String::from_utf8(converse(bench.address(), b"stats\r\nstats settings\r\n")).unwrap();
+        let limits: Vec<&str> = general.lines().filter(|line| line.contains("maxbytes ")).collect();
+        let [limit, setting] = limits[..] else { panic!("{general}") };
+        assert_eq!(limit.replace("limit_", ""), setting);
+        assert!(!setting.ends_with(" 0"), "{setting}");
         match engine {
             Engine::Slab => {
                 let all = number("1:used_chunks").unwrap() + number("1:free_chunks").unwrap();

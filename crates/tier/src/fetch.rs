@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::canary;
+use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Value};
 
 use crate::index::{Loc, Tag};
-use crate::item::{HEADER_BYTES, Header};
+use crate::item::{self, HEADER_BYTES, Header};
 use crate::log::Stored;
 use crate::segment::is_equal;
 use crate::tier::{Purpose, Tier};
@@ -217,15 +218,19 @@ impl Tier {
     fn check_item(&self, tag: Tag, place: Loc, segment: u64, blocks: Vec<Arc<Block>>) -> Option<Fetched> {
         let stored = self.volume.as_ref()?.log.of(place.address()).filter(|stored| stored.page == segment)?;
         let start = place.address() as usize % PAGE_BYTES;
-        let header = Header::decode(&in_one_piece(slices(&blocks, start, HEADER_BYTES)))?;
+        let offset = place.address().checked_sub(stored.data_at());
+        let head = in_one_piece(slices(&blocks, start, HEADER_BYTES));
+        let header = Header::decode(&head)?;
+        let sum = item::head_sum(&head, &self.config.uuid, stored.id, offset.unwrap_or_default() as usize);
+        drop(head);
         let fetched = Fetched { header, blocks, start };
         if canary!("tier_recycled_segment_read_unverified") {
             return Some(fetched);
         }
-        let offset = place.address().checked_sub(stored.data_at())?;
-        let (uuid, body) = (&self.config.uuid, header.body_bytes());
+        offset?;
+        let body = header.body_bytes();
         let is_whole = fetched.slices(HEADER_BYTES, body).map(<[u8]>::len).sum::<usize>() == body;
-        let sum = header.sum(uuid, stored.id, offset as usize, fetched.slices(HEADER_BYTES, body));
+        let sum = fetched.slices(HEADER_BYTES, body).fold(sum, crc32c);
         let key = in_one_piece(fetched.slices(HEADER_BYTES, header.key_bytes as usize));
         let is_it = is_whole && sum == header.checksum && Tag::of(&key) == tag;
         drop(key);

@@ -79,9 +79,13 @@ impl Header {
         offset: usize,
         body: impl Iterator<Item = &'a [u8]>,
     ) -> u32 {
-        let head = crc32c(seed(uuid, segment, offset as u64), &self.encode()[4..]);
-        body.fold(head, crc32c)
+        body.fold(head_sum(&self.encode(), uuid, segment, offset), crc32c)
     }
+}
+
+/// The checksum of an encoded header, before that of its body.
+pub(crate) fn head_sum(head: &[u8], uuid: &[u8; 16], segment: u64, offset: usize) -> u32 {
+    crc32c(seed(uuid, segment, offset as u64), head.get(4..).unwrap_or_default())
 }
 
 /// Bytes of an item, up to the next one.

@@ -5,7 +5,7 @@
 //! recovery might take for the newest (`returning`) is neither shown nor written, as that write could not be kept over a crash; all others are served from
 //! DRAM. The superblock is tried again now and then: once it is there no key is refused any more.
 
-use stratakv_base::{Mono, canary};
+use stratakv_base::Mono;
 use stratakv_device::IoFault;
 use stratakv_engine::{Effects, Error, Reply};
 
@@ -123,9 +123,7 @@ impl Tier {
             keys = returning.len(),
             "what is on the volume cannot be called void: keys that have a copy there are not served until it can be; exchange the device"
         );
-        if !canary!("tier_returning_key_served") {
-            self.index.retain(|tag, _| !returning.contains(&tag));
-        }
+        self.index.retain(|tag, _| !returning.contains(&tag));
         for (_, token, tag, reply) in std::mem::take(&mut self.promises) {
             let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
             effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });
@@ -138,7 +136,7 @@ impl Tier {
         let volume = self.volume.as_ref().filter(|_| self.void_tries >= VOID_TRIES)?;
         let returns = tag.map_or(!volume.returning.is_empty(), |tag| volume.returning.contains(&tag));
         let what = "calling an older copy on the volume void";
-        (returns && !canary!("tier_returning_key_written")).then_some(Error::Io { what, fault: IoFault::Os(5) })
+        returns.then_some(Error::Io { what, fault: IoFault::Os(5) })
     }
 
     /// Tries again.

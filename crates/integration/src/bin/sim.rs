@@ -272,6 +272,15 @@ fn listen_to(_: &[String], _: u64, _: f64, _: bool) -> Result<(), String> {
     Err("built without canaries: use `cargo xtask sim --canaries`".into())
 }
 
+/// Whose canaries are hunted in which world.
+#[cfg(feature = "canaries")]
+const WORLDS: [(&str, RunSeed); 4] = [
+    ("batch_", world::store::run),
+    ("backup_", world::store::run),
+    ("server_", world::server::run),
+    ("tier_", stratakv_integration::sim::tier::run),
+];
+
 #[cfg(feature = "canaries")]
 fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) -> Result<(), String> {
     use stratakv_integration::sim;
@@ -279,9 +288,10 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
     println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
     // What several shards do together shows in a store only.
     let (of_stores, of_shards): (Vec<&String>, Vec<&String>) =
-        names.iter().partition(|name| ["batch_", "backup_", "tier_"].iter().any(|prefix| name.starts_with(prefix)));
+        names.iter().partition(|name| WORLDS.iter().any(|(prefix, _)| name.starts_with(prefix)));
     for name in of_stores {
-        let world: RunSeed = if name.starts_with("tier_") { sim::tier::run } else { world::store::run };
+        let world =
+            WORLDS.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or(world::store::run as RunSeed, |w| w.1);
         match sim::listen_in_world(world, name, from, cpu_seconds_max) {
             Some((seeds, cpu_seconds, why)) => {
                 caught += 1;

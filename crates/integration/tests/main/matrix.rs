@@ -161,7 +161,7 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
         (Options::new().engine(Engine::Hash).layer_bytes(MIB), "engine `matrix`"),
         (Options::new().layer_bytes(MIB), "ask for the engine"),
     ] {
-        let error = asked.open(place.path().join("refused")).expect_err(words);
+        let error = asked.open(place.path().join(words)).expect_err(words);
         assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(words), "{error}");
     }
     let store = with(12, 4).open(&data).expect("a store");
@@ -174,14 +174,14 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     assert_eq!(told("layer_bytes"), 4 * MIB);
     assert!(told("layer_table_bytes") > MIB && told("level_2_write_bytes") > 0, "{:?}", store.stats());
     store.close().expect("closed");
-    for asked in [with(12, 3), options(1).layer_bytes(0)] {
+    for asked in [with(12, 3), with(12, 0)] {
         let error = asked.open(&data).expect_err("it is fixed");
         assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("layer"), "{error}");
     }
     let is_whole = |store: &Store| {
         for key in (0..40_000).step_by(17) {
             let found = store.get(&name(key)).expect("a get").expect("a record");
-            assert!(found.to_bytes()[..] == value::encode(key, 3, 200)[..], "key {key}");
+            assert!(found.to_bytes() == value::encode(key, 3, 200), "key {key}");
         }
     };
     is_whole(&options(1).region_bytes(12 * MIB).open(&data).expect("opened"));
@@ -284,7 +284,7 @@ fn a_volume_without_a_manifest_or_superblock_says_what_to_do() {
             let at = page * 4096 + 20;
             file.write_all_at(&[volume[at as usize] ^ 1], at).expect("written");
         }
-        let error = options(1).open(&data).err().expect("it is refused");
+        let error = options(1).open(&data).expect_err("it is refused");
         let said = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{said}");
         assert!(said.contains(what) && said.contains("shard-000") && said.contains("stratakv restore"), "{said}");
@@ -302,7 +302,7 @@ fn a_region_too_small_for_a_memtable_is_refused_and_nothing_is_made() {
     let data = place.path().join("data");
     for (shards, bytes) in [(1, MIB), (1, 8 * MIB - 4096), (4, 8 * MIB)] {
         let error = Options::new().engine(Engine::Matrix).shards(shards).region_bytes(bytes);
-        let error = error.level(Level::ProcessCrash).open(&data).err().expect("it is refused");
+        let error = error.level(Level::ProcessCrash).open(&data).expect_err("it is refused");
         let said = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Usage, "{said}");
         assert!(said.contains("8 MiB for each") && said.contains("--region"), "{said}");

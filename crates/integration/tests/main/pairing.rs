@@ -45,7 +45,7 @@ fn run(data: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 fn refused(data: &Path) -> Error {
     assert!(Options::new().read_only(true).create(false).open(data).is_err(), "it was opened for reading");
     assert!(stratakv::check(data, None).is_err(), "it was checked");
-    options().open(data).err().expect("it was opened")
+    options().open(data).expect_err("it was opened")
 }
 
 /// A tmpfs after a reboot.

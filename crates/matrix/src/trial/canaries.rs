@@ -28,8 +28,8 @@ const DEFECTS: [(&str, fn()); 23] = [
     ("trial_snapshots_last_for_ever", space::a_snapshot_held_for_ever_ends_before_puts_are_refused),
     ("trial_snapshots_leave_what_they_kept", space::what_a_snapshot_keeps_is_told_and_given_back),
     ("trial_layer_has_no_reserve", layer::a_full_volume_with_a_layer_recovers_after_deletes),
-    ("matrix_layer_not_flushed", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
-    ("matrix_layer_freed_before_the_superblock", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
+    ("trial_layer_not_flushed", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
+    ("trial_layer_freed_before_the_superblock", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
     ("trial_deletes_count_as_records", space::records_are_counted_about),
     ("trial_pages_go_with_the_first_read", job::tests::a_page_that_was_read_twice_goes_with_the_later_read),
 ];

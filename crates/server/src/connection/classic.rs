@@ -108,7 +108,11 @@ impl Connection {
     pub(super) fn next_key(&mut self, mut rest: Rest, context: &mut Context<'_>) -> bool {
         let left = rest.line.get(rest.at..).unwrap_or_default();
         let Some((key, end)) = Keys::split(left) else {
-            self.answer(Answer::ValuesEnd, false);
+            match self.pending.back_mut() {
+                // That of an earlier get has its end by now.
+                Some(last) if matches!(last.answer, Answer::Value { .. }) && !last.ends => last.ends = true,
+                _ => self.answer(Answer::ValuesEnd, false),
+            }
             return true;
         };
         rest.at += end;

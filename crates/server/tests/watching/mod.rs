@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use stratakv::IoBackend;
 
@@ -98,6 +99,18 @@ fn a_watcher_that_does_not_read_slows_nobody_and_hears_of_what_it_missed() {
         }
     }
     assert_eq!((told, missed), (heard - skipped, skipped), "every line is told or counted");
+}
+
+#[test]
+fn idle_connections_are_told_of_and_who_watches_in_silence_is_none() {
+    let bench = Bench::with(IoBackend::Auto, |options| options.idle_limit = Some(Duration::from_millis(50)));
+    let (mut silent, mut watcher) = (watch(&bench, "mutations"), watch(&bench, "connevents"));
+    let idle = bench.connect();
+    assert!(next(&mut watcher).starts_with("type=conn_new"));
+    let told = next(&mut watcher);
+    assert!(told.ends_with(&format!("rport={} transport=tcp reason=idle_timeout", idle.local_addr().unwrap().port())));
+    ask(&mut bench.connect(), "set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    assert!(next(&mut silent).contains("key=a status=stored"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use stratakv_protocol::memcache::reply;
 use stratakv_sim::net::{Found, Net, Peer};
 
 use super::circumstances::Circumstances;
-use super::command::{self, Command, State};
+use super::command::{self, Command, Hits, State};
 use crate::world::Statistics;
 
 /// Commands asked and not answered.
@@ -351,8 +351,12 @@ impl Client {
             let Some(command) = self.pending.front() else {
                 return if self.received.is_empty() { Ok(()) } else { Err(self.wrong("nothing was asked")) };
             };
-            let judged = match command {
-                Command::Get { keys, with_unique } => self.judge_get(&keys.clone(), *with_unique, statistics)?,
+            let (inner, parse): (_, command::ParseHits) = match command {
+                Command::Meta(inner) => (&**inner, command::meta_hit),
+                command => (command, command::hits),
+            };
+            let judged = match inner {
+                Command::Get { keys, with_unique } => self.judge_get(&keys.clone(), *with_unique, parse, statistics)?,
                 Command::Fixed { answer, .. } => self.judge_fixed(answer)?,
                 _ => self.judge_change(&command.clone(), statistics)?,
             };
@@ -423,11 +427,10 @@ impl Client {
         &mut self,
         keys: &[usize],
         with_unique: bool,
+        parse: command::ParseHits,
         statistics: &mut Statistics,
     ) -> Result<Option<usize>, String> {
-        let Some(command::Hits { hits, error, len }) =
-            command::hits(&self.received).map_err(|error| self.wrong(&error))?
-        else {
+        let Some(Hits { hits, error, len }) = parse(&self.received).map_err(|error| self.wrong(&error))? else {
             return Ok(None);
         };
         if let Some(error) = &error {

@@ -37,6 +37,8 @@ pub(super) enum Command {
         keys: Vec<usize>,
         with_unique: bool,
     },
+    /// One of the above, of one key, as a meta command.
+    Meta(Box<Command>),
     /// A line and its answer, which have nothing to do with keys.
     Fixed {
         line: &'static [u8],
@@ -69,6 +71,19 @@ const FIXED: &[(&[u8], &[u8])] = &[
 impl Command {
     /// Draws one. `counter` makes its value unlike any other; `uniques` are the versions known of each key.
     pub(super) fn draw(random: &mut Random, counter: u64, value_bytes_max: u64, uniques: &[Option<u64>]) -> Command {
+        let mut command = Command::draw_classic(random, counter, value_bytes_max, uniques);
+        let is_of_one_key = match &command {
+            Command::Get { keys, .. } => keys.len() == 1,
+            command => command.changes().is_some(),
+        };
+        if is_of_one_key && random.below(3) == 0 {
+            command.wants_an_answer();
+            return Command::Meta(Box::new(command));
+        }
+        command
+    }
+
+    fn draw_classic(random: &mut Random, counter: u64, value_bytes_max: u64, uniques: &[Option<u64>]) -> Command {
         let key = random.below(uniques.len() as u64) as usize;
         match random.below(20) {
             0..=7 => {
@@ -129,7 +144,35 @@ impl Command {
                 keys.iter().for_each(|key| out.extend(format!(" {}", name(*key)).bytes()));
                 out.extend(b"\r\n");
             }
+            Command::Meta(command) => command.write_meta(name, out),
             Command::Fixed { line, .. } => out.extend(*line),
+        }
+    }
+
+    fn write_meta(&self, name: impl Fn(usize) -> String, out: &mut Vec<u8>) {
+        match self {
+            Command::Store { verb, key, flags, value, .. } => {
+                let mode = match verb {
+                    Verb::Set => String::new(),
+                    Verb::Add => " ME".into(),
+                    Verb::Replace => " MR".into(),
+                    Verb::Append => " MA".into(),
+                    Verb::Prepend => " MP".into(),
+                    Verb::Cas(unique) => format!(" C{unique}"),
+                };
+                out.extend(format!("ms {} {} F{flags}{mode}\r\n", name(*key), value.len()).bytes());
+                out.extend(value);
+                out.extend(b"\r\n");
+            }
+            Command::Delete { key, .. } => out.extend(format!("md {}\r\n", name(*key)).bytes()),
+            Command::Count { key, by, down } => {
+                out.extend(format!("ma {} D{by}{}\r\n", name(*key), if *down { " MD" } else { "" }).bytes());
+            }
+            Command::Get { keys, with_unique } => {
+                let unique = if *with_unique { " c" } else { "" };
+                keys.iter().for_each(|key| out.extend(format!("mg {} f{unique} k v\r\n", name(*key)).bytes()));
+            }
+            Command::Meta(_) | Command::Fixed { .. } => {}
         }
     }
 
@@ -149,6 +192,7 @@ impl Command {
     pub(super) fn changes(&self) -> Option<usize> {
         match self {
             Command::Store { key, .. } | Command::Delete { key, .. } | Command::Count { key, .. } => Some(*key),
+            Command::Meta(command) => command.changes(),
             Command::Get { .. } | Command::Fixed { .. } => None,
         }
     }
@@ -163,6 +207,19 @@ impl Command {
             Command::Delete { .. } if state.is_some() => (None, reply::DELETED.to_vec()),
             Command::Delete { .. } => (None, reply::NOT_FOUND.to_vec()),
             Command::Count { by, down, .. } => count(*by, *down, state),
+            Command::Meta(command) => {
+                let (after, answer) = command.carry_out(state);
+                let answer: &[u8] = match &answer[..] {
+                    reply::STORED | reply::DELETED => b"HD\r\n",
+                    reply::NOT_STORED => b"NS\r\n",
+                    reply::EXISTS => b"EX\r\n",
+                    reply::NOT_FOUND => b"NF\r\n",
+                    reply::NOT_A_NUMBER => reply::NOT_A_NUMBER,
+                    // A number, which was not asked for.
+                    _ => b"HD\r\n",
+                };
+                (after, answer.to_vec())
+            }
             Command::Get { .. } | Command::Fixed { .. } => (state.clone(), Vec::new()),
         }
     }
@@ -224,6 +281,37 @@ pub(super) struct Hits {
     pub(super) error: Option<Vec<u8>>,
     /// Length of the answer.
     pub(super) len: usize,
+}
+
+/// Reads the answer to a get.
+pub(super) type ParseHits = fn(&[u8]) -> Result<Option<Hits>, String>;
+
+/// The answer to a meta get at the front of `bytes`; `None` if it has not arrived whole.
+///
+/// # Errors
+/// It is not an answer to one.
+pub(super) fn meta_hit(bytes: &[u8]) -> Result<Option<Hits>, String> {
+    let Some(header) = line(bytes) else { return Ok(None) };
+    let at = header.len();
+    if header.starts_with(b"EN") {
+        return Ok(Some(Hits { hits: Vec::new(), error: None, len: at }));
+    }
+    if header.starts_with(b"SERVER_ERROR ") {
+        return Ok(Some(Hits { hits: Vec::new(), error: Some(header.to_vec()), len: at }));
+    }
+    let text = String::from_utf8_lossy(header).into_owned();
+    let bad = || format!("{text:?} is no answer to a meta get");
+    let rest = text.strip_prefix("VA ").ok_or_else(bad)?;
+    let (len, words) = rest.trim_end().split_once(' ').ok_or_else(bad)?;
+    let len = len.parse::<usize>().map_err(|_| bad())?;
+    let word = |letter: char| words.split(' ').find_map(|word| word.strip_prefix(letter));
+    let key = word('k').ok_or_else(bad)?.to_owned();
+    let flags = word('f').and_then(|flags| flags.parse().ok()).ok_or_else(bad)?;
+    let unique = word('c').map(|unique| unique.parse().map_err(|_| bad())).transpose()?;
+    let Some(value) = bytes.get(at..at + len + 2) else { return Ok(None) };
+    let value = value.strip_suffix(b"\r\n").ok_or_else(|| format!("{text:?}: no line end after the value"))?;
+    let hits = vec![Hit { key, flags, unique, value: value.to_vec() }];
+    Ok(Some(Hits { hits, error: None, len: at + len + 2 }))
 }
 
 /// The answer to a get at the front of `bytes`; `None` if it has not arrived whole.

@@ -3,24 +3,37 @@ use stratakv_sim::net::Found;
 
 use super::*;
 
+/// Of every engine, on disks that fail, beside clients that speak no protocol.
 #[test]
 fn servers_keep_their_promises() {
+    let halves = [0, 100].map(|from| std::thread::spawn(move || keeps_promises(from..from + 100)));
     let mut sum = Statistics::default();
-    for seed in 0..100 {
+    halves.into_iter().for_each(|half| sum.add(&half.join().expect("a promise was not kept")));
+    assert!(sum.power_cuts > 200 && sum.kills > 80 && sum.closes > 80 && sum.cut_recoveries > 200, "{sum:?}");
+    assert!(sum.answered > 20_000 && sum.failed_openings > 5, "{sum:?}");
+    let served = &sum.served;
+    assert!(served.connections > 3000 && served.rude > 800 && served.left_inside > 500, "{served:?}");
+    assert!(served.failed > 100 && served.accepts_failed > 100, "{served:?}");
+    assert!(served.degraded > 2 && served.degraded_hits > 20, "a cache goes on without its volume: {served:?}");
+}
+
+fn keeps_promises(seeds: std::ops::Range<u64>) -> Statistics {
+    let mut sum = Statistics::default();
+    for seed in seeds {
         match run(seed) {
             Ok(statistics) => sum.add(&statistics),
             Err(why) => panic!("seed {seed}: {why}"),
         }
     }
-    assert!(sum.power_cuts > 60 && sum.kills > 20 && sum.closes > 20 && sum.served.connections > 600, "{sum:?}");
-    assert!(sum.answered > 5_000, "{sum:?}");
+    sum
 }
 
 #[test]
 fn a_seed_always_gives_the_same_run() {
-    for seed in 0..5 {
+    for seed in 0..8 {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
+    assert_ne!(run(0).map(|run| run.digest), run(4).map(|run| run.digest));
 }
 
 /// The oracle is seen to fail.
@@ -28,7 +41,7 @@ fn a_seed_always_gives_the_same_run() {
 fn a_disk_that_loses_writes_is_noticed() {
     let lossy = |circumstances: &mut Circumstances| circumstances.setup.chances.lost = 3000;
     for on in [On::InPlace, On::Packed] {
-        assert!((0..20).any(|seed| run_with(on, seed, lossy).is_err()), "{on:?}");
+        assert!((0..80).any(|seed| run_with(on, seed, lossy).is_err()), "{on:?}");
     }
 }
 
