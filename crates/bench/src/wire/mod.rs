@@ -191,7 +191,7 @@ impl<'a> Generator<'a> {
         }
         loop {
             let is_over = match end {
-                None => self.connections.iter().all(Connection::is_idle),
+                None => self.next >= self.options.records && self.connections.iter().all(Connection::is_idle),
                 Some(end) => now >= end,
             };
             if is_over {
@@ -201,14 +201,14 @@ impl<'a> Generator<'a> {
                 used_before = Some(Usage::now());
                 watch(true);
             }
-            self.pace(start);
-            self.wait(&mut events)?;
+            self.wait(&mut events, self.ahead(start))?;
             now = Instant::now();
             let counts = now >= counted_from;
             for event in &events {
                 self.serve(event.data.u64() as usize, now, counts, &mut buffer)?;
                 heard = now;
             }
+            self.go_on(start, now)?;
             if now >= next_tick {
                 watch(counts);
                 next_tick = Instant::now() + TICK;
@@ -221,9 +221,11 @@ impl<'a> Generator<'a> {
         Ok(self.report((now - counted_from).as_secs_f64(), used))
     }
 
-    fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<(), BenchError> {
+    /// For answers; no longer than until more may be loaded, if that is `ahead`.
+    fn wait(&self, events: &mut Vec<epoll::Event>, ahead: Duration) -> Result<(), BenchError> {
         events.clear();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        let longest = if ahead.is_zero() { TICK } else { ahead.min(TICK) };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: longest.subsec_nanos().into() };
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(std::io::Error::from(error).into()),
@@ -240,20 +242,38 @@ impl<'a> Generator<'a> {
                 tally.note(pending, answer, now);
             }
         })?;
-        if connection.is_idle() {
+        if connection.is_idle() && self.pace().is_none() {
             self.fill(number, now)?;
         }
         self.watch_output(number, had_output)
     }
 
-    /// Waits until what was loaded since `start` is not too much.
-    fn pace(&self, start: Instant) {
-        let Some(bytes_per_s) = self.options.load_bytes_per_s.filter(|_| self.options.work == Work::Load) else {
-            return;
-        };
+    /// Bytes a second at which records are loaded, if that is limited.
+    fn pace(&self) -> Option<u64> {
+        self.options.load_bytes_per_s.filter(|_| self.options.work == Work::Load)
+    }
+
+    /// How far loading is ahead of its pace.
+    fn ahead(&self, start: Instant) -> Duration {
+        let Some(bytes_per_s) = self.pace() else { return Duration::ZERO };
         let bytes = self.next * self.options.value_bytes as u64;
-        let due = Duration::from_secs_f64(bytes as f64 / bytes_per_s.max(1) as f64);
-        std::thread::sleep(due.saturating_sub(start.elapsed()));
+        Duration::from_secs_f64(bytes as f64 / bytes_per_s.max(1) as f64).saturating_sub(start.elapsed())
+    }
+
+    /// Where loading has a pace, connections that were answered wait here for their next batch.
+    fn go_on(&mut self, start: Instant, now: Instant) -> Result<(), BenchError> {
+        if self.pace().is_none() {
+            return Ok(());
+        }
+        for number in 0..self.connections.len() {
+            if !self.ahead(start).is_zero() {
+                break;
+            }
+            if self.connections[number].is_idle() {
+                self.fill(number, now)?;
+            }
+        }
+        Ok(())
     }
 
     /// The next batch of a connection goes out.

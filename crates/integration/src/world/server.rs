@@ -253,6 +253,8 @@ impl Run {
             for _ in 0..16 {
                 busy |= self.host.world.step();
             }
+            // Before anybody hears of it.
+            self.look_at(life)?;
             let Run { host, clients, rudes, statistics, .. } = self;
             for client in clients {
                 busy |= host.world.with_net(|net, net_random| client.act(net, net_random, statistics))?;
@@ -260,7 +262,6 @@ impl Run {
             for rude in rudes {
                 host.world.with_net(|net, net_random| rude.finish(net, net_random, statistics));
             }
-            self.look_at(life)?;
             // A long answer through a narrow pipe takes its time; it is another thing when nothing moves.
             let answered = self.statistics.answered + self.statistics.served.rude > before;
             idle = if answered { 0 } else { idle + if busy { 1 } else { 50 } };

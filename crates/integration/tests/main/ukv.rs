@@ -105,3 +105,27 @@ fn the_load_generator_refuses_a_value_of_another_length() {
         assert!(error.to_string().contains("not its"), "{error}");
     });
 }
+
+#[test]
+fn the_load_generator_keeps_to_a_pace_and_loads_everything() {
+    with_server(Engine::Slab, None, 1 << 20, |address| {
+        let options = WireOptions {
+            address,
+            protocol: Protocol::Memcache,
+            connections: 8,
+            pipeline: 3,
+            records: 1_001,
+            value_bytes: 4_096,
+            work: Work::Load,
+            load_bytes_per_s: Some(16 << 20),
+            seed: 3,
+        };
+        let loaded = run(&options, &mut |_| {}).expect("a run");
+        assert_eq!((loaded.operations, loaded.refused), (1_001, 0));
+        // All but the last batch of each connection was waited for.
+        let waited_for = ((1_001 - 2 * 8 * 3) * 4_096) as f64 / f64::from(16 << 20);
+        assert!(loaded.seconds >= waited_for, "{loaded:?}");
+        let drawn = work(address, DRAWN, 1_001, 4_096);
+        assert_eq!(drawn.hits, drawn.gets, "{drawn:?}");
+    });
+}

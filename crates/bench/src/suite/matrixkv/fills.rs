@@ -311,7 +311,7 @@ pub(super) mod tests {
             value.as_object().into_iter().flat_map(|object| object.keys().cloned()).collect()
         };
         let all = [names(&json), names(&json["fills"][0])].concat();
-        assert_eq!(all.len(), 12 + 21);
+        assert_eq!(all.len(), 13 + 22);
         for name in all {
             assert!(book.contains(&format!("`{name}`")), "{name} is not in the book");
         }

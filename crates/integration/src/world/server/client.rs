@@ -12,7 +12,7 @@ use stratakv_protocol::memcache::reply;
 use stratakv_sim::net::{Found, Net, Peer};
 
 use super::circumstances::Circumstances;
-use super::command::{self, Command, Hits, State};
+use super::command::{self, Command, Held, Hits, State};
 use crate::world::Statistics;
 
 /// Commands asked and not answered.
@@ -297,19 +297,13 @@ impl Client {
         Ok(())
     }
 
-    /// The connection is gone and nothing of it is under way any more: of what was not answered, some first commands on each key were done; where a disk
-    /// has given reason for errors, any of these may have failed.
+    /// The connection is gone and nothing of it is under way any more: of what was not answered, some first commands on each key were done.
     fn lost(&mut self) {
         let mut newest = self.keys.clone();
         newest.iter_mut().zip(&self.later).for_each(|(states, later)| add(states, later.clone()));
-        for command in self.pending.drain(..) {
+        for command in std::mem::take(&mut self.pending) {
             let Some(key) = command.changes() else { continue };
-            let after = newest[key].iter().map(|state| command.carry_out(state).0).collect();
-            let before = std::mem::replace(&mut newest[key], possible(self.forgets, after));
-            if self.excused {
-                // It may have failed, and those after it been done.
-                add(&mut newest[key], before);
-            }
+            newest[key] = self.unheard(&command, &newest[key]);
             add(&mut self.keys[key], newest[key].clone());
             if !self.later[key].is_empty() || self.excused {
                 // It may have been under way when its shard gave up.
@@ -317,6 +311,18 @@ impl Client {
             }
         }
         self.disconnected();
+    }
+
+    /// What a key may be after a command whose answer is not heard: one that failed leaves it as it was, whatever came after it.
+    fn unheard(&self, command: &Command, states: &[State]) -> Vec<State> {
+        let after: Vec<State> = states.iter().map(|state| command.carry_out(state).0).collect();
+        let is_long = |held: &Held| held.value.len() as u64 > self.long_bytes;
+        let may_have_failed = self.excused || self.forgets && after.iter().flatten().any(is_long);
+        let mut all = possible(self.forgets, after);
+        if may_have_failed {
+            add(&mut all, states.to_vec());
+        }
+        all
     }
 
     fn disconnected(&mut self) {
@@ -339,10 +345,8 @@ impl Client {
             while self.pending.front().is_some_and(Command::is_silent) && !self.received.is_empty() {
                 let Some(command) = self.pending.pop_front() else { break };
                 if let Some(key) = command.changes() {
-                    let after = self.keys[key].iter().map(|state| command.carry_out(state).0).collect();
-                    let before = std::mem::replace(&mut self.keys[key], possible(self.forgets, after));
+                    self.keys[key] = self.unheard(&command, &self.keys[key]);
                     if self.excused {
-                        add(&mut self.keys[key], before);
                         let now = self.keys[key].clone();
                         add(&mut self.later[key], now);
                     }
