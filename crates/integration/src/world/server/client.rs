@@ -505,3 +505,48 @@ fn text(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(300)];
     String::from_utf8_lossy(shown).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::command::Verb;
+    use super::*;
+    use crate::world::On;
+
+    fn held(value: &[u8]) -> State {
+        Some(command::Held { flags: 0, value: value.to_vec(), unique: None })
+    }
+
+    /// What key 0 may hold after a client left with these commands unanswered.
+    fn left_with(excused: bool, asked: &[(Verb, &[u8])]) -> Vec<State> {
+        let mut client = Client::new(0, &Circumstances::draw(On::Matrix, &mut Random::new(1)));
+        client.excused = excused;
+        let store = |(verb, value): &(Verb, &[u8])| Command::Store {
+            verb: *verb,
+            key: 0,
+            flags: 0,
+            value: value.to_vec(),
+            noreply: false,
+        };
+        client.pending = asked.iter().map(store).collect();
+        client.lost();
+        client.keys.swap_remove(0)
+    }
+
+    /// A set failed as its disk did and said so to nobody; the append after it was done on what was there before.
+    #[test]
+    fn an_unread_failure_before_a_done_append_was_called_a_lost_write() {
+        let asked: [(Verb, &[u8]); 3] = [(Verb::Set, b"old"), (Verb::Set, b"failed"), (Verb::Append, b"+more")];
+        let states = left_with(true, &asked);
+        assert!(states.contains(&held(b"old+more")), "{states:?}");
+        // And nothing but what some of them make, in order.
+        let all: [&[u8]; 4] = [b"old", b"failed", b"failed+more", b"old+more"];
+        assert!(states.iter().flatten().all(|held| all.contains(&&held.value[..])), "{states:?}");
+    }
+
+    /// Without a disk's reason nothing fails: it is some first commands, and none between is left out.
+    #[test]
+    fn without_a_reason_no_command_may_be_left_out() {
+        let states = left_with(false, &[(Verb::Set, b"old"), (Verb::Set, b"new"), (Verb::Append, b"+more")]);
+        assert_eq!(states, [None, held(b"old"), held(b"new"), held(b"new+more")]);
+    }
+}
