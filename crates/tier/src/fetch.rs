@@ -15,6 +15,7 @@ use crate::index::{Loc, Tag};
 use crate::item::{self, HEADER_BYTES, Header};
 use crate::log::Stored;
 use crate::segment::is_equal;
+use crate::spill::beyond_the_limit;
 use crate::tier::{Purpose, Tier};
 
 /// Who waits for a fetch instead of an operation: the recycler.
@@ -115,7 +116,12 @@ impl Fetches {
         let waiters = vec![waiter];
         self.running
             .insert(self.next, Fetch { wanted, segment, page, pages, blocks, left: chunks, failed: false, waiters });
-        self.queue.extend((0..chunks).map(|chunk| (self.next, chunk)));
+        if waiter == RECYCLER {
+            // Those who wait for blocks may wait for the room that this makes.
+            (0..chunks).rev().for_each(|chunk| self.queue.push_front((self.next, chunk)));
+        } else {
+            self.queue.extend((0..chunks).map(|chunk| (self.next, chunk)));
+        }
         self.next
     }
 }
@@ -160,7 +166,10 @@ impl Tier {
             let first = chunk as u64 * CHUNK_PAGES;
             let (page, pages) = (fetch.page + first, (fetch.pages - first).min(CHUNK_PAGES));
             let class = if fetch.pages == 1 { Class::Page } else { Class::Slice };
-            let Some(block) = self.take_block(class, effects) else {
+            let makes_room = fetch.waiters.contains(&RECYCLER);
+            let block = self.take_block(class, effects);
+            let Some(block) = block.or_else(|| makes_room.then(|| beyond_the_limit(class, effects.pool())).flatten())
+            else {
                 self.fetches.queue.push_front((id, chunk));
                 break;
             };
@@ -276,4 +285,27 @@ pub(crate) fn joined(blocks: &[Arc<Block>]) -> Vec<u8> {
 /// Nothing is read yet.
 pub(crate) fn none() -> Fetches {
     Fetches { running: HashMap::new(), of_place: HashMap::new(), ..Fetches::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use stratakv_device::Pool;
+
+    use super::*;
+
+    /// The volume was full, so segments in memory could not leave it; its oldest segment could not make room, since the read of its head waited behind reads without blocks.
+    #[test]
+    fn what_makes_room_waited_behind_those_who_wait_for_room() {
+        let mut fetches = Fetches::default();
+        let of_somebody = fetches.begin(Wanted::Head, 10, 10, 2 * CHUNK_PAGES, 7);
+        let head = fetches.begin(Wanted::Head, 50, 50, CHUNK_PAGES + 1, RECYCLER);
+        assert_eq!(fetches.queue, [(head, 0), (head, 1), (of_somebody, 0), (of_somebody, 1)]);
+
+        let pool = Pool::new(1 << 20);
+        let limit_bytes = pool.limit_bytes();
+        let taken: Vec<Block> = std::iter::from_fn(|| pool.take(Class::Slice)).collect();
+        assert!(!taken.is_empty() && pool.take(Class::Page).is_none());
+        assert!(beyond_the_limit(Class::Page, &pool).is_some());
+        assert_eq!(pool.limit_bytes(), limit_bytes);
+    }
 }

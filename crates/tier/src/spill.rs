@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Mono, canary};
-use stratakv_device::{Class, IoFault, Part, Pool};
+use stratakv_device::{Block, Class, IoFault, Part, Pool};
 use stratakv_engine::Effects;
 
 use crate::index::{Loc, Tag};
@@ -157,20 +157,22 @@ impl Tier {
     }
 }
 
-/// Bytes, a multiple of a page, as parts of blocks. Where the pool has none left, it gets one more: what is to be written cannot wait for what it makes room for.
+/// Bytes, a multiple of a page, as parts of blocks.
 pub(crate) fn parts_of(bytes: &[u8], pool: &Pool) -> Vec<Part> {
     let class = if bytes.len() > PAGE_BYTES { Class::Slice } else { Class::Page };
     let part = |chunk: &[u8]| {
-        let limit = pool.limit_bytes();
-        let block = pool.take(class).or_else(|| {
-            pool.set_limit_bytes(pool.held_bytes() + (1 << 20));
-            let block = pool.take(class);
-            pool.set_limit_bytes(limit);
-            block
-        });
-        let mut block = block?;
+        let mut block = pool.take(class).or_else(|| beyond_the_limit(class, pool))?;
         block[..chunk.len()].copy_from_slice(chunk);
         Some(Part { block: Arc::new(block), start: 0, len: chunk.len() as u32 })
     };
     bytes.chunks(class.bytes()).filter_map(part).collect()
+}
+
+/// A block though the pool has none left: what is written or read to make room cannot wait for that room.
+pub(crate) fn beyond_the_limit(class: Class, pool: &Pool) -> Option<Block> {
+    let limit = pool.limit_bytes();
+    pool.set_limit_bytes(pool.held_bytes() + (1 << 20));
+    let block = pool.take(class);
+    pool.set_limit_bytes(limit);
+    block
 }
