@@ -39,8 +39,8 @@ pub(super) struct Host {
     created: bool,
     /// Which system runs: the power was cut so often.
     boot: u64,
-    /// The power was cut since the store last served.
-    is_cold: bool,
+    /// Shards that were not opened since the power was cut. One that was may have the boot's mark, and what an orderly end had left before it.
+    cold: Vec<bool>,
     /// Requests that disks had failed when the store was last opened.
     failures: u64,
 }
@@ -74,7 +74,7 @@ impl Host {
             openings: 0,
             created: false,
             boot: 1,
-            is_cold: false,
+            cold: vec![false; setup.shards as usize],
             failures: 0,
         };
         host.set_chances(setup.chances);
@@ -94,8 +94,14 @@ impl Host {
     /// The process ends; or the power fails, and the system boots anew.
     pub(super) fn crash(&mut self, power: bool) {
         self.world.crash(power);
-        self.boot += u64::from(power);
-        self.is_cold |= power;
+        if power {
+            self.boots();
+        }
+    }
+
+    fn boots(&mut self) {
+        self.boot += 1;
+        self.cold.fill(true);
     }
 
     fn each_disk<R>(&self, mut look: impl FnMut(&mut Disk) -> R) -> Vec<R> {
@@ -155,12 +161,12 @@ impl Host {
         let mut members = Vec::new();
         for shard in 0..self.setup.shards {
             let Some(member) = self.open_shard(shard, &mut batches_left)? else {
-                (self.boot, self.is_cold) = (self.boot + 1, true);
+                self.boots();
                 return Ok(None);
             };
             members.push(member);
         }
-        (self.created, self.is_cold) = (true, false);
+        self.created = true;
         self.set_phase(Phase::Serve);
         let rings = (0..self.setup.reactors).map(|_| self.ring()).collect::<Result<Vec<_>, _>>()?;
         let (runtime, reactors) = Runtime::turned(members, rings, self.clock());
@@ -195,6 +201,7 @@ impl Host {
         };
         let Some(opened) = opened else { return Ok(None) };
         self.audit(shard, &opened)?;
+        self.cold[shard as usize] = false;
         let volume = self.world.volume(name(shard)).map_err(|error| error.to_string())?;
         Ok(Some(Member { shard: opened, volume, pool: self.pools[shard as usize].clone() }))
     }
@@ -380,7 +387,7 @@ impl Host {
             AnyShard::Matrix(matrix) => matrix.check(),
             AnyShard::Tier(tier) => {
                 let report = tier.recovery();
-                if self.is_cold && report.start == Start::Recovered && report.items > 0 {
+                if self.cold[shard as usize] && report.start == Start::Recovered && report.items > 0 {
                     return Err(format!("shard {shard} after a power cut: {report:?}"));
                 }
                 (Vec::new(), tier.check())
