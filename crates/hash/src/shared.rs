@@ -187,6 +187,9 @@ fn part_of(record: Record, part: RecordPart) -> Record {
     let start = start.min(record.value_bytes);
     let end = start.saturating_add(len).min(record.value_bytes);
     let whole = record.value.to_bytes();
-    let value = whole.get(start as usize..end as usize).map_or_else(Bytes::new, |part| whole.slice_ref(part));
+    // A small part that shares the whole would keep it: many such replies wait for a client that asked for many long values.
+    let share =
+        |part: &[u8]| if part.len() < whole.len() / 2 { Bytes::copy_from_slice(part) } else { whole.slice_ref(part) };
+    let value = whole.get(start as usize..end as usize).map_or_else(Bytes::new, share);
     Record { value: Value::Inline(value), ..record }
 }

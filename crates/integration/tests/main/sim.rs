@@ -44,7 +44,7 @@ fn seeds_of_matrix_that_failed_once_pass() {
 #[test]
 fn seeds_of_tier_show_nothing_older() {
     let mut sums = tier::Statistics::default();
-    for seed in 0..150 {
+    for seed in 0..400 {
         match tier::run_seed(seed) {
             Ok(found) => sums.add(&found),
             Err(why) => panic!("seed {seed}: {why}"),

@@ -199,7 +199,7 @@ fn a_region_without_the_layer_is_refused() {
     let other = with_layer(4096);
     trial.region = other.region;
     let error = trial.reopen_after(u32::MAX).unwrap_err();
-    assert!(matches!(&error, Error::WrongVolume(why) if why.contains("layer")), "{error:?}");
+    assert!(matches!(&error, Error::WrongVolume(why) if why.contains("the region is older")), "{error:?}");
 }
 
 /// A bit of the layer turns: it is told where, and nothing wrong is read.
