@@ -1,7 +1,7 @@
 //! A server and its memcache clients, over simulated sockets, with the store under it on simulated disks.
 //!
 //! Each client has keys of its own, so every answer is known to the byte, however the bytes are split and whatever the others do: they stall, vanish,
-//! reset the connection in the middle of a value, or speak no protocol at all ([`rude`]). The disks fail, once or for good, are full, and slow. After a
+//! reset the connection in the middle of a value, or speak no protocol at all (`rude`). The disks fail, once or for good, are full, and slow. After a
 //! crash each key holds what was acknowledged, or what was asked later; of a cache that, or nothing. Errors need a disk that gave one. At the end nothing
 //! is left: no connection, no block; and meanwhile no more memory was taken than there may be.
 
