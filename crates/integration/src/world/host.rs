@@ -317,7 +317,8 @@ impl Host {
     ) -> Result<(Process, bool), String> {
         let may_be_cut = self.created && self.setup.engine != Engine::Matrix;
         let cuts = if may_be_cut { [0, 0, 0, 1, 1, 2, 3][random.below(7) as usize] } else { 0 };
-        let begins_calm = !self.created || random.below(3) > 0;
+        let is_sound = self.setup.chances == Chances { delay: self.setup.chances.delay, ..Chances::default() };
+        let begins_calm = !self.created || !is_sound && random.below(3) > 0;
         if begins_calm {
             self.calm();
         }
