@@ -39,6 +39,19 @@ impl Image {
                 DiskOutcome::Write(result)
             }
             DiskRequest::Flush => DiskOutcome::Flush(Ok(())),
+            DiskRequest::Allocate { offset, len } if !is_aligned(offset, len as usize) => {
+                DiskOutcome::Allocate(Err(MISALIGNED))
+            }
+            DiskRequest::Allocate { offset, len } => {
+                let fits = |end: &u64| self.capacity_bytes.is_none_or(|capacity| *end <= capacity);
+                match offset.checked_add(len).filter(fits) {
+                    Some(end) => {
+                        self.bytes.resize(self.bytes.len().max(end as usize), 0);
+                        DiskOutcome::Allocate(Ok(()))
+                    }
+                    None => DiskOutcome::Allocate(Err(IoFault::Full)),
+                }
+            }
             DiskRequest::Discard { offset, len } if !is_aligned(offset, len as usize) => {
                 DiskOutcome::Discard(Err(MISALIGNED))
             }

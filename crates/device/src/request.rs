@@ -26,6 +26,14 @@ pub enum DiskRequest {
     },
     /// Makes every write *completed before this request was submitted* durable (fdatasync).
     Flush,
+    /// Sets space aside for a range (fallocate), and lengthens the volume to hold it: writes there find room, and need no longer volume. What is there stays, the rest
+    /// reads as zeros. On devices, and file systems that cannot do it, it succeeds and promises nothing.
+    Allocate {
+        /// Where, in bytes.
+        offset: u64,
+        /// How much, in bytes.
+        len: u64,
+    },
     /// Returns a range to the file system or device (punch hole); reads give zeros or old data afterwards.
     Discard {
         /// Where, in bytes.
@@ -44,6 +52,8 @@ pub enum DiskOutcome {
     Write(Result<(), IoFault>),
     /// A flush. After a fault, what was flushed is unknown: never retry as if it were a success.
     Flush(Result<(), IoFault>),
+    /// Space was set aside, all of it, or not.
+    Allocate(Result<(), IoFault>),
     /// A discard.
     Discard(Result<(), IoFault>),
 }
@@ -68,6 +78,14 @@ impl IoFault {
         match errno {
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => IoFault::Full,
             other => IoFault::Os(other),
+        }
+    }
+
+    /// How setting space aside ended: what a file system or a device cannot do is not needed either.
+    pub(crate) fn of_allocation(result: Result<(), IoFault>) -> Result<(), IoFault> {
+        match result {
+            Err(IoFault::Os(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)) => Ok(()),
+            other => other,
         }
     }
 }

@@ -31,6 +31,10 @@ pub fn execute(volume: &Volume, request: DiskRequest) -> DiskOutcome {
         }
         DiskRequest::Write { offset, parts, durable } => DiskOutcome::Write(write(volume, offset, &parts, durable)),
         DiskRequest::Flush => DiskOutcome::Flush(retry(|| rustix::fs::fdatasync(&volume.file))),
+        DiskRequest::Allocate { offset, len } => {
+            let done = retry(|| rustix::fs::fallocate(&volume.file, FallocateFlags::empty(), offset, len));
+            DiskOutcome::Allocate(IoFault::of_allocation(done))
+        }
         DiskRequest::Discard { offset, len } => {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             DiskOutcome::Discard(retry(|| rustix::fs::fallocate(&volume.file, flags, offset, len)))

@@ -84,6 +84,11 @@ enum Kind {
     Flush {
         volume: Arc<Volume>,
     },
+    Allocate {
+        volume: Arc<Volume>,
+        offset: u64,
+        len: u64,
+    },
     Discard {
         volume: Arc<Volume>,
         offset: u64,
@@ -294,6 +299,7 @@ impl Ring for Uring {
                 Kind::Write { volume, offset, parts, total, durable }
             }
             DiskRequest::Flush => Kind::Flush { volume },
+            DiskRequest::Allocate { offset, len } => Kind::Allocate { volume, offset, len },
             DiskRequest::Discard { offset, len } => Kind::Discard { volume, offset, len },
         };
         self.start(tag, kind);
@@ -412,7 +418,10 @@ impl Drop for Uring {
 
 impl Kind {
     fn is_disk(&self) -> bool {
-        matches!(self, Kind::Read { .. } | Kind::Write { .. } | Kind::Flush { .. } | Kind::Discard { .. })
+        matches!(
+            self,
+            Kind::Read { .. } | Kind::Write { .. } | Kind::Flush { .. } | Kind::Allocate { .. } | Kind::Discard { .. }
+        )
     }
 
     fn socket(&self) -> Option<Socket> {
@@ -479,6 +488,9 @@ impl Work {
             }
             Kind::Flush { volume } => {
                 opcode::Fsync::new(Fd(volume.file.as_raw_fd())).flags(FsyncFlags::DATASYNC).build()
+            }
+            Kind::Allocate { volume, offset, len } => {
+                opcode::Fallocate::new(Fd(volume.file.as_raw_fd()), *len).offset(*offset).build()
             }
             Kind::Discard { volume, offset, len } => opcode::Fallocate::new(Fd(volume.file.as_raw_fd()), *len)
                 .offset(*offset)
@@ -559,6 +571,7 @@ impl Work {
                 disk(DiskOutcome::Write(plain.and(if short { Err(IoFault::Full) } else { Ok(()) })))
             }
             Kind::Flush { .. } => disk(DiskOutcome::Flush(plain)),
+            Kind::Allocate { .. } => disk(DiskOutcome::Allocate(IoFault::of_allocation(plain))),
             Kind::Discard { .. } => disk(DiskOutcome::Discard(plain)),
             Kind::Accept { .. } => net(NetOutcome::Accept(system.map(|fd| {
                 // SAFETY: a successful accept gives a new descriptor that nobody else owns.

@@ -124,6 +124,11 @@ impl Volume {
                 }
             }
             DiskRequest::Flush => Ok(DiskRequest::Flush),
+            // A device has all its space.
+            DiskRequest::Allocate { offset, len } => {
+                let result = place(offset, len).map_or(Err(IoFault::Full), |_| Ok(()));
+                Err(DiskOutcome::Allocate(result))
+            }
             DiskRequest::Discard { offset, len } => match place(offset, len) {
                 Some(offset) => Ok(DiskRequest::Discard { offset, len }),
                 None => Err(DiskOutcome::Discard(Err(IoFault::Short))),

@@ -98,6 +98,11 @@ impl Effects {
         self.requests.push((io, DiskRequest::Write { offset, parts, durable }));
     }
 
+    /// Sets space aside for `len` bytes at `offset`.
+    pub fn allocate(&mut self, io: Io, offset: u64, len: u64) {
+        self.requests.push((io, DiskRequest::Allocate { offset, len }));
+    }
+
     /// Makes completed writes durable.
     pub fn flush(&mut self, io: Io) {
         self.requests.push((io, DiskRequest::Flush));

@@ -24,6 +24,8 @@ pub(crate) enum Attempt {
     Logged(Reply),
     /// The container has no room now.
     NoRoom,
+    /// The volume has to grow first.
+    Grows,
     /// A part of it is done.
     Again,
     /// It has values that are too long for the log: they are to be written to the volume first.
@@ -226,6 +228,7 @@ impl<P: Pmem> Matrix<P> {
             return None;
         }
         match self.must_wait_for_room() {
+            Ok(false) if self.waits_for_growth(self.reserve_pages() + self.wanted_pages) => Some(Attempt::Grows),
             Ok(false) => None,
             Ok(true) => Some(Attempt::NoRoom),
             Err(error) => {

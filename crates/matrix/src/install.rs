@@ -128,6 +128,7 @@ impl<P: Pmem> Matrix<P> {
         bytes.extend_from_within(..);
         let extent = self.manifest_room(2 * pages);
         let Some(extent) = extent else {
+            self.grow_by(u64::from(2 * pages));
             // What it made is lost: it is compacted again when there is room.
             self.give_new(&levels);
             return Err(Box::new(made));

@@ -13,6 +13,7 @@ mod config;
 pub mod container;
 pub mod cursor;
 pub mod entry;
+mod growth;
 mod install;
 mod job;
 mod layer;

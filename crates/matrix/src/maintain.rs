@@ -12,7 +12,7 @@ use crate::cursor::{Cursor, Stop};
 use crate::install::Made;
 use crate::job::{Job, Source};
 use crate::matrix::{Closing, Matrix, Purpose};
-use crate::output::{NoRoom, Output};
+use crate::output::{NoRoom, Output, SLICE_PAGES};
 use crate::reading::Waiter;
 use crate::space::Rest;
 use crate::volume::Table;
@@ -58,6 +58,7 @@ impl<P: Pmem> Matrix<P> {
                 effects.more();
             }
         }
+        self.pump_growth(effects);
         self.pump_spills(effects);
         self.pump_outputs(effects);
         self.pump_install(effects);
@@ -67,6 +68,7 @@ impl<P: Pmem> Matrix<P> {
         if self.repairs
             && self.install.is_none()
             && self.now.mono >= self.job_not_before
+            && !self.waits_for_growth(self.manifest_pages())
             && let Ok(install) = self.begin_install(Made::Repair)
         {
             self.repairs = false;
@@ -287,7 +289,10 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         let is_written = self.install.is_none() && self.job.as_ref().is_some_and(Job::is_written);
-        if is_written && let Some(job) = self.job.take() {
+        if is_written
+            && !self.waits_for_growth(self.manifest_pages())
+            && let Some(job) = self.job.take()
+        {
             self.job_credit_bytes = 0;
             match self.begin_install(Made::Compaction(Box::new(job))) {
                 Ok(install) => self.install = Some(install),
@@ -322,6 +327,9 @@ impl<P: Pmem> Matrix<P> {
         }
         let reserve_pages = if is_spill { self.reserve_pages() } else { self.manifest_pages() };
         while output.wants_write() {
+            if self.waits_for_growth(reserve_pages + SLICE_PAGES) {
+                break;
+            }
             let Some(block) = self.take_block(Class::Slice, effects) else { break };
             for (place, part) in output.next_write(block, &mut self.extents, reserve_pages)? {
                 self.counters.write_bytes += u64::from(part.len);

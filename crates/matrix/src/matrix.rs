@@ -21,6 +21,7 @@ use crate::changes::Attempt;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
 use crate::cursor::Stop;
+use crate::growth::Growth;
 use crate::install::{Condemned, Install};
 use crate::job::Job;
 use crate::layer::Plan;
@@ -43,6 +44,8 @@ use crate::volume::{Extent, Places, Superblock};
 pub(crate) enum Purpose {
     /// The read that begins at this page.
     Read(u64),
+    /// Space that is set aside.
+    Growth,
     /// A piece of this file.
     Output(u64),
     /// A piece of the manifest with this number.
@@ -72,6 +75,7 @@ pub struct Matrix<P> {
     pub(crate) container: Container<P>,
     pub(crate) levels: Levels,
     pub(crate) extents: Places,
+    pub(crate) growth: Growth,
     /// Where tables are to go.
     pub(crate) plan: Plan,
     /// Free as soon as nobody reads it.
@@ -123,7 +127,7 @@ pub struct Matrix<P> {
     pub(crate) spill: Option<Spill>,
     /// Bytes of values that were written ahead of a record that never came, by file.
     pub(crate) orphans: HashMap<u64, u64>,
-    /// Operations that are attempted again once a manifest is installed.
+    /// Operations that are attempted again once a manifest is installed, or the volume has grown.
     pub(crate) after_install: Vec<u64>,
     /// Installations that failed with writes in flight.
     pub(crate) condemned: Vec<Condemned>,
@@ -355,6 +359,13 @@ impl<P: Pmem> Matrix<P> {
                 self.wait_for_turn(id, &parked, queued);
                 self.parked.insert(id, parked);
                 self.stalled.push_back(id);
+                return;
+            }
+            Ok(Attempt::Grows) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.parked.insert(id, parked);
+                self.after_install.push(id);
+                effects.more();
                 return;
             }
             Ok(Attempt::Spill(values)) => {
@@ -636,6 +647,7 @@ impl<P: Pmem> Matrix<P> {
     fn completed(&mut self, purpose: Purpose, outcome: Outcome, effects: &mut Effects) {
         match (purpose, outcome) {
             (Purpose::Read(page), Outcome::Read(block, result)) => self.read_done(page, block, result, effects),
+            (Purpose::Growth, Outcome::Allocate(result)) => self.grown(result, effects),
             (Purpose::Output(file), Outcome::Write(result)) => self.output_written(file, result, effects),
             (Purpose::Manifest(number), Outcome::Write(Ok(()))) => self.manifest_written(number, effects),
             (Purpose::Flush(number), Outcome::Flush(Ok(()))) => self.flushed(number, effects),

@@ -16,6 +16,7 @@ use crate::backup::Backups;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Config, Container, Predecessor, Report};
 use crate::cursor::Stop;
+use crate::growth::Growth;
 use crate::install::manifest_checksum;
 use crate::layer::{self, Plan};
 use crate::levels::Levels;
@@ -355,8 +356,8 @@ impl<P: Pmem> MatrixOpener<P> {
     fn extents(&self, manifest: &Manifest, own: Extent, layer_pages: u64) -> Result<Places, Error> {
         let on_volume = manifest.extents().filter(|extent| !extent.in_layer());
         let used = on_volume.map(Extent::end).max().unwrap_or(0).max(own.end());
-        let capacity = self.config.capacity_bytes.map_or(u64::MAX >> 13, |bytes| bytes / PAGE_BYTES as u64);
-        let mut extents = Places::new(capacity.max(used), layer_pages);
+        // More is set aside once the shard runs.
+        let mut extents = Places::new(used, layer_pages);
         for extent in manifest.extents().chain([own]) {
             if extent.in_layer() && extent.end() > LAYER_FIRST + layer_pages {
                 return Err(Error::WrongVolume(format!(
@@ -496,6 +497,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             container,
             levels,
             extents,
+            growth: Growth::new(self.config.capacity_bytes),
             plan: Plan::new(layer_pages * PAGE_BYTES as u64, self.config.level_bytes),
             report: recovery,
             limbo: Vec::new(),

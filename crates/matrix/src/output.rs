@@ -9,7 +9,7 @@ use crate::layer::LAYER_GROWTH_PAGES;
 use crate::volume::{Extent, Places};
 
 /// Pages written at once.
-const SLICE_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
+pub(crate) const SLICE_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
 /// Pages taken from the volume at a time while a file grows.
 const GROWTH_PAGES: u32 = 256;
 
@@ -121,7 +121,7 @@ impl Output {
         self.sent(bytes);
         let block = Arc::new(block);
         let mut writes: Vec<(u64, Part)> = Vec::new();
-        for page in 0..pages.min(SLICE_PAGES) {
+        for page in 0..pages {
             let place = Extent::locate(&self.extents, self.begun + page).ok_or(NoRoom)? * PAGE_BYTES as u64;
             match writes.last_mut() {
                 Some((start, part)) if *start + u64::from(part.len) == place => part.len += PAGE_BYTES as u32,

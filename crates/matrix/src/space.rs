@@ -66,7 +66,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether the volume has hardly room for what is there and what waits to be written to it.
     pub(crate) fn is_tight(&self) -> bool {
-        self.config.capacity_bytes.is_some() && self.extents.free_pages() < self.reserve_pages() + self.wanted_pages
+        self.room_pages() < self.reserve_pages() + self.wanted_pages
     }
 
     /// Whether what is dead is being cleared away, since there is hardly room.
@@ -165,7 +165,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether a compaction that makes so many pages finds room, the manifest's aside.
     pub(crate) fn has_room_for(&self, pages: u64) -> bool {
-        self.extents.free_pages() >= self.manifest_pages() + pages
+        self.room_pages() >= self.manifest_pages() + pages
     }
 
     /// Rewrites a table that has values in the value file of which the least is alive, so that those move elsewhere: after the last of them the file is free. Of files that have

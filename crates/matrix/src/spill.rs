@@ -66,7 +66,10 @@ impl<P: Pmem> Matrix<P> {
             self.begin_spill();
         }
         let is_written = self.install.is_none() && self.spill.as_ref().is_some_and(Spill::is_written);
-        if is_written && let Some(spill) = self.spill.take() {
+        if is_written
+            && !self.waits_for_growth(self.manifest_pages())
+            && let Some(spill) = self.spill.take()
+        {
             match self.begin_install(Made::Spill(spill)) {
                 Ok(install) => self.install = Some(install),
                 Err(made) => {

@@ -19,6 +19,8 @@ pub enum Call {
     Flush,
     /// A discard.
     Discard,
+    /// Space that is set aside.
+    Allocate,
 }
 
 /// Where a store is in its life.
@@ -74,8 +76,16 @@ pub enum Fault {
     UnflushedTorn,
 }
 
-const CALLS: [Call; 7] =
-    [Call::Read, Call::ReadLarge, Call::Write, Call::WriteLarge, Call::WriteThrough, Call::Flush, Call::Discard];
+const CALLS: [Call; 8] = [
+    Call::Read,
+    Call::ReadLarge,
+    Call::Write,
+    Call::WriteLarge,
+    Call::WriteThrough,
+    Call::Flush,
+    Call::Discard,
+    Call::Allocate,
+];
 const PHASES: [Phase; 4] = [Phase::Create, Phase::Serve, Phase::Recover, Phase::Close];
 const FAULTS: [(Fault, &str); 17] = [
     (Fault::Reordered, "reord"),
@@ -104,10 +114,12 @@ impl Call {
         let reads = matches!(self, Call::Read | Call::ReadLarge);
         let writes = matches!(self, Call::Write | Call::WriteLarge | Call::WriteThrough);
         match fault {
-            Reordered | Delayed | ErrorOnce | ErrorForever | Killed | CutDropped => true,
+            ErrorForever => self != Call::Allocate,
+            Reordered | Delayed | ErrorOnce | Killed | CutDropped => true,
             BitFlip | Misdirected => reads || writes,
             Stale => reads,
-            Full | Lost | CutKept | CutTorn512 => writes,
+            Full => writes || self == Call::Allocate,
+            Lost | CutKept | CutTorn512 => writes,
             CutTorn4K => self == Call::WriteLarge,
             UnflushedDropped | UnflushedKept | UnflushedTorn => matches!(self, Call::Write | Call::WriteLarge),
         }
@@ -117,8 +129,8 @@ impl Call {
 /// Counts of phase × call × fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    calls: [[u64; 7]; 4],
-    hits: [[[u64; 17]; 7]; 4],
+    calls: [[u64; 8]; 4],
+    hits: [[[u64; 17]; 8]; 4],
 }
 
 impl Coverage {

@@ -271,6 +271,7 @@ impl Disk {
                 DiskOutcome::Write(self.write(offset, &pages.collect::<Vec<_>>(), durable, call, random))
             }
             DiskRequest::Flush => DiskOutcome::Flush(self.flush(completed, random)),
+            DiskRequest::Allocate { offset, len } => DiskOutcome::Allocate(self.allocate(offset, len, random)),
             DiskRequest::Discard { offset, len } => {
                 let zeros = vec![0; PAGE_BYTES];
                 let pages = vec![&zeros[..]; len as usize / PAGE_BYTES];
@@ -279,6 +280,21 @@ impl Disk {
         };
         tracing::trace!(tag, ?call, ?outcome, "completed");
         Some((tag, outcome))
+    }
+
+    /// Nothing of it is seen afterwards, so nothing of it can be lost: a volume that is shorter after a crash is lengthened again.
+    fn allocate(&mut self, offset: u64, len: u64, random: &mut Random) -> Result<(), IoFault> {
+        assert!(aligned(offset, len as usize), "misaligned: {len} bytes at {offset}");
+        let (chances, call) = (self.chances, Call::Allocate);
+        if self.broken.writes || self.meets(chances.write_error, call, Fault::ErrorOnce, random) {
+            self.failed += 1;
+            return Err(EIO);
+        }
+        if offset + len > self.options.capacity_bytes || self.meets(chances.full, call, Fault::Full, random) {
+            self.full += 1;
+            return Err(IoFault::Full);
+        }
+        Ok(())
     }
 
     fn meets(&mut self, chance_of: u16, call: Call, fault: Fault, random: &mut Random) -> bool {
@@ -619,7 +635,7 @@ fn extent(request: &DiskRequest) -> (u64, u64) {
             (offset / page, parts.iter().map(|part| u64::from(part.len)).sum::<u64>() / page)
         }
         DiskRequest::Flush => (0, 0),
-        DiskRequest::Discard { offset, len } => (offset / page, len / page),
+        DiskRequest::Allocate { offset, len } | DiskRequest::Discard { offset, len } => (offset / page, len / page),
     }
 }
 
@@ -633,6 +649,7 @@ fn call_of(request: &DiskRequest) -> Call {
             if len as usize > PAGE_BYTES { Call::WriteLarge } else { Call::Write }
         }
         DiskRequest::Flush => Call::Flush,
+        DiskRequest::Allocate { .. } => Call::Allocate,
         DiskRequest::Discard { .. } => Call::Discard,
     }
 }

@@ -249,9 +249,11 @@ impl Creation {
 
 fn write_fault(outcome: &Outcome) -> Option<IoFault> {
     match outcome {
-        Outcome::Read(_, result) | Outcome::Write(result) | Outcome::Flush(result) | Outcome::Discard(result) => {
-            result.err()
-        }
+        Outcome::Read(_, result)
+        | Outcome::Write(result)
+        | Outcome::Flush(result)
+        | Outcome::Allocate(result)
+        | Outcome::Discard(result) => result.err(),
     }
 }
 

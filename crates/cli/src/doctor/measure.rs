@@ -251,6 +251,7 @@ impl<'a> Bench<'a> {
             DiskOutcome::Read(_, result) => ("read", result),
             DiskOutcome::Write(result) => ("write", result),
             DiskOutcome::Flush(result) => ("flush", result),
+            DiskOutcome::Allocate(result) => ("reservation", result),
             DiskOutcome::Discard(result) => ("discard", result),
         };
         (*result).map_err(|fault| Failure::failed(format!("a {what} of {} failed: {fault}", self.path.display())))

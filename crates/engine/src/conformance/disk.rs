@@ -87,6 +87,10 @@ impl Disk {
                 self.flushes += 1;
                 DiskOutcome::Flush(Ok(()))
             }
+            DiskRequest::Allocate { offset, len } => {
+                let fits = offset + len <= self.capacity_bytes;
+                DiskOutcome::Allocate(if fits { Ok(()) } else { Err(IoFault::Full) })
+            }
             DiskRequest::Discard { offset, len } => {
                 let (first, end) = (offset / PAGE_BYTES as u64, (offset + len) / PAGE_BYTES as u64);
                 for page in first..end {

@@ -383,6 +383,7 @@ fn carry_out(volume: &mut Vec<u8>, request: DiskRequest, fault: Option<IoFault>)
             DiskOutcome::Write(result)
         }
         DiskRequest::Flush => DiskOutcome::Flush(result),
+        DiskRequest::Allocate { .. } => DiskOutcome::Allocate(result),
         DiskRequest::Discard { .. } => DiskOutcome::Discard(result),
     }
 }

@@ -175,6 +175,11 @@ impl Extents {
         }
     }
 
+    /// The volume has so many pages now, if it had fewer.
+    pub fn grow(&mut self, capacity: u64) {
+        self.capacity = self.capacity.max(capacity);
+    }
+
     /// Pages that can be taken.
     pub fn free_pages(&self) -> u64 {
         (self.end - self.first - self.used) + self.capacity.saturating_sub(self.end)

@@ -8,4 +8,4 @@ mod superblock;
 pub use extents::{Extent, Extents};
 pub use manifest::{Malformed, Manifest, Table, ValueFile};
 pub use places::{LAYER_FIRST, Places};
-pub use superblock::{FIRST_PAGE, Refusal, Superblock};
+pub use superblock::{FIRST_PAGE, PAGES_MAX, Refusal, Superblock};

@@ -55,6 +55,11 @@ impl Places {
         self.of(extent).give(extent);
     }
 
+    /// The volume has so many pages, if it had fewer.
+    pub fn grow(&mut self, volume_pages: u64) {
+        self.volume.grow(volume_pages.min(PAGES_MAX));
+    }
+
     /// Pages of the volume that can be taken.
     pub fn free_pages(&self) -> u64 {
         self.volume.free_pages()

@@ -101,7 +101,7 @@ impl Shard for Toy {
                 result.unwrap();
                 effects.reply(token, Reply::Done { version: 1, existed: false });
             }
-            Outcome::Discard(_) => unreachable!(),
+            Outcome::Allocate(_) | Outcome::Discard(_) => unreachable!(),
         }
     }
     fn message(&mut self, _: ShardId, message: Message, _: &mut Effects) {

@@ -1,0 +1,118 @@
+//! The volume grows ahead of need: space is set aside (fallocate) before a file of ours goes there, so no write of a compaction finds the device full, and none lengthens the
+//! volume. A write that does takes the file's lock alone: on ext4 it is handed to a kernel thread, which spins for that lock; 64 KiB writes, eight in flight, were 0.6 GB/s
+//! instead of 1.2, with nine times the context switches.
+//!
+//! What was set aside is the volume's capacity for now: what must stay free for deletes ([`Matrix::reserve_pages`]) is free there, whatever others put on the device.
+
+use stratakv_base::Mono;
+use stratakv_device::IoFault;
+use stratakv_engine::Effects;
+use stratakv_pmem::Pmem;
+
+use crate::matrix::{Matrix, Purpose};
+use crate::volume::PAGES_MAX;
+
+/// Set aside at a time: 64 MiB, or a sixteenth of what there is.
+const STEP_PAGES: u64 = 16 << 10;
+/// A device that is full is asked for less, down to 64 KiB.
+const STEP_PAGES_MIN: u64 = 16;
+/// And asked again after so long.
+const RETRY_NS: u64 = 1_000_000_000;
+
+/// How far the volume may grow, and whether it does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Growth {
+    /// The capacity that it was given, in pages.
+    limit: u64,
+    /// What is being set aside: up to this page.
+    target: Option<u64>,
+    /// Nothing below the capacity was set aside since the volume was opened: there may be holes in it.
+    may_have_holes: bool,
+    step: u64,
+    /// The device has no more, it said then.
+    full_since: Option<Mono>,
+    /// Somebody waits for so many free pages.
+    wanted: u64,
+}
+
+impl Growth {
+    /// A volume of `capacity_bytes`, or as long as the device lets it be.
+    pub(crate) fn new(capacity_bytes: Option<u64>) -> Growth {
+        let limit = capacity_bytes.map_or(PAGES_MAX, |bytes| bytes / 4096).min(PAGES_MAX);
+        Growth { limit, target: None, may_have_holes: true, step: STEP_PAGES, full_since: None, wanted: 0 }
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Whether more may be set aside. Not while the device is full.
+    pub(crate) fn can_grow(&self) -> bool {
+        self.growth.full_since.is_none() && self.extents.capacity() < self.growth.limit
+    }
+
+    /// Pages that are free, or would be if the volume grew as far as it may.
+    pub(crate) fn room_pages(&self) -> u64 {
+        let more = if self.can_grow() { self.growth.limit - self.extents.capacity() } else { 0 };
+        self.extents.free_pages() + more
+    }
+
+    /// Whether there are no such many free pages yet, but may be soon: whoever needs them is to try again in a later turn.
+    pub(crate) fn waits_for_growth(&mut self, pages: u64) -> bool {
+        let waits = self.extents.free_pages() < pages && self.can_grow();
+        if waits {
+            self.growth.wanted = self.growth.wanted.max(pages);
+        }
+        waits
+    }
+
+    /// Pages side by side that were not to be had: the volume grows by so many.
+    pub(crate) fn grow_by(&mut self, pages: u64) {
+        self.growth.wanted = self.growth.wanted.max(self.extents.free_pages() + pages);
+    }
+
+    /// Sets more aside if there is less than is needed soon.
+    pub(crate) fn pump_growth(&mut self, effects: &mut Effects) {
+        if self.growth.target.is_some() || self.extents.capacity() >= self.growth.limit {
+            return;
+        }
+        let step = self.growth.step.max(if self.growth.step < STEP_PAGES { 0 } else { self.extents.capacity() / 16 });
+        let needed = self.reserve_pages().max(self.growth.wanted) + step;
+        if self.extents.free_pages() >= needed {
+            return;
+        }
+        if let Some(since) = self.growth.full_since {
+            let again = Mono(since.0 + RETRY_NS);
+            if self.now.mono < again {
+                return effects.wake_at(again);
+            }
+            self.growth.full_since = None;
+        }
+        let pages = self.extents.capacity();
+        let target =
+            (pages + step.max(self.growth.wanted.saturating_sub(self.extents.free_pages()))).min(self.growth.limit);
+        let from = if self.growth.may_have_holes { 0 } else { pages };
+        self.growth.target = Some(target);
+        effects.allocate(self.io.start(Purpose::Growth), from * 4096, (target - from) * 4096);
+    }
+
+    /// Space was set aside, or there is none.
+    pub(crate) fn grown(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        let Some(target) = self.growth.target.take() else { return };
+        match result {
+            Ok(()) => {
+                self.extents.grow(target);
+                self.growth = Growth { may_have_holes: false, step: STEP_PAGES, wanted: 0, ..self.growth };
+                self.wake_compaction();
+                self.ready.extend(self.after_install.drain(..));
+            }
+            Err(_) if self.growth.step / 4 >= STEP_PAGES_MIN => {
+                self.growth = Growth { step: self.growth.step / 4, wanted: 0, ..self.growth };
+            }
+            Err(fault) => {
+                tracing::warn!(%fault, shard = self.config.shard, "the volume cannot grow for now");
+                self.growth = Growth { full_since: Some(self.now.mono), wanted: 0, ..self.growth };
+                self.ready.extend(self.after_install.drain(..));
+            }
+        }
+        effects.more();
+    }
+}
