@@ -20,11 +20,14 @@ use crate::volume::Table;
 /// A compaction stops merging while so much of what it made waits for the device.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// Columns have between this many tables' bytes and twice as many (MatrixKV: between AF/2 and AF, AF = 10; smaller ones free room sooner).
-const COLUMN_TABLES: u64 = 4;
+pub(crate) const COLUMN_TABLES: u64 = 4;
 /// With less of the container's units free than so many of a hundred, columns go down whatever they cost.
 const FREE_PERCENT_MIN: u64 = 5;
-/// Of the container's units, so many of a hundred make the receiver hand over.
-const RECEIVER_PERCENT: u64 = 40;
+/// Of the container's units, so many of a hundred are free before a column goes down: each key range then waits for its turn once around the key space, and what goes down of it
+/// is about 1.4 times what the container holds for each byte of it (what was just cut has nothing, what is cut next has twice the mean).
+const COLUMN_FREE_PERCENT: u64 = 30;
+/// The same of a container whose compactor takes rows only when it is empty (MatrixKV hands over at 60 % of the container; here at 40 %).
+const RECEIVER_FREE_PERCENT: u64 = 60;
 
 impl<P: Pmem> Matrix<P> {
     /// A bounded step of everything that is due.
@@ -43,16 +46,11 @@ impl<P: Pmem> Matrix<P> {
             self.plan_job(free);
         }
         if self.job.is_some() {
-            // At half of the room one byte is merged for each that is written, near its end as many as the device takes.
-            let factor = if free > 60 {
-                1
-            } else if free > 30 {
-                2
-            } else {
-                8
-            };
+            // While there is room a byte is merged for each that is written, near its end as many as the device takes: the container finds the fill at which columns keep pace.
+            let below = self.column_free_percent().saturating_sub(free);
             let is_idle = written == 0 || self.somebody_waits();
-            self.job_credit_bytes += written * factor + if is_idle || free <= 10 { share } else { 0 };
+            self.job_credit_bytes +=
+                written * (3 + below) / 3 + if is_idle || free <= FREE_PERCENT_MIN { share } else { 0 };
             self.run_job(effects);
             if is_idle && self.job.is_some() && self.may_merge() {
                 effects.more();
@@ -129,14 +127,15 @@ impl<P: Pmem> Matrix<P> {
         }
         let is_clearing = self.is_clearing();
         let (receiver, compactor) = self.container.rows();
-        if compactor == 0
+        let is_due = free_percent <= self.column_free_percent() || !self.stalled.is_empty() || is_clearing;
+        if (compactor == 0 || self.container.joins())
             && receiver > 0
-            && (free_percent <= 100 - RECEIVER_PERCENT || !self.stalled.is_empty() || is_clearing)
+            && is_due
             && let Err(error) = self.container.hand_over()
         {
             return self.fail_region(error);
         }
-        let wanted = if is_clearing { None } else { self.wanted_job(free_percent) };
+        let wanted = if is_clearing { None } else { self.wanted_job(free_percent, is_due) };
         let lacks_room = wanted.as_ref().is_some_and(|job| !self.has_room_for(job.pages_in()));
         self.job = wanted.filter(|_| !lacks_room);
         if self.job.is_none() && (lacks_room || is_clearing) && !self.container.has_sealed() {
@@ -151,9 +150,15 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    fn wanted_job(&mut self, free_percent: u64) -> Option<Job> {
+    /// Of the container's units, so many of a hundred may stay free.
+    fn column_free_percent(&self) -> u64 {
+        if self.container.joins() { COLUMN_FREE_PERCENT } else { RECEIVER_FREE_PERCENT }
+    }
+
+    fn wanted_job(&mut self, free_percent: u64, column_is_due: bool) -> Option<Job> {
         let deep = self.level_over_limit();
-        match (self.next_column(false), deep) {
+        let column = if column_is_due || !self.container.joins() { self.long_column() } else { None };
+        match (column, deep) {
             // L1 that is much too long makes columns dear: it goes first, unless there is hardly room.
             (_, Some(level)) if self.level_bytes(level) > 2 * self.limit_bytes(level) && free_percent > 10 => {
                 self.level_job(level)
@@ -172,22 +177,22 @@ impl<P: Pmem> Matrix<P> {
         self.plan.in_layer(0) && column.pages_in() > self.extents.layer_pages().0
     }
 
-    /// The next column; `small`: one that needs as little room as can be.
-    pub(crate) fn next_column(&mut self, small: bool) -> Option<Job> {
+    /// The column that is next while there is room.
+    fn long_column(&mut self) -> Option<Job> {
+        // What a merge makes in the layer has to find room beside what it takes.
+        let tables = if self.plan.in_layer(0) { COLUMN_TABLES / 2 } else { COLUMN_TABLES };
+        let low_bytes = tables * self.config.table_bytes;
+        self.next_column(ColumnLimits { low_bytes, high_bytes: 2 * low_bytes })
+    }
+
+    /// The next column, of such a length.
+    pub(crate) fn next_column(&mut self, limits: ColumnLimits) -> Option<Job> {
         if self.container.rows().1 == 0 {
             return None;
         }
         let tables = self.levels.level(0);
         let bounds: Vec<&[u8]> =
             tables.iter().flat_map(|table| [&table.facts.first_key[..], &table.facts.last_key[..]]).collect();
-        let table_bytes = self.config.table_bytes;
-        // What a merge makes in the layer has to find room beside what it takes.
-        let low_bytes = if self.plan.in_layer(0) { COLUMN_TABLES / 2 } else { COLUMN_TABLES } * table_bytes;
-        let limits = match small {
-            // Up to the next table's end.
-            true => ColumnLimits { low_bytes: 1, high_bytes: table_bytes },
-            false => ColumnLimits { low_bytes, high_bytes: 2 * low_bytes },
-        };
         match self.container.column(&bounds, limits).and_then(|column| self.column_job(column)) {
             Ok(job) => job,
             Err(stop) => {

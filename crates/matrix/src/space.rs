@@ -4,7 +4,9 @@ use stratakv_base::canary;
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
+use crate::container::ColumnLimits;
 use crate::job::{Job, Moves, Source, TABLES_BELOW_MAX};
+use crate::maintain::COLUMN_TABLES;
 use crate::matrix::Matrix;
 use crate::volume::Table;
 
@@ -149,7 +151,12 @@ impl<P: Pmem> Matrix<P> {
         if let Some(job) = self.collection(POOR_PERCENT).or_else(|| self.stale_job(1)) {
             return Some(job);
         }
-        let column = self.next_column(true).map(in_place).filter(|job| self.has_room_for(job.pages_in()));
+        // Short columns make short tables and value files, which take whole pages; but up to the next table's end needs the least room.
+        let table_bytes = self.config.table_bytes;
+        let column = [COLUMN_TABLES * table_bytes, table_bytes, 1].into_iter().find_map(|low_bytes| {
+            let job = self.next_column(ColumnLimits { low_bytes, high_bytes: low_bytes.max(table_bytes) });
+            job.map(in_place).filter(|job| self.has_room_for(job.pages_in()))
+        });
         column.or_else(|| self.hiding_job(|_| true)).or_else(|| self.collection(POOR_PERCENT_TIGHT))
     }
 

@@ -85,7 +85,7 @@ impl<P: Pmem> Container<P> {
 
     /// Elements are in order, their prefixes right, their records and values check.
     fn check_row(&self, row: &Row) -> Result<u64, Corruption> {
-        Row::open(&self.medium, &row.entry(), row.down.wrapped)?;
+        Row::open(&self.medium, &row.entry())?;
         let (mut records, mut value, mut previous) = (0, Vec::new(), None::<(Vec<u8>, u64)>);
         for element in (0..row.elements).filter(|element| !row.is_down(*element)) {
             let head = row.head(&self.medium, element)?;

@@ -130,12 +130,21 @@ impl<P: Pmem> Container<P> {
 
     /// A key before `end` up to which there is not more than the upper limit, and at least one key.
     fn cut(&self, from: &[u8], end: Option<&[u8]>, limits: ColumnLimits) -> Result<Option<Vec<u8>>, Corruption> {
-        let mut parts = Vec::new();
+        let (mut parts, mut least) = (Vec::new(), None::<(usize, Vec<u8>)>);
         for view in self.compactor_views() {
             let (first, to) = elements(&view, from, end)?;
-            parts.push((to - first, first, view));
+            if first < to {
+                let head = view.row.head(&self.medium, first)?;
+                if least.as_ref().is_none_or(|(_, least)| head.key() < &least[..]) {
+                    least = Some((parts.len(), head.key().to_vec()));
+                }
+                parts.push((to - first, first, view));
+            }
         }
-        parts.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
+        let Some((first_row, mut first_key)) = least else { return Ok(None) };
+        // First the row that has the first key: where rows hold one key range each, in none of the others is a place to cut at.
+        parts.swap(0, first_row);
+        parts[1..].sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
         let (mut best, mut best_bytes) = (None, 0);
         for (count, first, view) in parts.iter().take(CUT_ROWS_MAX) {
             // The last element of this row up to which it is not too much.
@@ -164,17 +173,8 @@ impl<P: Pmem> Container<P> {
             return Ok(best);
         }
         // Its first key alone is too much.
-        let mut least = None::<Vec<u8>>;
-        for (_, first, view) in parts.iter().filter(|(count, ..)| *count > 0) {
-            let head = view.row.head(&self.medium, *first)?;
-            if least.as_ref().is_none_or(|least| head.key() < &least[..]) {
-                least = Some(head.key().to_vec());
-            }
-        }
-        Ok(least.map(|mut key| {
-            key.push(0);
-            key
-        }))
+        first_key.push(0);
+        Ok(Some(first_key))
     }
 
     /// A column is down: the manifest with this number has its tables, and is durable. Its units are free; after the last column the rows leave.
@@ -225,14 +225,16 @@ impl<P: Pmem> Container<P> {
         let mut downs = Vec::new();
         for (view, entry) in self.compactor_views().zip(&mut directory.rows) {
             let down = view.row.down_at(&self.medium, &self.directory.rotation, then).map_err(damaged)?;
-            (entry.down_from, entry.down_to) = (down.from, down.to);
+            (entry.down_from, entry.down_to, entry.wrapped) = (down.from, down.to, down.wrapped);
             downs.push(down);
         }
-        let is_empty = |(view, down): (View<'_, P>, &Down)| view.row.is_all_down(*down);
-        let is_over = then.is_over() || self.compactor_views().zip(&downs).all(is_empty);
-        if is_over {
-            directory.rows.drain(..downs.len());
-            directory.compactor_rows = 0;
+        // Rows that came first are down first.
+        let is_empty = |(view, down): &(View<'_, P>, &Down)| view.row.is_all_down(**down);
+        let empty = self.compactor_views().zip(&downs).take_while(is_empty).count();
+        let leaving = if then.is_over() { downs.len() } else { empty };
+        directory.rows.drain(..leaving);
+        directory.compactor_rows -= leaving as u32;
+        if directory.compactor_rows == 0 {
             let start = then.cursor.clone();
             directory.rotation = Rotation { start, wrapped: false, begun: false, ..then.clone() };
         }
@@ -243,12 +245,9 @@ impl<P: Pmem> Container<P> {
             self.store_directory(directory)?;
         }
         self.failed = false;
-        if is_over {
-            let units: Vec<(u64, u32)> = self.rows.drain(..downs.len()).flat_map(super::Row::into_units).collect();
-            units.into_iter().for_each(|(number, unit)| self.free_of_row(number, unit));
-            return Ok(());
-        }
-        self.free_what_is_down(&downs)
+        let units: Vec<(u64, u32)> = self.rows.drain(..leaving).flat_map(super::Row::into_units).collect();
+        units.into_iter().for_each(|(number, unit)| self.free_of_row(number, unit));
+        self.free_what_is_down(&downs[leaving..])
     }
 
     fn free_what_is_down(&mut self, downs: &[Down]) -> Result<(), Error> {

@@ -18,13 +18,15 @@ const BEGUN: u32 = 2;
 /// The epochs follow the keys.
 const PAIRED: u32 = 4;
 const EPOCHS_BYTES: usize = 32;
+/// In a row's first element that is down: they go around the end. A row has fewer elements.
+const ROW_WRAPPED: u32 = 1 << 31;
 
 /// How far the columns of a compactor are down, around the key space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// The number of the compactor: hand-overs so far.
     pub compactor: u64,
-    /// Where its first column began.
+    /// Where the first column since the hand-over began. Rows of before have more that is down.
     pub start: Vec<u8>,
     /// Where the next one begins, once one is down. Empty after the end of the key space.
     pub cursor: Vec<u8>,
@@ -35,7 +37,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// Whether the compactor's records of this key are down.
+    /// Whether the records of this key in all rows of the compactor are down.
     pub fn is_down(&self, key: &[u8]) -> bool {
         let (start, cursor) = (key >= &self.start[..], key < &self.cursor[..]);
         self.begun && if self.wrapped { start || cursor } else { start && cursor }
@@ -76,8 +78,10 @@ pub(super) struct RowEntry {
     pub(super) header_crc: u32,
     /// Elements that are down: from this one ...
     pub(super) down_from: u32,
-    /// ... up to this one, around the end if the rotation is.
+    /// ... up to this one ...
     pub(super) down_to: u32,
+    /// ... around the end. Before format 2 that holds of all rows of the compactor if the rotation has gone around.
+    pub(super) wrapped: bool,
 }
 
 /// See `docs/format-matrix.md`.
@@ -121,7 +125,8 @@ impl Directory {
         }
         for row in &self.rows {
             bytes.extend(row.number.to_le_bytes());
-            for word in [row.first_unit, row.header_crc, row.down_from, row.down_to] {
+            let wrapped = if layout.joins && row.wrapped { ROW_WRAPPED } else { 0 };
+            for word in [row.first_unit, row.header_crc, row.down_from | wrapped, row.down_to] {
                 bytes.extend(word.to_le_bytes());
             }
         }
@@ -139,14 +144,14 @@ impl Directory {
 
     /// `None`: it does not check.
     fn decode(bytes: &[u8], layout: &Layout) -> Option<Directory> {
-        let (directory, len) = Directory::parse(bytes).ok()?;
+        let (directory, len) = Directory::parse(bytes, layout).ok()?;
         let bytes = bytes.get(..len)?;
         let stored = super::medium::u32_at(bytes, CRC_AT);
         let sane = directory.compactor_rows as usize <= directory.rows.len();
         (stored == checksum(bytes, layout) && sane).then_some(directory)
     }
 
-    fn parse(bytes: &[u8]) -> Result<(Directory, usize), Truncated> {
+    fn parse(bytes: &[u8], layout: &Layout) -> Result<(Directory, usize), Truncated> {
         let mut reader = Reader::new(bytes);
         let mut directory = Directory { number: reader.u64()?, ..Directory::default() };
         directory.flushed = reader.u64()?;
@@ -159,14 +164,20 @@ impl Directory {
         let (start, cursor) = (reader.u32()?, reader.u32()?);
         let flags = reader.u32()?;
         reader.u32()?;
-        for _ in 0..rows {
+        directory.rotation.wrapped = flags & WRAPPED != 0;
+        for ordinal in 0..rows {
             let (number, first_unit, header_crc) = (reader.u64()?, reader.u32()?, reader.u32()?);
             let (down_from, down_to) = (reader.u32()?, reader.u32()?);
-            directory.rows.push(RowEntry { number, first_unit, header_crc, down_from, down_to });
+            let wrapped = match layout.joins {
+                true => down_from & ROW_WRAPPED != 0,
+                false => ordinal < directory.compactor_rows && directory.rotation.wrapped,
+            };
+            let down_from = if layout.joins { down_from & !ROW_WRAPPED } else { down_from };
+            directory.rows.push(RowEntry { number, first_unit, header_crc, down_from, down_to, wrapped });
         }
         directory.rotation.start = reader.bytes(start as usize)?.to_vec();
         directory.rotation.cursor = reader.bytes(cursor as usize)?.to_vec();
-        (directory.rotation.wrapped, directory.rotation.begun) = (flags & WRAPPED != 0, flags & BEGUN != 0);
+        directory.rotation.begun = flags & BEGUN != 0;
         if flags & PAIRED != 0 {
             directory.epoch = Epoch { number: reader.u64()?, session: reader.u64()? };
             directory.before = Epoch { number: reader.u64()?, session: reader.u64()? };

@@ -17,6 +17,8 @@ pub(super) struct Layout {
     pub(super) unit_bytes: u32,
     pub(super) region_bytes: u64,
     pub(super) directory_bytes: u32,
+    /// Rows join the compactor while columns go down (format 2); else only an empty one takes rows.
+    pub(super) joins: bool,
 }
 
 impl Layout {

@@ -400,13 +400,20 @@ impl<P: Pmem> Container<P> {
         Ok(committed)
     }
 
-    /// Makes the receiver's rows the compactor's, which must be empty. No data moves. Whether there were rows.
+    /// Whether rows may come to a compactor that has some. In regions of before format 2 they wait until it is empty.
+    pub fn joins(&self) -> bool {
+        self.medium.layout.joins
+    }
+
+    /// Makes the receiver's rows the compactor's: the next column is cut through them, too. No data moves. No column may be on its way down: it was cut through fewer
+    /// rows. Whether there were rows.
     ///
     /// # Errors
-    /// The memory failed.
+    /// Damage; the memory failed.
     pub fn hand_over(&mut self) -> Result<bool, Error> {
         self.writable()?;
-        if self.directory.compactor_rows > 0 || self.rows.is_empty() {
+        let before = self.directory.compactor_rows as usize;
+        if self.rows.len() == before || (before > 0 && !self.joins()) {
             return Ok(false);
         }
         let mut directory = self.directory.clone();
@@ -414,9 +421,16 @@ impl<P: Pmem> Container<P> {
         let start = directory.rotation.cursor.clone();
         let compactor = directory.rotation.compactor + 1;
         directory.rotation = Rotation { compactor, cursor: start.clone(), start, wrapped: false, begun: false };
+        let mut joining = Vec::new();
+        for (row, entry) in self.rows.iter().zip(&mut directory.rows).skip(before).filter(|_| self.joins()) {
+            let down = row.joins_at(&self.medium, &directory.rotation).map_err(damaged)?;
+            (entry.down_from, entry.down_to) = (down.from, down.to);
+            joining.push(down);
+        }
         self.failed = true;
         self.store_directory(directory)?;
         self.failed = false;
+        self.rows[before..].iter_mut().zip(joining).for_each(|(row, down)| row.down = down);
         Ok(true)
     }
 

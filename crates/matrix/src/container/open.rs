@@ -75,9 +75,8 @@ impl<P: Pmem> Container<P> {
     }
 
     fn open_rows(&mut self) -> Result<(), Corruption> {
-        for (ordinal, entry) in self.directory.rows.iter().enumerate() {
-            let wrapped = self.is_compactor(ordinal) && self.directory.rotation.wrapped;
-            let row = Row::open(&self.medium, entry, wrapped)?;
+        for entry in &self.directory.rows {
+            let row = Row::open(&self.medium, entry)?;
             for (at, unit) in row.units.iter().enumerate() {
                 let is_down = at.checked_sub(row.metadata_units as usize).is_some_and(|data| row.is_unit_down(data));
                 if !is_down {

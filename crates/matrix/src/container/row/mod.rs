@@ -21,7 +21,7 @@ const HEADER_BYTES: u64 = 48;
 const PLACE_MASK: u64 = (1 << 44) - 1;
 const DELETE_BIT: u64 = 1 << 63;
 
-/// Elements that are down: `[from, to)`, or `[from, end)` and `[0, to)` if the rotation has gone around.
+/// Elements that are down: `[from, to)`, or `[from, end)` and `[0, to)` if columns have gone around the end since the row came to the compactor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Down {
     pub(super) from: u32,
@@ -193,6 +193,7 @@ impl Row {
             header_crc: self.header_crc,
             down_from: self.down.from,
             down_to: self.down.to,
+            wrapped: self.down.wrapped,
         }
     }
 
@@ -209,7 +210,7 @@ impl Row {
         Ok(unit as u64 * medium.layout.capacity() + offset.saturating_sub(UNIT_HEADER_BYTES))
     }
 
-    /// Where the columns stand in this row, if it is the compactor's.
+    /// Where the columns stand in this row of the compactor once they are as far as `then`.
     pub(super) fn down_at<P: Pmem>(
         &self,
         medium: &Medium<P>,
@@ -217,16 +218,24 @@ impl Row {
         then: &Rotation,
     ) -> Result<Down, Corruption> {
         let Down { from, to, wrapped } = self.down;
-        if self.live_ends().is_none() {
-            return Ok(Down { from: 0, to: self.elements, wrapped: then.wrapped });
+        let crosses = then.wrapped && !now.wrapped;
+        if self.live_ends().is_none() || (wrapped && crosses) {
+            return Ok(Down { from: 0, to: self.elements, wrapped: wrapped || crosses });
         }
         let view = View::silent(medium, self, now);
-        let from = if now.begun { from } else { view.first_at_or_after(&then.start)? };
+        let joins = medium.layout.joins;
+        let from = if joins || now.begun { from } else { view.first_at_or_after(&then.start)? };
         let is_end = then.wrapped && then.cursor.is_empty();
         let found = if is_end { 0 } else { view.first_at_or_after(&then.cursor)? };
         // What was down stays so: a cursor behind the last live key is found right behind that.
-        let to = if now.begun && wrapped == then.wrapped { found.max(to) } else { found };
-        Ok(Down { from, to, wrapped: then.wrapped })
+        let to = if (joins || now.begun) && !crosses { found.max(to) } else { found };
+        Ok(Down { from, to, wrapped: wrapped || crosses })
+    }
+
+    /// Where a row stands that comes to the compactor: nothing of it is down.
+    pub(super) fn joins_at<P: Pmem>(&self, medium: &Medium<P>, rotation: &Rotation) -> Result<Down, Corruption> {
+        let at = View::silent(medium, self, rotation).first_at_or_after(&rotation.cursor)?;
+        Ok(Down { from: at, to: at, wrapped: false })
     }
 
     pub(super) fn damage_of<P: Pmem>(&self, medium: &Medium<P>, found: String) -> Corruption {

@@ -16,11 +16,7 @@ const PIECE_BYTES: u64 = 4096;
 
 impl Row {
     /// Reads a row: header and metadata are compared with their checksums, the units that are not down with what they should be.
-    pub(in super::super) fn open<P: Pmem>(
-        medium: &Medium<P>,
-        entry: &RowEntry,
-        wrapped: bool,
-    ) -> Result<Row, Corruption> {
+    pub(in super::super) fn open<P: Pmem>(medium: &Medium<P>, entry: &RowEntry) -> Result<Row, Corruption> {
         let mut header = [0; HEADER_BYTES as usize];
         let at = medium.layout.unit_start(entry.first_unit.min(medium.layout.units()));
         medium.load(at + UNIT_HEADER_BYTES, &mut header)?;
@@ -42,7 +38,7 @@ impl Row {
             return Err(row.damage_of(medium, "metadata with another checksum".to_owned()));
         }
         row.find_firsts(medium)?;
-        let (from, to) = (entry.down_from, entry.down_to);
+        let (from, to, wrapped) = (entry.down_from, entry.down_to, entry.wrapped);
         row.set_down(medium, Down { from, to, wrapped })?;
         row.prefix = row.first_key.get(..common as usize).unwrap_or_default().to_vec();
         row.check_unit_headers(medium)?;
