@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_base::{Corruption, Expiry, Wall};
+use stratakv_base::{Corruption, Expiry, Wall, canary};
 use stratakv_engine::update::{Refusal, apply};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Record, Reply, Unmet, Update, Value};
 use stratakv_pmem::Pmem;
@@ -228,7 +228,12 @@ impl<P: Pmem> Matrix<P> {
             return None;
         }
         match self.must_wait_for_room() {
-            Ok(false) if self.waits_for_growth(self.reserve_pages() + self.wanted_pages) => Some(Attempt::Grows),
+            Ok(false)
+                if !canary!("trial_growth_leaves_no_reserve")
+                    && self.waits_for_growth(self.reserve_pages() + self.wanted_pages) =>
+            {
+                Some(Attempt::Grows)
+            }
             Ok(false) => None,
             Ok(true) => Some(Attempt::NoRoom),
             Err(error) => {

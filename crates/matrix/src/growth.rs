@@ -4,7 +4,7 @@
 //!
 //! What was set aside is the volume's capacity for now: what must stay free for deletes ([`Matrix::reserve_pages`]) is free there, whatever others put on the device.
 
-use stratakv_base::Mono;
+use stratakv_base::{Mono, canary};
 use stratakv_device::IoFault;
 use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
@@ -75,14 +75,18 @@ impl<P: Pmem> Matrix<P> {
             return;
         }
         let step = self.growth.step.max(if self.growth.step < STEP_PAGES { 0 } else { self.extents.capacity() / 16 });
-        let needed = self.reserve_pages().max(self.growth.wanted) + step;
+        let reserve_pages = if canary!("trial_growth_leaves_no_reserve") { 0 } else { self.reserve_pages() };
+        let needed = reserve_pages.max(self.growth.wanted) + step;
         if self.extents.free_pages() >= needed {
             return;
         }
         if let Some(since) = self.growth.full_since {
             let again = Mono(since.0 + RETRY_NS);
             if self.now.mono < again {
-                return effects.wake_at(again);
+                if !canary!("trial_full_devices_are_not_asked_again") {
+                    effects.wake_at(again);
+                }
+                return;
             }
             self.growth.full_since = None;
         }

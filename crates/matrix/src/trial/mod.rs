@@ -3,6 +3,7 @@
 #[cfg(feature = "canaries")]
 mod canaries;
 mod failures;
+mod growth;
 mod installs;
 mod layer;
 mod pairing;
@@ -92,6 +93,8 @@ pub(crate) struct Trial {
     pub(crate) effects: Effects,
     now: Now,
     last_token: u32,
+    /// What lies beyond finds the device full.
+    pub(crate) device_bytes: u64,
 }
 
 pub(crate) fn config() -> MatrixConfig {
@@ -175,6 +178,7 @@ impl Trial {
             effects,
             now: Now { mono: Mono(1), wall: Wall(1000) },
             last_token: 0,
+            device_bytes: u64::MAX,
         }
     }
 
@@ -235,6 +239,14 @@ impl Trial {
     pub(crate) fn complete_where(&mut self, fault: Option<IoFault>, choose: impl Fn(&DiskRequest) -> bool) -> bool {
         let Some(at) = self.in_flight.iter().position(|(_, request)| choose(request)) else { return false };
         let Some((io, request)) = self.in_flight.remove(at) else { return false };
+        let end = match &request {
+            DiskRequest::Allocate { offset, len } => offset + len,
+            DiskRequest::Write { offset, parts, .. } => {
+                offset + parts.iter().map(|part| u64::from(part.len)).sum::<u64>()
+            }
+            _ => 0,
+        };
+        let fault = fault.or((end > self.device_bytes).then_some(IoFault::Full));
         let outcome = carry_out(&mut self.volume, request, fault);
         self.effects.begin(self.now);
         self.shard.complete(io, outcome, &mut self.effects);

@@ -1,0 +1,49 @@
+//! Devices that are full before the volume is as long as it may be.
+
+use super::space::fill_up;
+use super::*;
+
+/// A volume without a capacity, on a device of so many bytes.
+fn on_a_device(bytes: u64) -> Trial {
+    let config = MatrixConfig { capacity_bytes: None, table_bytes: 16 << 10, level_bytes: 64 << 10, ..config() };
+    let mut trial = Trial::new(config, 512 << 10, UNIT_BYTES);
+    trial.device_bytes = bytes;
+    trial
+}
+
+/// It let the container fill up with what then found no room on the volume: deletes were refused, and compaction tried in vain for ever.
+#[test]
+pub(super) fn a_full_device_refuses_puts_and_neither_deletes_nor_reads() {
+    for bytes in [100, 1000, 9000] {
+        let mut trial = on_a_device(4 << 20);
+        let held = fill_up(&mut trial, bytes);
+        assert!(held * bytes as u64 > 1_200_000, "only {held} values of {bytes} bytes");
+        trial.assert_filled(0..held, bytes);
+        for number in 0..held * 3 / 4 {
+            let reply = trial.ask(write(vec![delete(&name(number))]));
+            assert!(matches!(reply, Reply::Done { .. }), "{bytes} bytes, key {number}: {reply:?}");
+        }
+        trial.fill(0..held / 2, bytes);
+        trial.settle();
+        trial.assert_sound();
+        trial.reopen();
+        trial.assert_filled(0..held / 2, bytes);
+        trial.assert_filled(held * 3 / 4..held, bytes);
+    }
+}
+
+/// It is asked again by itself.
+#[test]
+pub(super) fn a_device_that_has_room_again_is_written_again() {
+    let mut trial = on_a_device(3 << 20);
+    let held = fill_up(&mut trial, 1000);
+    trial.settle();
+    assert!(trial.wakes, "nobody asks the device again");
+    trial.device_bytes = 8 << 20;
+    trial.pass(2);
+    trial.settle();
+    trial.fill(held..held * 2, 1000);
+    trial.settle();
+    trial.assert_filled(0..held * 2, 1000);
+    trial.assert_sound();
+}
