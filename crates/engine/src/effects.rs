@@ -39,6 +39,8 @@ pub struct Effects {
     pool: Pool,
     /// Requests to submit, in order.
     pub requests: Vec<(Io, IoRequest)>,
+    /// Of the turn's requests, those that no operation waits for; see [`Effects::background`].
+    pub background: Vec<Io>,
     /// Replies to deliver, in order.
     pub replies: Vec<(Token, Reply)>,
     /// Messages to other shards, in order.
@@ -58,6 +60,7 @@ impl Effects {
             now: Now::default(),
             pool,
             requests: Vec::new(),
+            background: Vec::new(),
             replies: Vec::new(),
             messages: Vec::new(),
             events: Vec::new(),
@@ -71,6 +74,7 @@ impl Effects {
         self.now = now;
         self.wake_at = None;
         self.more = false;
+        self.background.clear();
     }
 
     /// The turn's time.
@@ -96,6 +100,11 @@ impl Effects {
     /// Writes `parts` at `offset`; `durable` asks for write-through.
     pub fn write(&mut self, io: Io, offset: u64, parts: Vec<Part>, durable: bool) {
         self.requests.push((io, DiskRequest::Write { offset, parts, durable }));
+    }
+
+    /// No operation in progress waits for this request: a caller need not see it through, another thread may.
+    pub fn background(&mut self, io: Io) {
+        self.background.push(io);
     }
 
     /// Sets space aside for `len` bytes at `offset`.

@@ -95,7 +95,9 @@ impl<P: Pmem> Matrix<P> {
             (pages + step.max(self.growth.wanted.saturating_sub(self.extents.free_pages()))).min(self.growth.limit);
         let from = if self.growth.may_have_holes { 0 } else { pages };
         self.growth.target = Some(target);
-        effects.allocate(self.io.start(Purpose::Growth), from * 4096, (target - from) * 4096);
+        let io = self.io.start(Purpose::Growth);
+        effects.background(io);
+        effects.allocate(io, from * 4096, (target - from) * 4096);
     }
 
     /// Space was set aside, or there is none.

@@ -216,6 +216,7 @@ impl<P: Pmem> Matrix<P> {
                     (install.extent.page * PAGE_BYTES as u64 + *begun as u64, &install.bytes[*begun..end]);
                 self.counters.manifest_write_bytes += bytes.len() as u64;
                 let io = self.io.start(Purpose::Manifest(install.superblock.number));
+                effects.background(io);
                 effects.write(io, place, vec![filled(block, bytes)], false);
                 (*begun, *in_flight) = (end, *in_flight + 1);
             }
@@ -238,7 +239,9 @@ impl<P: Pmem> Matrix<P> {
             if canary!("matrix_superblock_before_the_flush") {
                 return self.flushed(number, effects);
             }
-            effects.flush(self.io.start(Purpose::Flush(number)));
+            let io = self.io.start(Purpose::Flush(number));
+            effects.background(io);
+            effects.flush(io);
         }
     }
 
@@ -289,6 +292,7 @@ impl<P: Pmem> Matrix<P> {
         self.superblock_waits = None;
         superblock.encode(&self.config.uuid, &mut block);
         let io = self.io.start(Purpose::Superblock(superblock.number));
+        effects.background(io);
         let durable = !canary!("matrix_superblock_in_the_cache");
         effects.write(io, slot * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
     }

@@ -340,6 +340,9 @@ impl<P: Pmem> Matrix<P> {
                 self.counters.write_bytes += u64::from(part.len);
                 self.counters.wrote(output.role(), part.len.into());
                 let io = self.io.start(Purpose::Output(output.file()));
+                if !is_spill {
+                    effects.background(io);
+                }
                 effects.write(io, place, vec![part], false);
             }
         }

@@ -418,12 +418,6 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Sees to it that what was missing is read. How many reads there are.
-    pub(crate) fn ask(&mut self, waiter: Waiter) -> usize {
-        let missing = std::mem::take(self.missing.get_mut());
-        missing.into_iter().filter(|wanted| self.reads.ask(*wanted, waiter)).count()
-    }
-
     fn step(&mut self, work: &mut Work) -> Result<Attempt, Stop> {
         match work {
             Work::Get { key, part, long } => self.get(key, *part, long),
@@ -571,20 +565,6 @@ impl<P: Pmem> Matrix<P> {
             self.turns.done(id, &parked.work);
         }
         effects.reply(parked.token, Reply::Failed(error));
-    }
-
-    /// Hands reads to the device, as many as it should have.
-    fn pump_reads(&mut self, effects: &mut Effects) {
-        while let Some(wanted) = self.reads.next() {
-            if self.reads.in_flight() >= self.config.depth as usize {
-                break;
-            }
-            let Some(block) = self.take_block(wanted.class(), effects) else { break };
-            self.reads.begun();
-            let len = wanted.pages * 4096;
-            self.counters.read_bytes += u64::from(len);
-            effects.read(self.io.start(Purpose::Read(wanted.page)), wanted.page * 4096, block, len);
-        }
     }
 
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.

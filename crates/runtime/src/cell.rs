@@ -53,6 +53,8 @@ pub(crate) const RING_LOST: &str = "the I/O ring of this shard failed; reopen th
 pub(crate) struct TurnOutput {
     /// I/O to execute on the shard's volume.
     pub(crate) requests: Vec<(Io, DiskRequest)>,
+    /// I/O that nobody's operation waits for.
+    pub(crate) background: Vec<(Io, DiskRequest)>,
     /// Replies for the caller's own inbox.
     pub(crate) own: Vec<(u64, Reply)>,
     /// What an operator wants to hear of.
@@ -217,7 +219,11 @@ impl<S: Shard> Cell<S> {
 
     /// Moves the effects out and finds who gets the replies.
     fn settle(&self, state: &mut State<S>, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
-        append(&mut out.requests, &mut state.effects.requests);
+        let Effects { requests, background, .. } = &mut state.effects;
+        if !background.is_empty() {
+            out.background.extend(requests.extract_if(.., |(io, _)| background.contains(io)));
+        }
+        append(&mut out.requests, requests);
         for (token, reply) in state.effects.replies.drain(..) {
             let waiter = match &reply {
                 Reply::Part(_) => state.tokens.get(token).cloned(),

@@ -58,6 +58,8 @@ pub struct Driver<S: Shard + 'static> {
     reactor: Option<usize>,
     /// Going to rest: new I/O is for the reactors.
     leaves_requests: bool,
+    /// It rests now and then: what nobody waits for is for the reactors.
+    rests: bool,
     /// The ring failed: what it is given never comes back, so it is given nothing more.
     failed: bool,
 }
@@ -86,6 +88,7 @@ impl<S: Shard> Driver<S> {
             ring,
             reactor,
             leaves_requests: false,
+            rests: false,
             failed: false,
         }
     }
@@ -117,6 +120,11 @@ impl<S: Shard> Driver<S> {
     /// Ends the requests in flight on a socket, and leaves the socket as it is.
     pub fn cancel(&mut self, socket: &Socket) {
         self.ring.cancel(socket);
+    }
+
+    /// From here on this driver rests often, and leaves I/O that no operation waits for to the reactors: to rest is to wait for all that is in flight.
+    pub fn leave_background(&mut self) {
+        self.rests = true;
     }
 
     /// Ends this driver's wait from another thread.
@@ -258,9 +266,13 @@ impl<S: Shard> Driver<S> {
                 continue;
             }
             queue.listed = false;
+            if self.leaves_requests || self.rests {
+                self.runtime.leave_requests(shard, &mut self.out.background);
+            }
             if self.leaves_requests {
                 self.runtime.leave_requests(shard, &mut self.out.requests);
             }
+            self.out.requests.append(&mut self.out.background);
             let mut requests = mem::take(&mut self.out.requests);
             for (io, request) in requests.drain(..) {
                 self.start_io(shard, io, request);

@@ -209,7 +209,7 @@ impl<S: Shard + 'static> Runtime<S> {
         let mut out = TurnOutput::default();
         for (shard, mut queue) in queues.into_iter().enumerate().filter(|(_, queue)| !queue.is_empty()) {
             self.cells[shard].turn(self.clock.now(), None, &mut Vec::new(), &mut queue, &mut out);
-            self.leave_requests(shard as u32, &mut out.requests);
+            self.leave_all(shard as u32, &mut out);
             self.after_turn(shard as u32, &mut out, None);
         }
         out.fire();
@@ -231,7 +231,7 @@ impl<S: Shard + 'static> Runtime<S> {
         }
         let mut out = TurnOutput::default();
         self.cells[shard].turn(self.clock.now(), None, &mut Vec::new(), &mut vec![(waiter, operation)], &mut out);
-        self.leave_requests(shard as u32, &mut out.requests);
+        self.leave_all(shard as u32, &mut out);
         self.after_turn(shard as u32, &mut out, None);
         out.fire();
     }
@@ -245,6 +245,7 @@ impl<S: Shard + 'static> Runtime<S> {
             cell.turn(self.clock.now(), None, &mut completions, &mut operations, &mut out);
             self.after_turn(shard as u32, &mut out, None);
             out.fire();
+            self.leave_requests(shard as u32, &mut out.background);
             if out.requests.len() != 1 || slot.is_ready() {
                 self.leave_requests(shard as u32, &mut out.requests);
                 return;
@@ -326,6 +327,11 @@ impl<S: Shard + 'static> Runtime<S> {
     }
 
     /// Hands I/O to the shard's reactor.
+    fn leave_all(&self, shard: u32, out: &mut TurnOutput) {
+        out.requests.append(&mut out.background);
+        self.leave_requests(shard, &mut out.requests);
+    }
+
     pub(crate) fn leave_requests(&self, shard: u32, requests: &mut Vec<(Io, DiskRequest)>) {
         if requests.is_empty() {
             return;
@@ -427,7 +433,7 @@ impl<S: Shard + 'static> Runtime<S> {
                 self.tell_of_loss(shard as u32);
             }
             self.tell_listener(shard as u32, &mut out);
-            self.leave_requests(shard as u32, &mut out.requests);
+            self.leave_all(shard as u32, &mut out);
             self.reactors[self.reactor_of(shard as u32)].waker.wake();
         }
         out.fire();

@@ -195,7 +195,8 @@ impl Store {
     /// # Errors
     /// The ring could not be made.
     pub fn session(&self) -> Result<Session, Error> {
-        let driver = self.driver()?;
+        let mut driver = self.driver()?;
+        driver.leave_background();
         Ok(self.session_over(driver))
     }
 
