@@ -44,4 +44,4 @@ pub use check::{TableContents, ValueApart, ValueCheck};
 pub use config::{MatrixConfig, RecoveryReport};
 pub use matrix::Matrix;
 pub use opener::MatrixOpener;
-pub use pairing::Loss;
+pub use pairing::{Loss, LostTable};

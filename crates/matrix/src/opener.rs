@@ -1,5 +1,7 @@
 //! [`MatrixOpener`]: creates or recovers a shard. Superblocks, the manifest one of them points to, then the region.
 
+mod giving_up;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use stratakv_pmem::Pmem;
 
 use crate::backup::Backups;
 use crate::config::{MatrixConfig, RecoveryReport};
-use crate::container::{Config, Container, Predecessor, Report};
+use crate::container::{Config, Container, Report};
 use crate::cursor::Stop;
 use crate::growth::Growth;
 use crate::install::manifest_checksum;
@@ -45,6 +47,17 @@ enum Purpose {
     FirstSuperblock(u64),
     /// The superblock that counts, into a slot that has another one.
     Mend,
+    /// The manifest without the tables that are given up, up to this byte of its two copies; and the flush behind it.
+    Remainder(usize),
+    RemainderFlush,
+}
+
+/// What was opened, and which pages are free.
+#[derive(Debug)]
+struct Opened<P> {
+    container: Container<P>,
+    report: Report,
+    places: Places,
 }
 
 /// See the module.
@@ -71,11 +84,15 @@ pub struct MatrixOpener<P> {
     second_copy: bool,
     /// Slots of superblocks that are written before the shard serves.
     mends: VecDeque<u64>,
+    /// The superblock that counts, as it was found.
+    counted: Superblock,
+    /// Tables are given up: the manifest is written without them.
+    gives_up_tables: bool,
     /// The highest number that a manifest may have.
     highest: u64,
     /// Copies of manifests to try after this one.
     copies: VecDeque<(Superblock, bool)>,
-    container: Option<(Container<P>, Report)>,
+    opened: Option<Opened<P>>,
 }
 
 impl<P: Pmem> MatrixOpener<P> {
@@ -102,9 +119,11 @@ impl<P: Pmem> MatrixOpener<P> {
             repairs: false,
             second_copy: false,
             mends: VecDeque::new(),
+            counted: Superblock::default(),
+            gives_up_tables: false,
             highest: 0,
             copies: VecDeque::new(),
-            container: None,
+            opened: None,
         }
     }
 
@@ -133,17 +152,14 @@ impl<P: Pmem> MatrixOpener<P> {
         let Some(pmem) = self.pmem.take() else { return };
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
         let region_bytes = pmem.len_bytes().saturating_sub(self.config.layer_bytes);
-        match Container::create_within(pmem, Config { uuid, shard, unit_bytes, row_bytes }, region_bytes) {
-            Ok(mut container) => {
-                let epoch = Epoch { number: 1, session: self.config.session };
-                if let Err(error) = container.begin_epoch(epoch, epoch) {
-                    return self.fail(error);
-                }
-                self.superblock.known = container.known();
-                self.container = Some((container, Report::default()));
-            }
+        let made = Container::create_within(pmem, Config { uuid, shard, unit_bytes, row_bytes }, region_bytes);
+        let epoch = Epoch { number: 1, session: self.config.session };
+        let made = made.and_then(|mut container| container.begin_epoch(epoch, epoch).map(|()| container));
+        let container = match made {
+            Ok(container) => container,
             Err(error) => return self.fail(error),
-        }
+        };
+        self.superblock.known = container.known();
         let manifest = Manifest { number: 1, next_file: 1, ..Manifest::default() };
         self.bytes = manifest.encode();
         self.bytes.resize(PAGE_BYTES, 0);
@@ -151,6 +167,10 @@ impl<P: Pmem> MatrixOpener<P> {
         let (shard, shards) = (self.config.shard, self.config.shards);
         let superblock = Superblock { shard, shards, number: 1, page: FIRST_PAGE, pages: 1, ..Superblock::default() };
         self.superblock = Superblock { checksum, known: self.superblock.known, ..superblock };
+        match self.places(&manifest, self.superblock.manifest(), layer::layer_pages(&container)) {
+            Ok(places) => self.opened = Some(Opened { container, report: Report::default(), places }),
+            Err(error) => return self.fail(error),
+        }
         let page = std::mem::take(&mut self.bytes);
         self.write(FIRST_PAGE, &page, Purpose::FirstManifest, effects);
         self.write(FIRST_PAGE + 1, &page, Purpose::FirstManifest, effects);
@@ -207,7 +227,7 @@ impl<P: Pmem> MatrixOpener<P> {
         let copies =
             whole.into_iter().filter(is_plausible).flat_map(|superblock| [(superblock, false), (superblock, true)]);
         self.copies = copies.collect();
-        self.superblock = newest;
+        (self.superblock, self.counted) = (newest, newest);
         self.try_copy(effects);
     }
 
@@ -216,7 +236,7 @@ impl<P: Pmem> MatrixOpener<P> {
     fn try_copy(&mut self, effects: &mut Effects) {
         let Some((superblock, second)) = self.copies.pop_front() else { return };
         self.repairs |= second || superblock != self.superblock;
-        (self.superblock, self.second_copy) = (superblock, second);
+        (self.superblock, self.counted, self.second_copy) = (superblock, superblock, second);
         self.bytes = vec![0; superblock.pages as usize * PAGE_BYTES];
         self.read_manifest(0, effects);
     }
@@ -227,24 +247,28 @@ impl<P: Pmem> MatrixOpener<P> {
         match self.paired() {
             Ok(opened) if self.config.read_only => {
                 self.closed_in_order = self.superblock.clean;
-                self.container = Some(opened);
+                self.opened = Some(opened);
             }
-            Ok((mut container, report)) => {
-                let (region, volume) = (container.state(), self.superblock.known.epoch);
+            Ok(mut opened) => {
+                let (region, volume) = (opened.container.state(), self.superblock.known.epoch);
                 let number = region.epoch.number.max(volume.number) + 1;
                 let epoch = Epoch { number, session: self.config.session };
-                if let Err(error) = container.begin_epoch(epoch, volume) {
+                if let Err(error) = opened.container.begin_epoch(epoch, volume) {
                     return self.fail(error);
                 }
-                self.mend(container.known(), effects);
-                self.container = Some((container, report));
+                self.prepare_mend(opened.container.known());
+                self.opened = Some(opened);
+                match self.gives_up_tables {
+                    true => self.write_remainder(0, effects),
+                    false => self.mend_next(effects),
+                }
             }
             Err(error) => self.fail(error),
         }
     }
 
     /// The container, opened and compared with the volume; or made anew if it is lost and that is accepted.
-    fn paired(&mut self) -> Result<(Container<P>, Report), Error> {
+    fn paired(&mut self) -> Result<Opened<P>, Error> {
         let Some(pmem) = self.pmem.take() else { return Err(Error::Unknown("the opener has no region")) };
         let manifest = self.manifest()?;
         let volume = VolumeState {
@@ -265,62 +289,35 @@ impl<P: Pmem> MatrixOpener<P> {
             Err(error @ (Error::NewerFormat { .. } | Error::Io { .. })) => return Err(error),
             Err(error) => (error.to_string(), None),
         };
-        self.loss = Some(Loss { why, kept_version, ..self.loss_of(&manifest) });
-        if kept_version.is_some() {
-            return Container::open(pmem, uuid, shard, row_bytes);
+        match kept_version {
+            Some(version) => self.keep_rest(pmem, &manifest, why, version),
+            None => self.begin_anew(pmem, &manifest, &volume, why, unit_bytes),
         }
-        if manifest.extents().any(|extent| extent.in_layer()) {
-            return Err(Error::WrongVolume(
-                "tables of this shard lie in the layer of the region that is lost, and it cannot be given up with them: put the region back, or restore a backup".into(),
-            ));
-        }
-        self.extents(&manifest, self.superblock.manifest(), 0)?;
-        let version = manifest.levels.iter().flatten().map(|table| table.facts.highest_version).max().unwrap_or(0);
-        let VolumeState { known, manifest, directory, compactor } = volume;
-        let lost = Predecessor { known, directory, compactor, version, manifest };
-        let epoch = Epoch { number: known.epoch.number + 1, session: self.config.session };
-        let container = Container::replace(pmem, Config { uuid, shard, unit_bytes, row_bytes }, &lost, epoch)?;
-        Ok((container, Report::default()))
     }
 
-    fn open_container(
-        &self,
-        pmem: P,
-        volume: &VolumeState,
-        manifest: &Manifest,
-    ) -> Result<(Container<P>, Report), Error> {
+    fn open_container(&self, pmem: P, volume: &VolumeState, manifest: &Manifest) -> Result<Opened<P>, Error> {
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
         let lost = |why: String| Error::WrongVolume(format!("{why}. If it is lost: {}", self.loss_of(manifest)));
-        let opened = Container::open(pmem, uuid, shard, row_bytes).map_err(|error| match region_damaged(error) {
-            Error::WrongVolume(why) => lost(why),
-            other => other,
-        })?;
-        opened.0.state().compare(volume).map_err(|mismatch| lost(mismatch.to_string()))?;
-        self.extents(manifest, self.superblock.manifest(), layer::layer_pages(&opened.0))?;
-        Ok(opened)
-    }
-
-    /// What would be lost without the region, and what would be left.
-    fn loss_of(&self, manifest: &Manifest) -> Loss {
-        Loss {
-            known: self.superblock.known,
-            clean: self.superblock.clean,
-            entries: manifest.levels.iter().flatten().map(|table| table.facts.entries).sum(),
-            ..Loss::default()
-        }
+        let (container, report) =
+            Container::open(pmem, uuid, shard, row_bytes).map_err(|error| match region_damaged(error) {
+                Error::WrongVolume(why) => lost(why),
+                other => other,
+            })?;
+        container.state().compare(volume).map_err(|mismatch| lost(mismatch.to_string()))?;
+        let places = self.places(manifest, self.superblock.manifest(), layer::layer_pages(&container))?;
+        Ok(Opened { container, report, places })
     }
 
     /// Both slots must have the superblock that counts before anything is written: what only the other one names is free, and will be written over. The slot that has another one goes
     /// first, so one of them is whole all the while. Then the end is not in order any more.
-    fn mend(&mut self, known: Known, effects: &mut Effects) {
+    fn prepare_mend(&mut self, known: Known) {
         if canary!("trial_superblocks_differ") {
             return;
         }
-        let has_it = self.found.first() == Some(&Some(Ok(self.superblock)));
+        let has_it = self.found.first() == Some(&Some(Ok(self.counted)));
         self.mends = if has_it { [1, 0] } else { [0, 1] }.into();
         self.closed_in_order = self.superblock.clean;
         self.superblock = Superblock { clean: false, known, ..self.superblock };
-        self.mend_next(effects);
     }
 
     fn mend_next(&mut self, effects: &mut Effects) {
@@ -353,23 +350,23 @@ impl<P: Pmem> MatrixOpener<P> {
     }
 
     /// What no extent of the manifest covers is free.
-    fn extents(&self, manifest: &Manifest, own: Extent, layer_pages: u64) -> Result<Places, Error> {
+    fn places(&self, manifest: &Manifest, own: Extent, layer_pages: u64) -> Result<Places, Error> {
         let on_volume = manifest.extents().filter(|extent| !extent.in_layer());
         let used = on_volume.map(Extent::end).max().unwrap_or(0).max(own.end());
         // More is set aside once the shard runs.
-        let mut extents = Places::new(used, layer_pages);
+        let mut places = Places::new(used, layer_pages);
         for extent in manifest.extents().chain([own]) {
             if extent.in_layer() && extent.end() > LAYER_FIRST + layer_pages {
                 return Err(Error::WrongVolume(format!(
                     "the region of this shard has a layer of {layer_pages} pages, and tables lie beyond it: it is another region than the volume was written with"
                 )));
             }
-            if extents.claim(extent).is_err() {
+            if places.claim(extent).is_err() {
                 let found = format!("{} pages at page {} that something else has", extent.pages, extent.page);
                 return Err(self.damaged("manifest", "extents of its own for each file", found, self.superblock.page));
             }
         }
-        Ok(extents)
+        Ok(places)
     }
 }
 
@@ -450,6 +447,17 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 fault,
             }),
             (Purpose::Mend, _) => self.mend_next(effects),
+            (
+                Purpose::Remainder(_) | Purpose::RemainderFlush,
+                Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault)),
+            ) => {
+                self.fail(Error::Io {
+                    what: "writing the manifest without the tables that are lost (give the region up again)",
+                    fault,
+                });
+            }
+            (Purpose::Remainder(end), _) => self.write_remainder(end, effects),
+            (Purpose::RemainderFlush, _) => self.mend_next(effects),
             (_, Outcome::Write(Err(fault)) | Outcome::Flush(Err(fault))) => {
                 self.fail(Error::Io { what: "creating the volume", fault });
             }
@@ -472,11 +480,10 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         }
         let manifest = self.manifest()?;
         let own = self.superblock.manifest();
-        let Some((mut container, report)) = self.container.take() else {
+        let Some(Opened { mut container, report, places }) = self.opened.take() else {
             return Err(Error::Unknown("the opener has no region"));
         };
         let layer_pages = layer::layer_pages(&container);
-        let extents = self.extents(&manifest, own, layer_pages)?;
         if self.create.is_none() && !self.config.read_only {
             container.settle_epoch()?;
             let replayed = container.replay(&manifest.rotation, manifest.directory, manifest.number);
@@ -496,7 +503,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
         let mut matrix = Matrix {
             container,
             levels,
-            extents,
+            extents: places,
             growth: Growth::new(self.config.capacity_bytes),
             plan: Plan::new(layer_pages * PAGE_BYTES as u64, self.config.level_bytes),
             report: recovery,

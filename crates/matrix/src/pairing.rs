@@ -1,6 +1,10 @@
 //! Which region and which volume belong together: both have the epoch of the last opening for writing, and each says how far the other one was when it was written last.
 
+mod loss;
+
 use std::fmt;
+
+pub use loss::{Loss, LostTable};
 
 /// An opening for writing. Region and volume of a shard have the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +88,13 @@ pub enum Mismatch {
         /// Of what.
         of: &'static str,
     },
+    /// The region waits for a manifest without the tables that were lost with the one before it.
+    GivingUpWasCut {
+        /// The manifest that the volume has.
+        has: u64,
+        /// The one that the region waits for.
+        awaited: u64,
+    },
     /// Both were written to, each beside a copy of the other one.
     WentApart {
         /// Of the epoch.
@@ -112,6 +123,9 @@ impl RegionState {
         }
         if volume.compactor > self.compactor {
             return Err(Mismatch::RegionOlder { has: self.compactor, known: volume.compactor, of: "compactor" });
+        }
+        if self.manifest > volume.manifest && self.before != self.epoch && known.epoch == self.before {
+            return Err(Mismatch::GivingUpWasCut { has: volume.manifest, awaited: self.manifest });
         }
         if self.manifest > volume.manifest {
             return Err(Mismatch::VolumeOlder { has: volume.manifest, known: self.manifest, of: "manifest" });
@@ -151,66 +165,16 @@ impl fmt::Display for Mismatch {
                 f,
                 "the volume is older than its region, a copy from before: it has {of} {has}, and the region has seen {of} {known} of it. Put the newer one back"
             ),
+            Mismatch::GivingUpWasCut { has, awaited } => write!(
+                f,
+                "the volume has manifest {has}, and the region waits for {awaited}: giving up a region before this one was cut off, and has to be done again; or the volume is a copy \
+                 from before, then put the newer one back"
+            ),
             Mismatch::WentApart { number } => write!(
                 f,
                 "region and volume do not belong together: both have epoch {number}, and not the same one, so each was written to beside a copy of the other. \
                  Put those back that belong together"
             ),
-        }
-    }
-}
-
-/// What goes with a region that is given up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Loss {
-    /// Why the region was not served.
-    pub why: String,
-    /// What the volume knew of it.
-    pub known: Known,
-    /// The volume was closed in order: nothing was written behind what it knows.
-    pub clean: bool,
-    /// All of the region is there but what follows this version: that much of it is kept.
-    pub kept_version: Option<u64>,
-    /// Versions on the volume, which are all kept.
-    pub entries: u64,
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Known { epoch, version, oldest, records, .. } = self.known;
-        let behind = |f: &mut fmt::Formatter<'_>| match self.clean {
-            true => write!(f, "; nothing was written after version {version}: the store was closed in order"),
-            false => write!(f, "; and whatever was written after version {version}, of which the volume knows nothing"),
-        };
-        write!(f, "on the volume are {} versions of records, which are kept. ", self.entries)?;
-        if let Some(kept) = self.kept_version {
-            write!(f, "Of the region all changes up to version {kept} are kept. ")?;
-            if kept < version {
-                write!(f, "Lost: versions {} to {version}", kept + 1)?;
-            } else {
-                write!(f, "Lost: none up to version {version}")?;
-            }
-            return behind(f);
-        }
-        match (epoch.number, oldest) {
-            (0, _) => write!(
-                f,
-                "Lost: all that only the region had; this volume does not say how much (an older program wrote it)"
-            ),
-            (_, 0) => {
-                write!(f, "Lost: of the changes up to version {version} none, all of them are on the volume")?;
-                behind(f)
-            }
-            _ => {
-                if oldest > 1 {
-                    write!(f, "Every change up to version {} is there. ", oldest - 1)?;
-                }
-                write!(
-                    f,
-                    "Lost: what only the region had of versions {oldest} to {version}, {records} changes or less"
-                )?;
-                behind(f)
-            }
         }
     }
 }
@@ -247,21 +211,9 @@ mod tests {
         assert!(behind.iter().all(|region| matches!(region.compare(&volume), Err(Mismatch::RegionOlder { .. }))));
         let ahead = RegionState { manifest: 31, ..region };
         assert!(matches!(ahead.compare(&volume), Err(Mismatch::VolumeOlder { .. })));
+        let begun = RegionState { epoch: epoch(6), manifest: 31, ..region };
+        assert_eq!(begun.compare(&volume), Err(Mismatch::GivingUpWasCut { has: 30, awaited: 31 }));
         let cut = RegionState { version: 899, ..region };
         assert_eq!(cut.compare(&volume), Err(Mismatch::EndMissing { has: 899, known: 900 }));
-    }
-
-    #[test]
-    fn a_loss_says_from_where_to_where() {
-        let (_, volume) = pair();
-        let loss = Loss { known: volume.known, entries: 12, ..Loss::default() };
-        let said = loss.to_string();
-        assert!(
-            said.contains("up to version 799 is there") && said.contains("800 to 900, 90 changes or less"),
-            "{said}"
-        );
-        assert!(said.contains("after version 900, of which the volume knows nothing"), "{said}");
-        let kept = Loss { kept_version: Some(890), clean: true, ..loss }.to_string();
-        assert!(kept.contains("up to version 890 are kept") && kept.contains("versions 891 to 900"), "{kept}");
     }
 }

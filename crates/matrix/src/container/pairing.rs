@@ -24,7 +24,7 @@ pub struct Predecessor {
     pub compactor: u64,
     /// See above.
     pub version: u64,
-    /// The number of that manifest.
+    /// The manifest that goes with what takes its place: with an older one that is refused.
     pub manifest: u64,
 }
 
@@ -35,8 +35,23 @@ impl<P: Pmem> Container<P> {
     /// # Errors
     /// As [`Container::create`].
     pub fn replace(pmem: P, config: Config, lost: &Predecessor, epoch: Epoch) -> Result<Container<P>, Error> {
+        let region_bytes = pmem.len_bytes();
+        Container::replace_within(pmem, config, lost, epoch, region_bytes)
+    }
+
+    /// As [`Container::replace`], in the first `region_bytes` of a region: the rest is somebody else's.
+    ///
+    /// # Errors
+    /// As [`Container::create`].
+    pub fn replace_within(
+        pmem: P,
+        config: Config,
+        lost: &Predecessor,
+        epoch: Epoch,
+        region_bytes: u64,
+    ) -> Result<Container<P>, Error> {
         superblock::may_replace(&pmem, &config.uuid)?;
-        let layout = superblock::plan(pmem.len_bytes(), &config)?;
+        let layout = superblock::plan(region_bytes.min(pmem.len_bytes()), &config)?;
         let there = open::after_what_was_there(&pmem, &config);
         let number = there.next.max(lost.known.directory).max(lost.directory).saturating_add(LEAP);
         let rotation = Rotation { compactor: lost.compactor.saturating_add(1), ..Rotation::default() };

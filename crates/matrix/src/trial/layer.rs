@@ -9,10 +9,10 @@ use stratakv_engine::{Error, SnapshotOp};
 use super::*;
 use crate::volume::LAYER_FIRST;
 
-const REGION_BYTES: usize = 512 << 10;
+pub(super) const REGION_BYTES: usize = 512 << 10;
 
 /// A store of which the container has half a MiB, and the layer so much behind it.
-fn with_layer(layer_bytes: u64) -> Trial {
+pub(super) fn with_layer(layer_bytes: u64) -> Trial {
     let lengths = MatrixConfig { table_bytes: 16 << 10, level_bytes: 32 << 10, ..config() };
     Trial::new(MatrixConfig { layer_bytes, ..lengths }, REGION_BYTES + layer_bytes as usize, UNIT_BYTES)
 }

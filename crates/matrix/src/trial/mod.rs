@@ -3,6 +3,7 @@
 #[cfg(feature = "canaries")]
 mod canaries;
 mod failures;
+mod giving_up;
 mod growth;
 mod installs;
 mod layer;

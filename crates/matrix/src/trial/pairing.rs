@@ -10,25 +10,25 @@ fn small() -> Trial {
 }
 
 impl Trial {
-    fn region_image(&self) -> Vec<u8> {
+    pub(super) fn region_image(&self) -> Vec<u8> {
         let mut image = vec![0; self.region.len_bytes() as usize];
         self.region.load(0, &mut image).unwrap();
         image
     }
 
-    fn put_region(&self, image: &[u8]) {
+    pub(super) fn put_region(&self, image: &[u8]) {
         self.allow_all();
         self.region.memory.store(0, image).unwrap();
         self.region.memory.persist(0, image.len() as u64).unwrap();
     }
 
-    fn allow_all(&self) {
+    pub(super) fn allow_all(&self) {
         self.fail_stores_after(i64::MAX);
         self.fail_fences_after(i64::MAX);
     }
 
     /// The process ends, the power too; another one opens the store, in a session of its own, and ends after so many writes to the volume.
-    fn try_open(&mut self, gives_up: bool, read_only: bool, requests: u32) -> Result<bool, Error> {
+    pub(super) fn try_open(&mut self, gives_up: bool, read_only: bool, requests: u32) -> Result<bool, Error> {
         self.in_flight.clear();
         self.replies.clear();
         self.region.memory.cut();
@@ -48,7 +48,7 @@ impl Trial {
     }
 
     /// Refused, for writing and for reading only, and nothing was changed by that. What is said.
-    fn assert_refused(&mut self) -> String {
+    pub(super) fn assert_refused(&mut self) -> String {
         let (region, volume) = (self.region_image(), self.volume.clone());
         let mut said = String::new();
         for read_only in [true, false] {
@@ -60,7 +60,7 @@ impl Trial {
         said
     }
 
-    fn assert_opens(&mut self) -> RecoveryReport {
+    pub(super) fn assert_opens(&mut self) -> RecoveryReport {
         for read_only in [true, false] {
             assert!(self.try_open(false, read_only, u32::MAX).unwrap());
             self.assert_sound();
@@ -68,7 +68,7 @@ impl Trial {
         self.shard.recovery().clone()
     }
 
-    fn repair(&mut self) -> Option<Loss> {
+    pub(super) fn repair(&mut self) -> Option<Loss> {
         assert!(self.try_open(true, false, u32::MAX).unwrap());
         self.assert_sound();
         self.shard.recovery().loss.clone()

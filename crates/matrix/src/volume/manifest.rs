@@ -36,6 +36,13 @@ pub struct Table {
     pub extents: Vec<Extent>,
 }
 
+impl Table {
+    /// Whether a page of it lies in the layer: it is lost with the region.
+    pub fn lies_in_layer(&self) -> bool {
+        self.extents.iter().any(|extent| extent.in_layer())
+    }
+}
+
 /// One file of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueFile {
@@ -130,18 +137,28 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Takes out the tables of which a page lies in the layer, and what they have alive in value files: with a region that is lost, they are. They come back, from the top down.
-    pub fn drop_layer(&mut self) -> Vec<Table> {
-        let in_layer = |table: &mut Table| table.extents.iter().any(|extent| extent.in_layer());
-        let lost: Vec<Table> =
-            self.levels.iter_mut().flat_map(|level| level.extract_if(.., in_layer).collect::<Vec<_>>()).collect();
-        for (file, bytes) in lost.iter().flat_map(|table| &table.facts.apart) {
+    /// Takes out the tables that are lost, and what they have alive in value files: a file of which nothing else is alive goes with them. They come back, from the top down, each with its
+    /// level (0 is the first one below L0).
+    pub fn drop_tables(&mut self, is_lost: impl Fn(&Table) -> bool) -> Vec<(usize, Table)> {
+        let levels = self.levels.iter_mut().enumerate();
+        let lost = levels.flat_map(|(at, level)| {
+            let lost = level.extract_if(.., |table| is_lost(table));
+            lost.map(|table| (at, table)).collect::<Vec<_>>()
+        });
+        let lost: Vec<(usize, Table)> = lost.collect();
+        for (file, bytes) in lost.iter().flat_map(|(_, table)| &table.facts.apart) {
             if let Some(values) = self.values.iter_mut().find(|values| values.file == *file) {
                 values.live_bytes = values.live_bytes.saturating_sub(*bytes);
             }
         }
         self.values.retain(|values| values.live_bytes > 0);
+        self.kept.retain(|(file, _)| !lost.iter().any(|(_, table)| table.facts.file == *file));
         lost
+    }
+
+    /// How many tables it names.
+    pub fn tables(&self) -> usize {
+        self.levels.iter().map(Vec::len).sum()
     }
 
     /// Every extent that it names.
@@ -330,13 +347,14 @@ mod tests {
     #[test]
     fn tables_of_a_lost_layer_go_with_their_values() {
         let mut manifest = sample();
-        assert_eq!((manifest.drop_layer().len(), &manifest), (0, &sample()));
+        assert_eq!((manifest.drop_tables(Table::lies_in_layer).len(), &manifest), (0, &sample()));
         manifest.levels[0][1].extents[1].page = LAYER_FIRST;
         manifest.levels[2][0].facts.apart.clear();
         manifest.values[0].live_bytes = 14;
         assert_eq!(Manifest::decode(&manifest.encode()).as_ref(), Ok(&manifest));
-        let lost: Vec<u64> = manifest.drop_layer().iter().map(|table| table.facts.file).collect();
-        assert_eq!((lost, manifest.levels.iter().map(Vec::len).collect()), (vec![2], vec![1, 0, 1]));
+        let lost = manifest.drop_tables(Table::lies_in_layer);
+        let lost: Vec<_> = lost.iter().map(|(level, table)| (*level, table.facts.file)).collect();
+        assert_eq!((lost, manifest.levels.iter().map(Vec::len).collect()), (vec![(0, 2)], vec![1, 0, 1]));
         assert_eq!(manifest.values[0].live_bytes, 7);
     }
 
