@@ -4,12 +4,16 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::json;
-use stratakv::{Options, RepairReport};
+use stratakv::{LostTable, Options, RepairReport};
 use stratakv_base::quantity::format_count;
 
 use crate::Output;
 use crate::failure::{Exit, Failure};
+use crate::json_line::Line;
 use crate::opening::{DataArguments, DurabilityArguments};
+
+/// Tables of a lost layer that are listed in words, of a shard.
+const TABLES_LISTED: usize = 100;
 
 /// Say what a store of engine `matrix` loses with its region, and go on without it if that is accepted
 #[derive(Args)]
@@ -28,6 +32,9 @@ pub(crate) struct Arguments {
     /// How long the new region is, if there is none [default: half of what is free there, 1 GiB at most]
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     region: Option<u64>,
+    /// How much of the new region, if there is none, holds the first levels of tables [default: none]
+    #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
+    layer: Option<u64>,
     /// Cap on index, cache and I/O buffers together
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = stratakv_base::quantity::parse_bytes)]
     memory: u64,
@@ -45,6 +52,9 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let mut options = durability.add_to(options.region_paths(data.regions()));
     if let Some(bytes) = arguments.region {
         options = options.region_bytes(bytes);
+    }
+    if let Some(bytes) = arguments.layer {
+        options = options.layer_bytes(bytes);
     }
     let report = stratakv::repair(data.first(), &options, arguments.accept_lost_region)?;
     let written = if arguments.json { write_json(&report, output) } else { write_text(&report, output) };
@@ -64,16 +74,46 @@ fn write_json(report: &RepairReport, output: &mut Output) -> io::Result<()> {
         json!({
             "shard": lost.shard, "why": lost.why, "loss": lost.loss, "oldest": lost.oldest, "version": lost.version,
             "records": lost.records, "clean": lost.clean, "kept_version": lost.kept_version, "entries": lost.entries,
+            "tables": lost.tables.iter().map(table_json).collect::<Vec<_>>(), "may_lose_names": lost.may_lose_names,
         })
     });
     let lost: Vec<_> = lost.collect();
     writeln!(output, "{}", json!({ "repaired": report.repaired, "region": report.region, "lost": lost }))
 }
 
+fn table_json(table: &LostTable) -> serde_json::Value {
+    json!({
+        "table": table.table, "level": table.level, "entries": table.entries, "deletes": table.deletes, "bytes": table.bytes,
+        "value_bytes": table.value_bytes, "lowest_version": table.lowest_version, "highest_version": table.highest_version,
+        "first": Line::key_only(table.first.user()), "last": Line::key_only(table.last.user()),
+        "first_collection": table.first.collection().0, "last_collection": table.last.collection().0,
+        "hid_others": table.hid_others,
+    })
+}
+
 fn write_text(report: &RepairReport, output: &mut Output) -> io::Result<()> {
     for lost in &report.lost {
         writeln!(output, "shard {}: {}", lost.shard, lost.why)?;
         writeln!(output, "shard {}: {}", lost.shard, lost.loss)?;
+        for table in lost.tables.iter().take(TABLES_LISTED) {
+            writeln!(output, "shard {}: lost: {}", lost.shard, table.text)?;
+        }
+        if lost.tables.len() > TABLES_LISTED {
+            writeln!(
+                output,
+                "shard {}: and {} tables more: --json lists all",
+                lost.shard,
+                lost.tables.len() - TABLES_LISTED
+            )?;
+        }
+        if lost.may_lose_names {
+            writeln!(
+                output,
+                "shard {}: names of collections may be among what is lost, or come back: compare `stratakv collections --long` with what there was before collections are made or dropped, \
+                 since a number that was given out may be given out again",
+                lost.shard
+            )?;
+        }
     }
     match (&report.region, report.lost.is_empty()) {
         (_, true) => writeln!(output, "region and volumes belong together: there is nothing to repair"),

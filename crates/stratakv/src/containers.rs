@@ -61,7 +61,8 @@ impl Containers {
 
     fn check_len(&self, asked_bytes: Option<u64>) -> Result<(), Error> {
         let len_bytes = self.mapping.len_bytes();
-        let layer_bytes = self.layer_bytes.filter(|_| self.created).unwrap_or(0);
+        let makes = self.created || self.repairing;
+        let layer_bytes = self.layer_bytes.filter(|_| makes).unwrap_or(0);
         if layer_bytes > 0 && len_bytes.saturating_sub(layer_bytes) / u64::from(self.shards) < PART_BYTES_MIN {
             let (least, shards) = (PART_BYTES_MIN * u64::from(self.shards), self.shards);
             return Err(Error::Option(format!(
@@ -108,20 +109,31 @@ impl Containers {
         })
     }
 
-    /// What of a shard's part is its layer: of one that is there its container says it.
+    /// What of a shard's part is its layer: of one that is there its container says it. One that is made in the place of a container that is gone has what is asked for, else what the others have.
     fn layer_of(&self, part: &Part, part_bytes: u64) -> Result<u64, Error> {
         let asked = self.layer_bytes.map(|bytes| bytes / u64::from(self.shards.max(1)) / 4096 * 4096);
         if self.created {
             return Ok(asked.unwrap_or(0));
         }
-        // Of what is no container the opener says so.
-        let has = part_bytes.saturating_sub(region_bytes_of(part).unwrap_or(part_bytes));
+        let layer_beside = |container_bytes| part_bytes.saturating_sub(container_bytes);
+        let has = match region_bytes_of(part) {
+            None if self.repairing => return Ok(asked.or_else(|| self.layer_of_others(part_bytes)).unwrap_or(0)),
+            // Of what is no container the opener says so.
+            container_bytes => container_bytes.map_or(0, layer_beside),
+        };
         match asked {
             Some(asked) if asked != has => Err(Error::Option(format!(
                 "a layer of {asked} bytes for each shard was asked for, and those of this store have {has}, which is fixed: leave the option out"
             ))),
             _ => Ok(has),
         }
+    }
+
+    /// The layer that a container which is there has in its part: all have the same.
+    fn layer_of_others(&self, part_bytes: u64) -> Option<u64> {
+        let part = |shard| Part::new(Arc::clone(&self.mapping), shard * part_bytes, part_bytes).ok();
+        let has = |shard| region_bytes_of(&part(shard)?).map(|bytes| part_bytes.saturating_sub(bytes));
+        (0..u64::from(self.shards)).find_map(has)
     }
 
     fn unusable(&self, why: String) -> Error {
@@ -168,7 +180,8 @@ fn in_place_of_lost(
     repairing: Repairing,
 ) -> Result<Mapping, Error> {
     if !repairing.accepts {
-        let len_bytes = PART_BYTES_MIN * u64::from(manifest.shards);
+        let least = PART_BYTES_MIN * u64::from(manifest.shards);
+        let len_bytes = options.region_bytes.unwrap_or(least + options.layer_bytes.unwrap_or(0));
         return Mapping::anonymous(len_bytes, MapOptions::default()).map_err(refused);
     }
     match fs::remove_file(path) {

@@ -82,7 +82,7 @@ pub use list::{Element, Elements, End, List, Position};
 pub use options::{IoBackend, OpenProgress, Options, Placement};
 pub use order::{Order, OrderError};
 pub use record::Record;
-pub use repair::{LostRegion, RepairReport, repair};
+pub use repair::{LostRegion, LostTable, RepairReport, repair};
 pub use scan::{Scan, ScanOptions};
 pub use session::Session;
 pub use snapshot::Snapshot;

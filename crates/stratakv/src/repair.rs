@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use stratakv_base::{CollectionId, Key};
 use stratakv_pmem::Pmem;
 
+use crate::catalogue::CATALOGUE;
 use crate::devices;
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
@@ -33,8 +35,67 @@ pub struct LostRegion {
     pub clean: bool,
     /// All of the region up to this version is kept.
     pub kept_version: Option<u64>,
-    /// Versions of records on the volume.
+    /// Versions of records in tables that are left.
     pub entries: u64,
+    /// Tables that lay in the layer of the region, from the first level down: they are lost.
+    pub tables: Vec<LostTable>,
+    /// Names of collections, or the numbers that they stand for, may be among what those tables had.
+    pub may_lose_names: bool,
+}
+
+/// A table of which at least a part lay in the layer of a region that is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostTable {
+    /// Its number.
+    pub table: u64,
+    /// Its level: 1 is the first one below the container.
+    pub level: u32,
+    /// Versions of records in it.
+    pub entries: u64,
+    /// Of these, deletes.
+    pub deletes: u64,
+    /// Bytes of its pages.
+    pub bytes: u64,
+    /// Bytes of values apart from it, on the volume, that nothing points to any more. A file that has no others is free at once, and one of which more than half is dead gives up the rest.
+    pub value_bytes: u64,
+    /// The lowest version in it.
+    pub lowest_version: u64,
+    /// And the highest.
+    pub highest_version: u64,
+    /// The first key in it.
+    pub first: Key,
+    /// And the last.
+    pub last: Key,
+    /// Tables that are kept have keys in its range: of those an older version is seen from now on, also of keys that were deleted.
+    pub hid_others: bool,
+    /// All of it in words.
+    pub text: String,
+}
+
+impl LostTable {
+    fn new(table: &stratakv_matrix::LostTable) -> LostTable {
+        let key =
+            |encoded: &[u8]| Key::from_encoded(encoded).unwrap_or_else(|| Key::bound(CollectionId::default(), encoded));
+        LostTable {
+            table: table.file,
+            level: table.level,
+            entries: table.entries,
+            deletes: table.deletes,
+            bytes: table.bytes,
+            value_bytes: table.value_bytes,
+            lowest_version: table.versions.0,
+            highest_version: table.versions.1,
+            first: key(&table.keys.0),
+            last: key(&table.keys.1),
+            hid_others: table.hid_others,
+            text: table.to_string(),
+        }
+    }
+
+    fn may_have_names(&self) -> bool {
+        (self.first.collection()..=self.last.collection()).contains(&CATALOGUE)
+    }
 }
 
 /// What [`repair`] found, and did.
@@ -50,8 +111,8 @@ pub struct RepairReport {
 }
 
 /// Tells what a store of engine `matrix` loses whose region is gone, blank, damaged, older than its volumes or newer; with `accept_lost_region` makes a new region, in which the store goes on
-/// with what is on its volumes. A part of the region that belongs to its volume stays. Of `options` count what says where things are, the length of the new region, memory
-/// and durability.
+/// with what is on its volumes. A part of the region that belongs to its volume stays. Tables in the layer of a lost region are lost: the report names each of them. Of `options` count what says
+/// where things are, the lengths of the new region and of its layer, memory and durability.
 ///
 /// # Errors
 /// There is no store, it has another engine, or is open elsewhere; a volume is missing or damaged; another store's region would be written over.
@@ -80,6 +141,7 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     for (shard, opened) in (0..).zip(&shards) {
         let AnyShard::Matrix(matrix) = &opened.shard else { continue };
         let Some(loss) = &matrix.recovery().loss else { continue };
+        let tables: Vec<LostTable> = loss.tables.iter().map(LostTable::new).collect();
         report.lost.push(LostRegion {
             shard,
             why: loss.why.clone(),
@@ -90,6 +152,8 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
             clean: loss.clean,
             kept_version: loss.kept_version,
             entries: loss.entries,
+            may_lose_names: tables.iter().any(LostTable::may_have_names),
+            tables,
         });
     }
     let Some(containers) = containers.filter(|_| accept_lost_region) else { return Ok(report) };

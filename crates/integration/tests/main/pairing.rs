@@ -138,3 +138,72 @@ fn a_store_of_another_engine_has_no_region_to_give_up() {
     let error = stratakv::repair(&data, &Options::new(), true).expect_err("refused");
     assert!(error.to_string().contains("engine `slab`"), "{error}");
 }
+
+/// The first levels of tables lay in a tmpfs: what was there is told, and the rest is served.
+#[test]
+fn a_region_with_a_layer_that_is_gone_is_told_table_by_table_and_given_up() {
+    const MANY: u64 = 40_000;
+    let place = place::directory();
+    let data = place.path().join("data");
+    let options = Options::new().engine(Engine::Matrix).region_bytes(16 << 20).layer_bytes(8 << 20);
+    let options = options.level(Level::ProcessCrash);
+    let fill = |store: &Store, sequence: u64| {
+        for key in 0..MANY {
+            store.put(&name(key), &value::encode(key, sequence, 300)).expect("a put");
+        }
+    };
+    let in_layer =
+        |store: &Store| store.stats().iter().find(|one| one.name == "layer_table_bytes").expect("it is told").value;
+    // Of each sequence, how many keys have it; 0: the key is gone.
+    let found = |store: &Store| {
+        let sequence = |key: u64| {
+            let record = store.get(&name(key)).expect("a get");
+            record.map_or(0, |record| value::decode(key, &record.to_bytes()).expect("a value that was put"))
+        };
+        (0..MANY).map(sequence).fold([0; 4], |mut counts, sequence| {
+            counts[sequence as usize] += 1;
+            counts
+        })
+    };
+    let store = options.open(&data).expect("a store");
+    fill(&store, 1);
+    fill(&store, 2);
+    assert!(in_layer(&store) > 1 << 20, "{} bytes in the layer", in_layer(&store));
+    store.close().expect("closed");
+    let volume = fs::read(place::volumes(&data).remove(0)).expect("read");
+    fs::remove_file(data.join("pmem/region-000")).expect("removed");
+
+    let report = stratakv::repair(&data, &Options::new(), false).expect("looked at");
+    let [lost] = &report.lost[..] else { panic!("{report:?}") };
+    assert!(!lost.tables.is_empty() && lost.tables.iter().all(|table| table.level == 1), "{lost:?}");
+    assert!(lost.tables.iter().any(|table| table.hid_others) && !lost.may_lose_names, "{lost:?}");
+    let (code, said) = run(&data, &["repair"]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains(&format!("Lost with the layer: {} tables", lost.tables.len())), "{said}");
+    assert!(said.contains("lost: table ") && said.contains("nothing was changed"), "{said}");
+    let (code, said) = run(&data, &["repair", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
+    let tables = json["lost"][0]["tables"].as_array().expect("tables");
+    let entries = tables.iter().map(|table| table["entries"].as_u64().expect("a number")).sum::<u64>();
+    assert_eq!((code, tables.len()), (Some(4), lost.tables.len()));
+    assert_eq!(entries, lost.tables.iter().map(|table| table.entries).sum::<u64>());
+    assert!(tables[0]["first"]["key"].as_str().is_some_and(|key| key.starts_with("key")), "{json}");
+    assert!(volume == fs::read(place::volumes(&data).remove(0)).expect("read"), "the volume was written to");
+
+    let accept =
+        ["repair", "--accept-lost-region", "--region", "16M", "--layer", "8M", "--durability", "process_crash"];
+    let (code, said) = run(&data, &accept);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Lost with the layer: ") && said.contains("repaired: the new region is "), "{said}");
+    let report = stratakv::repair(&data, &options, false).expect("looked at");
+    assert!(report.lost.is_empty(), "{report:?}");
+    let checked = stratakv::check(&data, None).expect("checked");
+    assert!(checked.is_sound(), "{checked:?}");
+    let store = options.open(&data).expect("opened");
+    let [gone, older, newest, _] = found(&store);
+    assert!(gone > 0 && older > 0 && newest > 0, "{gone} gone, {older} older, {newest} as they were");
+    fill(&store, 3);
+    assert!(in_layer(&store) > 0, "the new layer is not used");
+    store.close().expect("closed");
+    assert_eq!(found(&options.open(&data).expect("opened")), [0, 0, 0, MANY]);
+}
