@@ -27,7 +27,7 @@ use crate::operations::Turns;
 use crate::pairing::{Epoch, Known, Loss, VolumeState};
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
-use crate::space::Rest;
+use crate::space::{Rest, pages_min};
 use crate::statistics::Counters;
 use crate::volume::{Extent, FIRST_PAGE, LAYER_FIRST, Manifest, Places, Refusal, Superblock};
 
@@ -149,6 +149,12 @@ impl<P: Pmem> MatrixOpener<P> {
 
     /// Container, manifest, superblock: only the last one makes it a shard.
     fn start_creation(&mut self, unit_bytes: u32, effects: &mut Effects) {
+        let least = pages_min(&self.config) * PAGE_BYTES as u64;
+        if let Some(bytes) = self.config.capacity_bytes.filter(|bytes| *bytes < least) {
+            return self.fail(Error::Option(format!(
+                "a capacity of {bytes} bytes for each volume is too small: beside this region, each has at least {least}; ask for more (--capacity), or for a shorter region"
+            )));
+        }
         let Some(pmem) = self.pmem.take() else { return };
         let MatrixConfig { uuid, shard, row_bytes, .. } = self.config;
         let region_bytes = pmem.len_bytes().saturating_sub(self.config.layer_bytes);

@@ -4,11 +4,12 @@ use stratakv_base::canary;
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
+use crate::config::MatrixConfig;
 use crate::container::ColumnLimits;
 use crate::job::{Job, Moves, Source, TABLES_BELOW_MAX};
 use crate::maintain::COLUMN_TABLES;
 use crate::matrix::Matrix;
-use crate::volume::Table;
+use crate::volume::{FIRST_PAGE, Table};
 
 /// A value file of which less than this share of a hundred is alive is rewritten.
 const POOR_PERCENT: u64 = 50;
@@ -48,6 +49,21 @@ fn moved_pages(bytes: u64) -> u64 {
     bytes.div_ceil(4096) * 9 / 8 + 1
 }
 
+/// What files leave of a volume for two manifests of so many pages, of two copies each.
+fn pages_of_manifests(pages: u32) -> u64 {
+    4 * u64::from(pages) + 16
+}
+
+/// Pages that one compaction may need at once.
+fn working_pages(table_bytes: u64) -> u64 {
+    WORKING_TABLES * (table_bytes.div_ceil(4096).max(1) + 2)
+}
+
+/// Fewest pages of a volume that takes anything: what nothing that grows may take of an empty one, its superblocks, its first manifest, and what comes down as one row.
+pub(crate) fn pages_min(config: &MatrixConfig) -> u64 {
+    FIRST_PAGE + 2 + pages_of_manifests(1) + working_pages(config.table_bytes) + 2 * config.row_bytes.div_ceil(4096)
+}
+
 impl<P: Pmem> Matrix<P> {
     /// Pages that nothing that grows may take: for two manifests of two copies each, for all that the container and the layer hold, since it goes down, and for one compaction.
     pub(crate) fn reserve_pages(&self) -> u64 {
@@ -58,12 +74,12 @@ impl<P: Pmem> Matrix<P> {
         let container_pages = container_pages * (table_pages + 3) / table_pages * 5 / 4;
         let (layer_free, layer_pages) = self.extents.layer_pages();
         let in_layer = if canary!("trial_layer_has_no_reserve") { 0 } else { layer_pages - layer_free };
-        self.manifest_pages() + container_pages + in_layer + WORKING_TABLES * (table_pages + 2)
+        self.manifest_pages() + container_pages + in_layer + working_pages(self.config.table_bytes)
     }
 
     /// What files leave of the volume for two manifests, of two copies each.
     pub(crate) fn manifest_pages(&self) -> u64 {
-        4 * u64::from(self.superblock.pages) + 16
+        pages_of_manifests(self.superblock.pages)
     }
 
     /// Whether the volume has hardly room for what is there and what waits to be written to it.

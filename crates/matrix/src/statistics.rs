@@ -1,6 +1,7 @@
 //! What a shard counts, and tells.
 
 use stratakv_base::canary;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_engine::Statistic;
 use stratakv_pmem::Pmem;
 
@@ -62,6 +63,16 @@ impl<P: Pmem> Matrix<P> {
         if canary!("trial_deletes_count_as_records") { entries } else { entries.saturating_sub(2 * deletes) }
     }
 
+    /// Pages of the volume, those of them that are free, and those that are free as soon as nobody reads them. All that it may have if it has a capacity, else up to the last in use.
+    fn volume_pages_now(&self) -> (u64, u64, u64) {
+        let (pages, free) = match self.config.capacity_bytes {
+            Some(_) => (self.extents.capacity(), self.extents.free_pages()),
+            None => self.volume_pages(),
+        };
+        let limbo = self.limbo.iter().filter(|extent| !extent.in_layer());
+        (pages, free, limbo.map(|extent| u64::from(extent.pages)).sum())
+    }
+
     /// Appends counters and gauges. O(tables).
     pub(crate) fn count(&self, out: &mut Vec<Statistic>) {
         let container = self.container.statistics();
@@ -83,6 +94,10 @@ impl<P: Pmem> Matrix<P> {
         add("value_bytes", self.levels.value_files().map(|values| values.bytes).sum());
         add("cached_pages", self.cache.borrow().len() as u64);
         add("volume_free_pages", self.extents.free_pages());
+        let (pages, free, limbo) = self.volume_pages_now();
+        add("usable_bytes", pages * PAGE_BYTES as u64);
+        add("pages_free", free);
+        add("pages_limbo", limbo);
         add("page_reads", counters.page_reads);
         add("read_bytes", counters.read_bytes);
         add("write_bytes", counters.write_bytes);

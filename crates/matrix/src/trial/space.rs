@@ -261,3 +261,50 @@ pub(super) fn records_are_counted_about() {
     trial.reopen();
     is_near(&trial, 6_000);
 }
+
+/// What a server tells as `bytes` and `limit_maxbytes` was 0.
+#[test]
+fn what_the_volume_takes_is_told() {
+    let used = |trial: &Trial| {
+        let [usable, free, limbo] = ["usable_bytes", "pages_free", "pages_limbo"].map(|name| trial.statistic(name));
+        (usable, usable - (free + limbo) * 4096)
+    };
+    for capacity_bytes in [Some(4 << 20), None] {
+        let mut trial = Trial::new(MatrixConfig { capacity_bytes, ..config() }, 512 << 10, UNIT_BYTES);
+        let (_, before) = used(&trial);
+        trial.fill(0..600, 3000);
+        trial.settle();
+        let (usable, after) = used(&trial);
+        assert!(after > before + 600_000 && after <= trial.volume.len() as u64, "{before} {after}");
+        match capacity_bytes {
+            Some(bytes) => assert_eq!(usable, bytes),
+            None => assert!(usable >= after && usable <= trial.volume.len() as u64, "{usable}"),
+        }
+        for number in 0..600 {
+            trial.ask(write(vec![delete(&name(number))]));
+        }
+        assert!(used(&trial).1 < 3 << 20);
+    }
+}
+
+/// It was made, and took nothing ever.
+#[test]
+fn a_capacity_that_is_far_too_small_is_refused_with_the_least() {
+    let create = |bytes: u64| {
+        let config = MatrixConfig { capacity_bytes: Some(bytes), ..config() };
+        let opener = MatrixOpener::create(config.clone(), Faulty::new(512 << 10), UNIT_BYTES);
+        let mut volume = Vec::new();
+        let made = open_some(opener, &mut Effects::new(Pool::new(config.memory_bytes as usize)), &mut volume, u32::MAX);
+        (made, volume)
+    };
+    let (made, volume) = create(10);
+    let Err(Error::Option(why)) = made else { panic!("{made:?}") };
+    assert!(volume.is_empty(), "nothing was written");
+    let least = why.split(' ').filter_map(|word| word.trim_end_matches(';').parse::<u64>().ok()).next_back();
+    let least = least.expect("the least");
+    assert!(create(least - 1).0.is_err());
+    let config = MatrixConfig { capacity_bytes: Some(least), ..config() };
+    let mut trial = Trial::new(config, 512 << 10, UNIT_BYTES);
+    trial.fill(0..10, 100);
+    trial.assert_filled(0..10, 100);
+}
