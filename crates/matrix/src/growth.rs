@@ -49,6 +49,11 @@ impl<P: Pmem> Matrix<P> {
         self.growth.full_since.is_none() && self.extents.capacity() < self.growth.limit
     }
 
+    /// Pages that the volume may have, whether it has them yet or not.
+    pub(crate) fn limit_pages(&self) -> u64 {
+        self.growth.limit.max(self.extents.capacity())
+    }
+
     /// Pages that are free, or would be if the volume grew as far as it may.
     pub(crate) fn room_pages(&self) -> u64 {
         let more = if self.can_grow() { self.growth.limit - self.extents.capacity() } else { 0 };

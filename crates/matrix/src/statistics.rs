@@ -66,7 +66,7 @@ impl<P: Pmem> Matrix<P> {
     /// Pages of the volume, those of them that are free, and those that are free as soon as nobody reads them. All that it may have if it has a capacity, else up to the last in use.
     fn volume_pages_now(&self) -> (u64, u64, u64) {
         let (pages, free) = match self.config.capacity_bytes {
-            Some(_) => (self.extents.capacity(), self.extents.free_pages()),
+            Some(_) => (self.limit_pages(), self.room_pages()),
             None => self.volume_pages(),
         };
         let limbo = self.limbo.iter().filter(|extent| !extent.in_layer());
@@ -93,7 +93,7 @@ impl<P: Pmem> Matrix<P> {
         add("value_live_bytes", self.levels.value_files().map(|values| values.live_bytes).sum());
         add("value_bytes", self.levels.value_files().map(|values| values.bytes).sum());
         add("cached_pages", self.cache.borrow().len() as u64);
-        add("volume_free_pages", self.extents.free_pages());
+        add("volume_free_pages", self.room_pages());
         let (pages, free, limbo) = self.volume_pages_now();
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);

@@ -15,7 +15,7 @@ use crate::install::manifest_checksum;
 use crate::layer;
 use crate::pairing::{Epoch, Loss, LostTable, VolumeState};
 use crate::table;
-use crate::volume::{Extent, Manifest, Superblock, Table};
+use crate::volume::{Extent, Manifest, PAGES_MAX, Superblock, Table};
 
 impl<P: Pmem> MatrixOpener<P> {
     /// What would be lost without the region, and what would be left.
@@ -97,6 +97,8 @@ impl<P: Pmem> MatrixOpener<P> {
         bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let pages = (bytes.len() / PAGE_BYTES) as u32;
         let mut places = self.places(&on_volume(counts), self.superblock.manifest(), 0)?;
+        // It may lengthen the volume, as creation does.
+        places.grow(self.config.capacity_bytes.map_or(PAGES_MAX, |bytes| bytes / PAGE_BYTES as u64));
         let extent = places.take_contiguous(2 * pages).ok_or(Error::Full(
             "the volume has no room for a manifest without the lost tables: give it more (--capacity)",
         ))?;
