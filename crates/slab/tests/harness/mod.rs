@@ -87,6 +87,7 @@ impl Disk {
                     DiskOutcome::Flush(Ok(()))
                 }
             },
+            DiskRequest::Allocate { .. } => DiskOutcome::Allocate(Ok(())),
             DiskRequest::Discard { .. } => DiskOutcome::Discard(Ok(())),
         };
         (io, outcome)
