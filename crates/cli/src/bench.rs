@@ -79,6 +79,9 @@ struct Subject {
     memory: u64,
     #[command(flatten)]
     engine: EngineArguments,
+    /// Where the region of a new store of engine `hash` or `matrix` is made, a file on tmpfs or DAX, say; removed with the store [default: in the store's directory]
+    #[arg(long, value_name = "PATH")]
+    region_path: Option<PathBuf>,
     /// Shards of a new store
     #[arg(long)]
     shards: Option<usize>,
@@ -294,6 +297,10 @@ impl Stand {
             .progress(progress::watch("recovering"));
         if let Some(shards) = subject.shards {
             options = options.shards(shards);
+        }
+        if let Some(region) = &subject.region_path {
+            ground.claim_region(region)?;
+            options = options.region_paths([region]);
         }
         let options = subject.durability.add_to(options);
         let store = subject.engine.add_to(options).open(&subject.data).inspect_err(|error| {

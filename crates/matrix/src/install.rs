@@ -355,6 +355,7 @@ impl<P: Pmem> Matrix<P> {
         match &job.source {
             Source::Column(column) => {
                 self.counters.columns += 1;
+                self.went_down(column.bytes);
                 if let Err(error) = self.container.release(column, self.manifest_number) {
                     self.fail_region(error);
                 }

@@ -1,6 +1,6 @@
 //! One compaction: a column of L0 into L1, or a table of a level into the next. It is planned, then run in steps, each at the end of a turn; then it is installed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,8 +24,8 @@ use crate::table::Builder;
 use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
 use crate::volume::{Table, ValueFile};
 
-/// Reads of up to 16 pages that a job holds: two tables, with their indexes, and the value files that it moves values out of, each two reads ahead.
-const READS_HELD: usize = 24;
+/// Reads of up to 16 pages that a job holds: two tables, with their indexes, and the value files that it moves values out of, each with what is read ahead.
+const READS_HELD: usize = 32;
 /// A table ends when it lies above more than so many of the next level: so a table can be brought down in little room, and in little time.
 pub(crate) const TABLES_BELOW_MAX: usize = 6;
 /// Bits of a table's filter for each key.
@@ -45,8 +45,8 @@ pub(crate) enum Source {
 pub(crate) enum Moves {
     /// None.
     Nothing,
-    /// Those in files of which less than half is alive.
-    Poor,
+    /// Those in these files, in order, since they are met anyway.
+    Met(Vec<u64>),
     /// Those in these files, in order: that is what it is there for.
     Files(Vec<u64>),
 }
@@ -71,8 +71,8 @@ pub(crate) struct Job {
     pub(crate) pins: Pins,
     /// The pages of each read: the oldest go first.
     read: VecDeque<Vec<(u64, u32)>>,
-    /// Reads that it waits for, and those that it asked for together with them.
-    pub(crate) missing: usize,
+    /// First pages of the reads that it waits for, and how many those were.
+    missing: Vec<u64>,
     asked: usize,
     /// A long value that is being read, and those of its key that were read, to be moved.
     long: Option<LongRead>,
@@ -139,7 +139,7 @@ impl Job {
         }
         Job {
             number: 0,
-            moves: Moves::Poor,
+            moves: Moves::Met(Vec::new()),
             source,
             level,
             below,
@@ -148,7 +148,7 @@ impl Job {
             merged: false,
             pins: Pins::default(),
             read: VecDeque::new(),
-            missing: 0,
+            missing: Vec::new(),
             asked: 0,
             long: None,
             moved: Vec::new(),
@@ -165,6 +165,15 @@ impl Job {
         }
     }
 
+    /// The files that its tables below have values in, and bytes of them.
+    pub(crate) fn apart_below(&self) -> BTreeMap<u64, u64> {
+        let mut files = BTreeMap::new();
+        for (file, bytes) in self.below.iter().flat_map(|table| &table.facts.apart) {
+            *files.entry(*file).or_default() += bytes;
+        }
+        files
+    }
+
     /// Pages of what it reads: what it makes takes hardly more, values that are moved aside.
     pub(crate) fn pages_in(&self) -> u64 {
         let tables = if let Source::Level { tables } = &self.source { &tables[..] } else { &[] };
@@ -175,13 +184,17 @@ impl Job {
         pages + column + 4
     }
 
-    /// It waits for so many reads.
-    pub(crate) fn wait_for(&mut self, reads: usize) {
-        (self.missing, self.asked) = (reads, reads);
+    /// It waits for the reads that begin at these pages.
+    pub(crate) fn wait_for(&mut self, reads: Vec<u64>) {
+        (self.asked, self.missing) = (reads.len(), reads);
     }
 
-    /// Pages were read for it. It keeps all reads that it asked for together, and some older ones; what it needs again of those that went is read again.
-    pub(crate) fn take(&mut self, parts: impl Iterator<Item = ((u64, u32), Part)>) {
+    pub(crate) fn waits(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
+    /// Pages were read for it, from this one on. It keeps all reads that it asked for together, and some older ones; what it needs again of those that went is read again.
+    pub(crate) fn take(&mut self, first: u64, parts: impl Iterator<Item = ((u64, u32), Part)>) {
         let mut names = Vec::new();
         for (name, part) in parts {
             names.push(name);
@@ -191,7 +204,7 @@ impl Job {
         if !canary!("trial_pages_go_with_the_first_read") {
             self.read.iter_mut().for_each(|older| older.retain(|name| !names.contains(name)));
         }
-        self.missing = self.missing.saturating_sub(1);
+        self.missing.retain(|page| *page != first);
         self.read.push_back(names);
         while self.read.len() > READS_HELD.max(self.asked) {
             let Some(names) = self.read.pop_front() else { break };
@@ -337,7 +350,10 @@ impl<P: Pmem> Matrix<P> {
                 && !job.moved.iter().any(|(moved, _)| *moved == pointer)
             {
                 match self.value_in_pieces(meta.version, pointer, &mut job.long, memory) {
-                    Ok(value) => job.moved.push((pointer, value)),
+                    Ok(value) => {
+                        job.read_bytes += value.len() as u64;
+                        job.moved.push((pointer, value));
+                    }
                     Err(stop) => {
                         job.scratch = scratch;
                         return Err(stop);
@@ -434,7 +450,7 @@ pub(crate) mod tests {
         let pool = Pool::new(4 << 20);
         let part = || Part::whole(Arc::new(pool.take(Class::Page).expect("a block")));
         let mut job = Job::new(Source::Level { tables: Vec::new() }, 0, Vec::new());
-        let mut read = |first: u32| job.take((first..first + 2).map(|page| ((1, page), part())));
+        let mut read = |first: u32| job.take(0, (first..first + 2).map(|page| ((1, page), part())));
         [0, 1].into_iter().chain((1..READS_HELD as u32).map(|at| at * 10)).for_each(&mut read);
         let is_held = |page| job.pins.contains_key(&(1, page));
         assert!(!is_held(0) && is_held(1) && is_held(2), "{:?}", job.read);

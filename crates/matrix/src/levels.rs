@@ -107,6 +107,11 @@ impl Levels {
         Extent::locate(&self.by_file.get(&file)?.extents, ordinal)
     }
 
+    /// Whether a page of a table has entries: what lies behind those is its index and its filter.
+    pub fn has_data_at(&self, file: u64, ordinal: u32) -> bool {
+        self.by_file.get(&file).is_some_and(|table| ordinal < table.facts.data_pages)
+    }
+
     /// A file of values.
     pub fn values(&self, file: u64) -> Option<&ValueFile> {
         self.values.get(&file)

@@ -27,6 +27,7 @@ pub mod merge;
 mod opener;
 mod operations;
 mod output;
+mod pace;
 pub mod pairing;
 mod reading;
 pub mod retention;

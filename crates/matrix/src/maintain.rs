@@ -60,6 +60,7 @@ impl<P: Pmem> Matrix<P> {
         self.pump_spills(effects);
         self.pump_outputs(effects);
         self.pump_install(effects);
+        self.note_phase();
         if self.now.mono < self.job_not_before {
             effects.wake_at(self.job_not_before);
         }
@@ -87,7 +88,7 @@ impl<P: Pmem> Matrix<P> {
         !self.stalled.is_empty() || !self.after_install.is_empty()
     }
 
-    fn free_percent(&self) -> u64 {
+    pub(crate) fn free_percent(&self) -> u64 {
         let (free, of) = self.container.units_free();
         free * 100 / of.max(1)
     }
@@ -144,9 +145,11 @@ impl<P: Pmem> Matrix<P> {
                 self.rest_for_want_of_room();
             }
         }
-        if let Some(job) = &mut self.job {
+        if let Some(mut job) = self.job.take() {
             self.jobs_begun += 1;
             job.number = self.jobs_begun;
+            self.choose_moves(&mut job);
+            self.job = Some(job);
         }
     }
 
@@ -265,9 +268,9 @@ impl<P: Pmem> Matrix<P> {
         Job::new(Source::Level { tables: vec![table.clone()] }, level + 1, tables)
     }
 
-    fn may_merge(&mut self) -> bool {
+    pub(crate) fn may_merge(&mut self) -> bool {
         let Some(job) = &mut self.job else { return false };
-        !job.merged && job.missing == 0 && job.backlog_bytes() < BACKLOG_BYTES_MAX
+        !job.merged && !job.waits() && job.backlog_bytes() < BACKLOG_BYTES_MAX
     }
 
     /// Merges as much as was paid for.
@@ -280,6 +283,7 @@ impl<P: Pmem> Matrix<P> {
             let before = job.read_bytes;
             let merged = self.merge(&mut job, budget);
             self.job_credit_bytes = self.job_credit_bytes.saturating_sub((job.read_bytes - before).max(1));
+            self.ask_ahead(job.number);
             self.job = Some(job);
             match merged {
                 Ok(()) => {}

@@ -1,6 +1,6 @@
 //! [`Matrix`]: the state of one shard, and its face to the driver.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +30,7 @@ use crate::memory::Lease;
 use crate::merge::Sight;
 use crate::operations::{Parked, Turns, Work};
 use crate::output::Output;
+use crate::pace::Pace;
 use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
 use crate::scan::{PageWork, RangeWork};
 use crate::snapshots::Snapshots;
@@ -76,6 +77,9 @@ pub struct Matrix<P> {
     pub(crate) levels: Levels,
     pub(crate) extents: Places,
     pub(crate) growth: Growth,
+    /// Bytes of values that compactions may move yet; below 0 if the last one moved a file that was longer.
+    pub(crate) move_credit_bytes: i64,
+    pub(crate) pace: Pace,
     /// Where tables are to go.
     pub(crate) plan: Plan,
     /// Free as soon as nobody reads it.
@@ -85,6 +89,7 @@ pub struct Matrix<P> {
     /// Pages that the operation holds that is being attempted, and those that it lacks.
     pub(crate) pins: Pins,
     pub(crate) missing: RefCell<Vec<Wanted>>,
+    pub(crate) ahead: RefCell<Vec<Wanted>>,
     pub(crate) io: IoTable<Purpose>,
     pub(crate) parked: HashMap<u64, Parked>,
     pub(crate) ready: VecDeque<u64>,
@@ -174,6 +179,8 @@ impl<P: Pmem> Matrix<P> {
             backward: false,
             is_job: false,
             missing: &self.missing,
+            ahead: &self.ahead,
+            run: Cell::default(),
             shard: self.config.shard,
         }
     }
@@ -188,6 +195,7 @@ impl<P: Pmem> Matrix<P> {
                 let bytes = changes.iter().map(user_bytes).sum::<u64>();
                 self.counters.user_bytes += bytes;
                 self.credit_bytes += bytes;
+                self.came_in(bytes);
                 if changes.iter().any(|change| matches!(change.what, What::Delete)) {
                     self.wake_compaction();
                 }
@@ -385,7 +393,7 @@ impl<P: Pmem> Matrix<P> {
             }
             Err(Stop::Missing) => {
                 self.wait_for_turn(id, &parked, queued);
-                parked.missing = self.ask(Waiter::Operation(id));
+                parked.missing = self.ask(Waiter::Operation(id)).len();
                 if parked.missing == 0 {
                     self.crowd.push_back(id);
                 }
@@ -535,7 +543,7 @@ impl<P: Pmem> Matrix<P> {
                 (Waiter::Job(number), checked) => {
                     let Some(job) = self.job.as_mut().filter(|job| job.number == number) else { continue };
                     match checked {
-                        Ok(()) => job.take(parts(&block, wanted)),
+                        Ok(()) => job.take(page, parts(&block, wanted)),
                         Err(error) => self.fail_job(error.clone()),
                     }
                 }
@@ -707,6 +715,10 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             return Err(operation);
         }
         self.now = effects.now();
+        if let Some(at) = self.waits_for_pace(&operation) {
+            effects.wake_at(at);
+            return Err(operation);
+        }
         match self.complaint(&operation) {
             Some(error) => effects.reply(token, Reply::Failed(error)),
             None => self.begin(token, operation, effects),

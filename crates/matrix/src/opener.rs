@@ -24,6 +24,7 @@ use crate::layer::{self, Plan};
 use crate::levels::Levels;
 use crate::matrix::{Closing, Matrix};
 use crate::operations::Turns;
+use crate::pace::Pace;
 use crate::pairing::{Epoch, Known, Loss, VolumeState};
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
@@ -511,6 +512,8 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             levels,
             extents: places,
             growth: Growth::new(self.config.capacity_bytes),
+            move_credit_bytes: 0,
+            pace: Pace::default(),
             plan: Plan::new(layer_pages * PAGE_BYTES as u64, self.config.level_bytes),
             report: recovery,
             limbo: Vec::new(),
@@ -518,6 +521,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             reads: Reads::default(),
             pins: Pins::new(),
             missing: RefCell::new(Vec::new()),
+            ahead: RefCell::new(Vec::new()),
             io: IoTable::new(),
             parked: HashMap::new(),
             ready: VecDeque::new(),

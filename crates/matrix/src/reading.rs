@@ -1,6 +1,6 @@
 //! Reads of the volume: what is wanted, what is in flight and who waits for it; and the pages that are in memory.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -75,7 +75,8 @@ impl Reads {
             if !waits {
                 flight.waiters.push(waiter);
             }
-            return !waits;
+            // A compaction that had it read ahead waits for it only now.
+            return !waits || matches!(waiter, Waiter::Job(_));
         }
         self.flights.insert(wanted.page, Flight { wanted, waiters: vec![waiter] });
         let is_near = Extent { page: wanted.page, pages: wanted.pages }.in_layer();
@@ -154,6 +155,9 @@ pub(crate) fn parts(block: &Arc<Block>, wanted: Wanted) -> impl Iterator<Item = 
     (0..wanted.pages).map(move |page| ((wanted.file, wanted.ordinal + page), part(page)))
 }
 
+/// Runs that are read ahead of the one that a compaction is in.
+const RUNS_AHEAD: u32 = 2;
+
 /// Most pages of one read.
 pub(crate) const RUN_PAGES: u32 = 16;
 
@@ -169,6 +173,10 @@ pub(crate) struct InMemory<'a> {
     pub(crate) is_job: bool,
     pub(crate) backward: bool,
     pub(crate) missing: &'a RefCell<Vec<Wanted>>,
+    /// What a compaction will want next, and does not wait for yet.
+    pub(crate) ahead: &'a RefCell<Vec<Wanted>>,
+    /// The file and the run that a compaction took a value from last.
+    pub(crate) run: Cell<(u64, u32)>,
     pub(crate) shard: u32,
 }
 
@@ -194,7 +202,32 @@ impl InMemory<'_> {
         if let Some(page) = locate(ordinal).filter(|_| self.is_job)
             && self.held(wanted.file, ordinal, page).is_none()
         {
-            self.miss(Wanted { page, pages: self.run(page, ordinal, ahead_pages, locate), ordinal, ..wanted });
+            self.miss(Wanted { page, pages: self.run_of(page, ordinal, ahead_pages, locate), ordinal, ..wanted });
+        }
+    }
+
+    /// A compaction is in the run that `here` is of: the next ones are read while it goes through it.
+    fn read_ahead(&self, here: Wanted, locate: impl Fn(u32) -> Option<u64>) {
+        for ordinal in (1..=RUNS_AHEAD).map(|run| here.ordinal + run * RUN_PAGES) {
+            let Some(page) = locate(ordinal) else { break };
+            if self.held(here.file, ordinal, page).is_none() {
+                let pages = self.run_of(page, ordinal, RUN_PAGES, &locate);
+                let wanted = Wanted { page, pages, ordinal, ..here };
+                let mut ahead = self.ahead.borrow_mut();
+                if !ahead.contains(&wanted) {
+                    ahead.push(wanted);
+                }
+            }
+        }
+    }
+
+    /// Where the run of a value file begins that has this page: runs of a compaction begin at multiples of their length, whichever value of one it meets first, so that no page is in two.
+    fn aligned(&self, page: u64, ordinal: u32, locate: impl Fn(u32) -> Option<u64>) -> (u64, u32) {
+        let begin = ordinal / RUN_PAGES * RUN_PAGES;
+        let first = page.checked_sub(u64::from(ordinal - begin));
+        match first.filter(|_| self.is_job && locate(begin) == first) {
+            Some(first) => (first, begin),
+            None => (page, ordinal),
         }
     }
 
@@ -204,7 +237,7 @@ impl InMemory<'_> {
     }
 
     /// As many pages from `ordinal` on as lie side by side on the volume, at most `most`.
-    fn run(&self, page: u64, ordinal: u32, most: u32, locate: impl Fn(u32) -> Option<u64>) -> u32 {
+    fn run_of(&self, page: u64, ordinal: u32, most: u32, locate: impl Fn(u32) -> Option<u64>) -> u32 {
         let is_next = |more: &u32| locate(ordinal + more) == Some(page + u64::from(*more));
         1 + (1..most.clamp(1, RUN_PAGES)).take_while(is_next).count() as u32
     }
@@ -233,22 +266,29 @@ impl InMemory<'_> {
         );
         let (Ok(first), Ok(end)) = (u32::try_from(first), u32::try_from(end)) else { return Ok(false) };
         let mut held = Vec::new();
+        let locate = |ordinal| self.levels.locate_value(pointer, ordinal);
         let mut ordinal = first;
         let mut missing = false;
         while ordinal < end {
-            let Some(page) = self.levels.locate_value(pointer, ordinal) else { return Ok(false) };
+            let Some(page) = locate(ordinal) else { return Ok(false) };
             match self.held(pointer.file, ordinal, page) {
                 Some(part) => {
+                    let run = (pointer.file, ordinal / RUN_PAGES);
+                    if self.is_job && self.run.replace(run) != run {
+                        let (file, ordinal) = (pointer.file, run.1 * RUN_PAGES);
+                        self.read_ahead(Wanted { page, pages: 1, file, ordinal, is_table: false }, locate);
+                    }
                     held.push(part);
                     ordinal += 1;
                 }
                 None => {
-                    let ahead = if self.is_job { RUN_PAGES } else { 0 };
-                    let locate = |ordinal| self.levels.locate_value(pointer, ordinal);
-                    let pages = self.run(page, ordinal, ahead.max(end - ordinal), locate);
-                    self.miss_run(Wanted { page, pages, file: pointer.file, ordinal, is_table: false }, ahead, locate);
+                    let (page, begin) = self.aligned(page, ordinal, locate);
+                    let most = if self.is_job { RUN_PAGES - begin % RUN_PAGES } else { end - begin };
+                    let pages = self.run_of(page, begin, most, locate);
+                    let wanted = Wanted { page, pages, file: pointer.file, ordinal: begin, is_table: false };
+                    self.miss_run(wanted, RUN_PAGES, locate);
                     missing = true;
-                    ordinal += pages;
+                    ordinal = begin + pages;
                 }
             }
         }
@@ -273,24 +313,37 @@ impl Pages for InMemory<'_> {
             return Err(self.damaged("page number in an index", format!("a page of table {file}"), ordinal));
         };
         if let Some(part) = self.held(file, ordinal, page) {
+            // Data pages are gone through one by one, so a run is entered at its first page.
+            if self.is_job && part.start == 0 && self.levels.has_data_at(file, ordinal) {
+                let here = Wanted { page, pages: 1, file, ordinal, is_table: true };
+                self.read_ahead(here, |ordinal| self.levels.locate(file, ordinal));
+            }
             return Ok(part);
         }
         let (page, ordinal) = self.run_begin(page, ordinal, file);
         let locate = |ordinal| self.levels.locate(file, ordinal);
-        let pages = self.run(page, ordinal, self.ahead_pages, locate);
+        let pages = self.run_of(page, ordinal, self.ahead_pages, locate);
         self.miss_run(Wanted { page, pages, file, ordinal, is_table: true }, self.ahead_pages, locate);
         Err(Stop::Missing)
     }
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Sees to it that what was missing is read. How many reads there are.
-    pub(crate) fn ask(&mut self, waiter: Waiter) -> usize {
+    /// Sees to it that what was missing is read. The first pages of the reads that the waiter waits for.
+    pub(crate) fn ask(&mut self, waiter: Waiter) -> Vec<u64> {
         let mut missing = std::mem::take(self.missing.get_mut());
         if matches!(waiter, Waiter::Operation(_)) {
             join_near(&mut missing);
         }
-        missing.into_iter().filter(|wanted| self.reads.ask(*wanted, waiter)).count()
+        missing.retain(|wanted| self.reads.ask(*wanted, waiter));
+        missing.into_iter().map(|wanted| wanted.page).collect()
+    }
+
+    /// Sees to it that what a compaction will want is read.
+    pub(crate) fn ask_ahead(&mut self, number: u64) {
+        for wanted in std::mem::take(self.ahead.get_mut()) {
+            self.reads.ask(wanted, Waiter::Job(number));
+        }
     }
 
     /// Hands reads to the device, as many as it should have.

@@ -1,7 +1,7 @@
 //! What a shard counts, and tells.
 
-use stratakv_base::canary;
 use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Mono, canary};
 use stratakv_engine::Statistic;
 use stratakv_pmem::Pmem;
 
@@ -11,6 +11,8 @@ use crate::output::Role;
 /// Counters, see [`Shard::statistics`](stratakv_engine::Shard::statistics).
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    /// Nanoseconds that writes were told to wait for columns.
+    pub(crate) paced_ns: u64,
     pub(crate) page_reads: u64,
     pub(crate) read_bytes: u64,
     pub(crate) write_bytes: u64,
@@ -30,6 +32,44 @@ pub(crate) struct Counters {
     pub(crate) full_refusals: u64,
     pub(crate) corrupt_records: u64,
     pub(crate) stalled_turns: u64,
+    phases: Phases,
+}
+
+/// What compaction does, or waits for.
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    /// There is nothing to do, or no room.
+    #[default]
+    Idle,
+    /// It merges, as far as it is paid for.
+    Merge,
+    /// It waits for pages.
+    Read,
+    /// It waits until the device has what it made.
+    Write,
+    /// A manifest is on its way, and nothing is merged.
+    Install,
+}
+
+const PHASES_TOLD: [&str; 5] =
+    ["compaction_idle_ns", "compaction_merge_ns", "compaction_read_ns", "compaction_write_ns", "compaction_install_ns"];
+
+/// How long compaction was in each phase: what holds writes up is the longest one but the first.
+#[derive(Debug, Default)]
+struct Phases {
+    now: Phase,
+    since: Mono,
+    ns: [u64; PHASES_TOLD.len()],
+}
+
+impl Phases {
+    fn pass(&mut self, to: Phase, now: Mono) {
+        // What came before the first turn is nobody's.
+        if self.since != Mono::default() {
+            self.ns[self.now as usize] += now.0.saturating_sub(self.since.0);
+        }
+        (self.now, self.since) = (to, now);
+    }
 }
 
 /// Levels below L0 of which it is told how much was written into them, to whichever medium.
@@ -53,6 +93,19 @@ impl Counters {
 }
 
 impl<P: Pmem> Matrix<P> {
+    /// Notes what compaction does from now on.
+    pub(crate) fn note_phase(&mut self) {
+        let may_merge = self.may_merge();
+        let phase = match &self.job {
+            Some(job) if job.waits() => Phase::Read,
+            Some(_) if may_merge => Phase::Merge,
+            Some(_) => Phase::Write,
+            None if self.install.is_some() => Phase::Install,
+            None => Phase::Idle,
+        };
+        self.counters.phases.pass(phase, self.now.mono);
+    }
+
     /// About how many records there are: what nobody has looked up cannot be counted. A key with several versions that were not merged yet counts for each of them, a delete takes one
     /// away, and what has expired counts until it is merged. O(tables).
     fn records_about(&self) -> u64 {
@@ -87,6 +140,7 @@ impl<P: Pmem> Matrix<P> {
         add("memtable_bytes", container.memtable_bytes);
         add("index_bytes", container.index_bytes + container.row_dram_bytes + self.levels.footprint_bytes() as u64);
         add("metadata_elements_touched", container.elements_touched);
+        add("paced_ns", counters.paced_ns);
         add("levels", self.levels.depth() as u64);
         add("tables", (0..self.levels.depth()).map(|level| self.levels.level(level).len() as u64).sum());
         add("value_files", self.levels.value_files().count() as u64);
@@ -119,6 +173,9 @@ impl<P: Pmem> Matrix<P> {
         add("level_compactions", counters.level_compactions);
         add("value_collections", counters.value_collections);
         add("compacted_bytes", counters.compacted_bytes);
+        for (name, ns) in PHASES_TOLD.into_iter().zip(counters.phases.ns) {
+            add(name, ns);
+        }
         add("rows_flushed", counters.rows);
         add("stalled_turns", counters.stalled_turns);
         add("full_refusals", counters.full_refusals);

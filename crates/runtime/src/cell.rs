@@ -246,7 +246,9 @@ impl<S: Shard> Cell<S> {
     }
 
     fn note_attention(&self, state: &State<S>, out: &mut TurnOutput) {
-        let again = state.effects.more || (!state.backlog.is_empty() && state.tokens.len() == 0);
+        // What waits for room is tried again when something ends, else at once, but for a shard that says when.
+        let is_forgotten = !state.backlog.is_empty() && state.tokens.len() == 0 && state.effects.wake_at.is_none();
+        let again = state.effects.more || is_forgotten;
         if again {
             self.wants_turn.store(true, Ordering::Release);
             out.attention = true;

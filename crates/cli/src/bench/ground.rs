@@ -18,6 +18,8 @@ pub(super) struct Ground {
     ours: bool,
     /// So is the directory itself.
     made: bool,
+    /// The file of the store's region, if it lies elsewhere and is this run's.
+    region: Option<PathBuf>,
 }
 
 impl Ground {
@@ -28,7 +30,7 @@ impl Ground {
         let marked = path.join(MARK).exists();
         if path.join("store.toml").exists() {
             return match marked || existing {
-                true => Ok(Ground { path: path.to_owned(), ours: false, made: false }),
+                true => Ok(Ground { path: path.to_owned(), ours: false, made: false, region: None }),
                 false => Err(Failure::usage(format!(
                     "{shown} holds a store that `bench` did not make, and would be written to: name another directory with --data, or say \
                      --existing if that is wanted"
@@ -48,9 +50,21 @@ impl Ground {
             )));
         }
         fs::create_dir_all(path).map_err(|error| cannot("create", path, &error))?;
-        let ground = Ground { path: path.to_owned(), ours: true, made };
+        let ground = Ground { path: path.to_owned(), ours: true, made, region: None };
         fs::write(path.join(MARK), MARK_TEXT).map_err(|error| cannot("write to", path, &error))?;
         Ok(ground)
+    }
+
+    /// Takes the place of a region that this run makes outside its directory, if it makes the store. A file that is there already is nobody's to overwrite.
+    pub(super) fn claim_region(&mut self, region: &Path) -> Result<(), Failure> {
+        if self.ours && region.exists() {
+            let shown = region.display();
+            return Err(Failure::usage(format!(
+                "{shown} is there already, and the region of the store that is measured would be made there: name a file that does not exist with --region-path"
+            )));
+        }
+        self.region = self.ours.then(|| region.to_owned());
+        Ok(())
     }
 
     /// Leaves everything as it is.
@@ -66,6 +80,9 @@ impl Ground {
     fn remove(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.ours) {
             return Ok(());
+        }
+        if let Some(region) = self.region.take().filter(|region| region.exists()) {
+            fs::remove_file(region)?;
         }
         if self.made {
             return fs::remove_dir_all(&self.path);

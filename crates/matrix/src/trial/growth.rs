@@ -47,3 +47,31 @@ pub(super) fn a_device_that_has_room_again_is_written_again() {
     trial.assert_filled(0..held * 2, 1000);
     trial.assert_sound();
 }
+
+/// Nothing held writes up before there was no room at all: a flush of three seconds was three seconds without a write.
+#[test]
+pub(super) fn writes_wait_early_for_what_columns_free() {
+    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    trial.fill(0..4000, 300);
+    assert!(trial.statistic("installs") > 0);
+    let before = trial.statistic("stalled_turns");
+    // From here on the device does nothing, and writes come in faster than it ever was.
+    for number in 4000..8000 {
+        trial.effects.begin(trial.now);
+        let token = Token { slot: 1_000_000 + number as u32, generation: 0 };
+        let operation = write(vec![put(&name(number), value(number, 300))]);
+        let is_taken = trial.shard.accept(token, operation, &mut trial.effects).is_ok();
+        let wake_at = trial.effects.wake_at;
+        if number % 16 == 0 {
+            trial.turn();
+        }
+        assert_eq!(trial.statistic("stalled_turns"), before, "key {number} found no room");
+        if !is_taken {
+            let wait_ns = wake_at.expect("when to try again").0 - trial.now.mono.0;
+            assert!(wait_ns < 100_000_000, "{wait_ns} ns");
+            trial.ask(write(vec![put(&name(number), value(number, 300))]));
+            return;
+        }
+    }
+    panic!("nobody had to wait");
+}

@@ -213,9 +213,15 @@ impl Trial {
     /// Hands over an operation, in a turn that has not ended.
     pub(crate) fn submit(&mut self, operation: Operation) -> u32 {
         self.last_token += 1;
-        self.effects.begin(self.now);
         let token = Token { slot: self.last_token, generation: 0 };
-        assert!(self.shard.accept(token, operation, &mut self.effects).is_ok());
+        let mut waiting = Some(operation);
+        while let Some(operation) = waiting.take() {
+            self.effects.begin(self.now);
+            if let Err(refused) = self.shard.accept(token, operation, &mut self.effects) {
+                self.now.mono = self.effects.wake_at.expect("it is told when to try again");
+                waiting = Some(refused);
+            }
+        }
         self.last_token
     }
 

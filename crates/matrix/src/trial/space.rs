@@ -308,3 +308,29 @@ fn a_capacity_that_is_far_too_small_is_refused_with_the_least() {
     trial.fill(0..10, 100);
     trial.assert_filled(0..10, 100);
 }
+
+/// All files of values of a store that is overwritten evenly become poor at the same time: each column moved several times what it brought, and writes stood nearly still meanwhile.
+#[test]
+pub(super) fn columns_move_no_more_than_their_share() {
+    const KEYS: u64 = 8000;
+    let mut trial = Trial::new(config(), 1 << 20, UNIT_BYTES);
+    trial.fill(0..KEYS, 1000);
+    trial.settle();
+    let mut random = stratakv_base::random::Random::new(4);
+    let figures = |trial: &Trial| (trial.statistic("installs"), trial.statistic("value_write_bytes"));
+    let (mut before, mut most) = (figures(&trial), 0);
+    for _ in 0..2 * KEYS {
+        let number = random.below(KEYS);
+        trial.ask(write(vec![put(&name(number), value(number, 1000))]));
+        let now = figures(&trial);
+        if now.0 != before.0 {
+            most = most.max((now.1 - before.1) / (now.0 - before.0));
+            before = now;
+        }
+    }
+    let (bytes, live_bytes) = (trial.statistic("value_bytes"), trial.statistic("value_live_bytes"));
+    assert!(most < 3 << 20, "{most} bytes of values in one compaction");
+    assert!(bytes < 2 * live_bytes, "{live_bytes} bytes of {bytes} are alive");
+    trial.assert_filled(0..KEYS, 1000);
+    trial.assert_sound();
+}

@@ -1,0 +1,78 @@
+//! Admission: with little of the container free, writes come in at the rate at which columns free it. Each waits microseconds early, so that none has to wait for a whole column, or
+//! for a flush that takes seconds, when there is nothing free any more.
+
+use stratakv_base::{Mono, canary};
+use stratakv_engine::Operation;
+use stratakv_pmem::Pmem;
+
+use crate::matrix::Matrix;
+
+/// With more of the container's units free than so many of a hundred nobody waits.
+const PACED_FREE_PERCENT: u64 = 30;
+/// With so many free writes come in as fast as columns go down; with twice as many twice as fast.
+const EVEN_FREE_PERCENT: u64 = 15;
+/// Nobody waits longer for one write before it.
+const WAIT_NS_MAX: u64 = 50_000_000;
+
+/// The rate is a mean over about so long.
+const MEAN_NS: u128 = 1_000_000_000;
+/// Writes may be so far ahead of the rate: less is not worth a timer.
+const BURST_NS: u64 = 200_000;
+
+/// How fast columns go down, and when the next write may come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    next: Mono,
+    /// Bytes a second that columns freed lately; 0: not known.
+    rate: u64,
+    /// Bytes of the last column.
+    column_bytes: u64,
+    /// When the last column was down, or the container became so full.
+    since: Mono,
+    /// So few units are free that writes wait.
+    is_paced: bool,
+}
+
+impl Pace {
+    /// Bytes a second that can be counted on: a column that takes longer than it should makes the rate less with each moment, so that what is free lasts however long the device
+    /// says nothing.
+    fn rate_at(&self, now: Mono) -> u64 {
+        let took = u128::from(now.0.saturating_sub(self.since.0).max(1));
+        self.rate.min((u128::from(self.column_bytes) * 1_000_000_000 / took).min(u64::MAX.into()) as u64)
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Whether a write has to wait, and until when.
+    pub(crate) fn waits_for_pace(&self, operation: &Operation) -> Option<Mono> {
+        let is_write = matches!(operation, Operation::Write { .. } | Operation::Update { .. });
+        let next = self.pace.next;
+        (is_write && self.pace.is_paced && self.now.mono.0 + BURST_NS < next.0).then_some(next)
+    }
+
+    /// So many bytes came into the container.
+    pub(crate) fn came_in(&mut self, bytes: u64) {
+        let free = self.free_percent();
+        let was_paced = std::mem::replace(&mut self.pace.is_paced, free < PACED_FREE_PERCENT);
+        if !self.pace.is_paced || self.pace.rate == 0 || canary!("trial_nobody_is_paced") {
+            return;
+        }
+        if !was_paced {
+            self.pace.since = self.now.mono;
+        }
+        let rate = (self.pace.rate_at(self.now.mono).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);
+        let wait = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(WAIT_NS_MAX.into()) as u64;
+        self.pace.next = Mono(self.pace.next.max(self.now.mono).0 + wait);
+        self.counters.paced_ns += wait;
+    }
+
+    /// A column is down, and gave so many bytes back.
+    pub(crate) fn went_down(&mut self, bytes: u64) {
+        let took = u128::from(self.now.mono.0.saturating_sub(self.pace.since.0).max(1));
+        let (rate, more) = (u128::from(self.pace.rate), u128::from(bytes) * 1_000_000_000);
+        // Longer columns count for more: (rate * mean + bytes) / (mean + took).
+        let rate = if rate == 0 { more / took } else { (rate * MEAN_NS + more) / (MEAN_NS + took) };
+        self.pace.rate = rate.min(u64::MAX.into()) as u64;
+        (self.pace.since, self.pace.column_bytes) = (self.now.mono, bytes);
+    }
+}
