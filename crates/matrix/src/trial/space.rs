@@ -329,7 +329,7 @@ pub(super) fn columns_move_no_more_than_their_share() {
         }
     }
     let (bytes, live_bytes) = (trial.statistic("value_bytes"), trial.statistic("value_live_bytes"));
-    assert!(most < 3 << 20, "{most} bytes of values in one compaction");
+    assert!(most < 1_500_000, "{most} bytes of values in one compaction");
     assert!(bytes < 2 * live_bytes, "{live_bytes} bytes of {bytes} are alive");
     trial.assert_filled(0..KEYS, 1000);
     trial.assert_sound();
