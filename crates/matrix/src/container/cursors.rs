@@ -26,6 +26,49 @@ impl<P: Pmem> Container<P> {
         memtables.map(ContainerCursor::Memtable).chain(rows.map(ContainerCursor::Row)).collect()
     }
 
+    /// As [`Container::cursors`], each sought, and those left out that have nothing there. `reverse`: before the key as [`Cursor::seek_before`] says, else as [`Cursor::seek`] does.
+    /// The newest row is searched, the others by the hints of the next newer one.
+    ///
+    /// # Errors
+    /// [`Stop::Damaged`].
+    pub fn cursors_at(&self, key: Option<&[u8]>, reverse: bool) -> Result<Vec<ContainerCursor<'_, P>>, Stop> {
+        let mut cursors = Vec::new();
+        for memtable in self.memtables().filter(|memtable| !memtable.is_empty()) {
+            let mut cursor = MemtableCursor::new(&self.medium, &self.units, memtable);
+            if reverse {
+                cursor.seek_before(key)?
+            } else {
+                cursor.seek(key.unwrap_or_default())?
+            }
+            cursors.push(ContainerCursor::Memtable(cursor));
+        }
+        let mut window = None;
+        for (ordinal, row) in self.rows.iter().enumerate().rev() {
+            let mut cursor = RowCursor::new(self.view(row));
+            let Some(key) = key else {
+                if reverse {
+                    cursor.seek_before(None)?
+                } else {
+                    cursor.seek(&[])?
+                }
+                cursors.push(ContainerCursor::Row(cursor));
+                continue;
+            };
+            let view = self.view(row);
+            let (found, _) = view.find(key, window)?;
+            let older = ordinal.checked_sub(1).and_then(|older| self.rows.get(older));
+            window = older.map(|older| view.window(found, older)).transpose()?;
+            if reverse {
+                cursor.seek_back_from(found)?
+            } else {
+                cursor.seek_from(found)?
+            }
+            cursors.push(ContainerCursor::Row(cursor));
+        }
+        cursors.retain(|cursor| cursor.key().is_some());
+        Ok(cursors)
+    }
+
     /// A cursor for each row of the compactor that has records in a column, newest first, over nothing else.
     ///
     /// # Errors
