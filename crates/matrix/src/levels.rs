@@ -16,6 +16,9 @@ pub struct Levels {
     values: HashMap<u64, ValueFile>,
     /// Pages of each level's tables, and bytes of memory: sums that are asked for in each turn.
     pages: Vec<u64>,
+    /// Pages of each level's data, and versions in all of them.
+    data_pages: Vec<u64>,
+    entries: u64,
     footprint_bytes: usize,
     /// Bytes of all values in files, and of those that are alive.
     value_bytes: u64,
@@ -51,6 +54,9 @@ impl Levels {
     fn add_up(&mut self) {
         let pages = |level: &Vec<Arc<Table>>| level.iter().map(|table| u64::from(table.facts.pages)).sum();
         self.pages = self.levels.iter().map(pages).collect();
+        let data_pages = |level: &Vec<Arc<Table>>| level.iter().map(|table| u64::from(table.facts.data_pages)).sum();
+        self.data_pages = self.levels.iter().map(data_pages).collect();
+        self.entries = self.levels.iter().flatten().map(|table| table.facts.entries).sum();
         self.footprint_bytes = self.sum_footprint();
         self.value_bytes = self.values.values().map(|values| values.bytes).sum();
         self.live_bytes = self.values.values().map(|values| values.live_bytes).sum();
@@ -102,14 +108,20 @@ impl Levels {
         })
     }
 
-    /// Where a page of a table lies on the volume.
-    pub fn locate(&self, file: u64, ordinal: u32) -> Option<u64> {
-        Extent::locate(&self.by_file.get(&file)?.extents, ordinal)
+    /// About how many pages of a level's data hold its part of so many versions that follow each other, in quarters of a page.
+    pub fn quarter_pages_of(&self, level: usize, versions: u64) -> u64 {
+        let pages = self.data_pages.get(level).copied().unwrap_or(0);
+        versions.saturating_mul(pages).saturating_mul(4) / self.entries.max(1)
     }
 
-    /// Whether a page of a table has entries: what lies behind those is its index and its filter.
-    pub fn has_data_at(&self, file: u64, ordinal: u32) -> bool {
-        self.by_file.get(&file).is_some_and(|table| ordinal < table.facts.data_pages)
+    /// A table.
+    pub fn table(&self, file: u64) -> Option<&Table> {
+        self.by_file.get(&file).map(AsRef::as_ref)
+    }
+
+    /// Where a page of a table lies on the volume.
+    pub fn locate(&self, file: u64, ordinal: u32) -> Option<u64> {
+        Extent::locate(&self.table(file)?.extents, ordinal)
     }
 
     /// A file of values.

@@ -519,6 +519,8 @@ impl<P: Pmem> Matrix<P> {
         let block = Arc::new(block);
         if checked.is_ok() && wanted.pages == 1 {
             self.cache.get_mut().insert(page, Arc::clone(&block));
+        } else if checked.is_ok() && flight.is_short_run() {
+            self.cache_copies(wanted, &block, effects);
         }
         for waiter in flight.waiters {
             match (waiter, &checked) {

@@ -60,6 +60,13 @@ impl<P: Pmem> Matrix<P> {
 
     /// A block, making room in the cache if need be.
     pub(crate) fn take_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
+        let block = self.spare_block(class, effects);
+        self.lacks_block |= block.is_none();
+        block
+    }
+
+    /// As [`Matrix::take_block`], by who can do without.
+    pub(crate) fn spare_block(&mut self, class: Class, effects: &Effects) -> Option<Block> {
         for _ in 0..8 {
             if let Some(block) = effects.block(class) {
                 return Some(block);
@@ -67,9 +74,7 @@ impl<P: Pmem> Matrix<P> {
             let Some(evicted) = self.cache.get_mut().evict() else { break };
             drop(evicted);
         }
-        let block = effects.block(class);
-        self.lacks_block |= block.is_none();
-        block
+        effects.block(class)
     }
 
     /// Gives the cache what everything else leaves of the cap (NOTES rule 11).

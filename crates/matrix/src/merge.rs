@@ -30,6 +30,12 @@ impl<'a> Merge<'a> {
         if self.reverse { place(a) > place(b) } else { place(a) < place(b) }
     }
 
+    /// More cursors, which were sought as these were.
+    pub(crate) fn join(&mut self, sought: impl Iterator<Item = Box<dyn Cursor + 'a>>) {
+        self.cursors.extend(sought);
+        self.gather(self.reverse);
+    }
+
     fn gather(&mut self, reverse: bool) {
         self.reverse = reverse;
         self.heap = (0..self.cursors.len()).filter(|cursor| self.cursors[*cursor].key().is_some()).collect();

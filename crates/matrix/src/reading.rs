@@ -57,6 +57,17 @@ pub(crate) struct Flight {
     pub(crate) waiters: Vec<Waiter>,
 }
 
+impl Flight {
+    /// Whether these are some pages of a table for an operation: the next one may want them, too.
+    pub(crate) fn is_short_run(&self) -> bool {
+        let is_operation = |waiter: &Waiter| matches!(waiter, Waiter::Operation(_));
+        self.wanted.is_table && self.wanted.pages <= COPIED_PAGES_MAX && self.waiters.iter().any(is_operation)
+    }
+}
+
+/// Longer runs are not copied into the cache: they are of long scans, which would drive everything else out of it.
+const COPIED_PAGES_MAX: u32 = 4;
+
 /// All reads, by the first page.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
@@ -243,15 +254,15 @@ impl InMemory<'_> {
     }
 
     /// Where a read begins that ends with a page of a table, on the way back.
-    fn run_begin(&self, page: u64, ordinal: u32, file: u64) -> (u64, u32) {
+    fn run_begin(&self, page: u64, ordinal: u32, ahead_pages: u32, locate: impl Fn(u32) -> Option<u64>) -> (u64, u32) {
         if !self.backward {
             return (page, ordinal);
         }
         let is_before = |less: &u32| {
-            let place = ordinal.checked_sub(*less).and_then(|ordinal| self.levels.locate(file, ordinal));
+            let place = ordinal.checked_sub(*less).and_then(&locate);
             place.is_some() && place == page.checked_sub(u64::from(*less))
         };
-        let less = (1..self.ahead_pages.clamp(1, 16)).take_while(is_before).count() as u32;
+        let less = (1..ahead_pages.clamp(1, RUN_PAGES)).take_while(is_before).count() as u32;
         (page - u64::from(less), ordinal - less)
     }
 
@@ -309,21 +320,28 @@ impl InMemory<'_> {
 
 impl Pages for InMemory<'_> {
     fn page(&self, file: u64, ordinal: u32) -> Result<Part, Stop> {
-        let Some(page) = self.levels.locate(file, ordinal) else {
+        let table = self.levels.table(file);
+        let Some((table, page)) = table.and_then(|table| Some((table, Extent::locate(&table.extents, ordinal)?)))
+        else {
             return Err(self.damaged("page number in an index", format!("a page of table {file}"), ordinal));
         };
         if let Some(part) = self.held(file, ordinal, page) {
-            // Data pages are gone through one by one, so a run is entered at its first page.
-            if self.is_job && part.start == 0 && self.levels.has_data_at(file, ordinal) {
+            // Data pages are gone through one by one, so a run is entered at its first page; those of the cache are not of runs.
+            let begins_run = part.start == 0 && part.block.class() == Class::Slice;
+            if self.is_job && begins_run && ordinal < table.facts.data_pages {
                 let here = Wanted { page, pages: 1, file, ordinal, is_table: true };
-                self.read_ahead(here, |ordinal| self.levels.locate(file, ordinal));
+                let is_data = |next: &u32| *next < table.facts.data_pages;
+                self.read_ahead(here, |next| Extent::locate(&table.extents, Some(next).filter(is_data)?));
             }
             return Ok(part);
         }
-        let (page, ordinal) = self.run_begin(page, ordinal, file);
-        let locate = |ordinal| self.levels.locate(file, ordinal);
-        let pages = self.run_of(page, ordinal, self.ahead_pages, locate);
-        self.miss_run(Wanted { page, pages, file, ordinal, is_table: true }, self.ahead_pages, locate);
+        // Of an index and a filter one page is wanted, again and again: read alone it stays in the cache.
+        let data_pages = table.facts.data_pages;
+        let ahead_pages = if ordinal < data_pages { self.ahead_pages } else { 1 };
+        let locate = |next: u32| (next < data_pages).then(|| Extent::locate(&table.extents, next))?;
+        let (page, ordinal) = self.run_begin(page, ordinal, ahead_pages, locate);
+        let pages = self.run_of(page, ordinal, ahead_pages, locate);
+        self.miss_run(Wanted { page, pages, file, ordinal, is_table: true }, ahead_pages, locate);
         Err(Stop::Missing)
     }
 }
@@ -346,6 +364,18 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
+    /// Puts pages of a run into the cache, each in a block of its own: all of the run's is held while one of its pages is.
+    pub(crate) fn cache_copies(&mut self, wanted: Wanted, block: &Block, effects: &Effects) {
+        for (page, bytes) in (wanted.page..).zip(block.chunks(PAGE_BYTES)).take(wanted.pages as usize) {
+            if self.cache.get_mut().peek(page).is_some() {
+                continue;
+            }
+            let Some(mut copy) = self.spare_block(Class::Page, effects) else { break };
+            copy.copy_from_slice(bytes);
+            self.cache.get_mut().insert(page, Arc::new(copy));
+        }
+    }
+
     /// Hands reads to the device, as many as it should have.
     pub(crate) fn pump_reads(&mut self, effects: &mut Effects) {
         while let Some(wanted) = self.reads.next() {
@@ -355,6 +385,7 @@ impl<P: Pmem> Matrix<P> {
             let Some(block) = self.take_block(wanted.class(), effects) else { break };
             self.reads.begun();
             let len = wanted.pages * 4096;
+            self.counters.reads += 1;
             self.counters.read_bytes += u64::from(len);
             let io = self.io.start(Purpose::Read(wanted.page));
             if self.reads.is_for_job(wanted.page) {

@@ -18,7 +18,7 @@ use crate::level_cursor::LevelCursor;
 use crate::lookup::{LongRead, is_long, record, value_bytes};
 use crate::matrix::Matrix;
 use crate::merge::{Merge, Sight, Visible};
-use crate::reading::InMemory;
+use crate::reading::{InMemory, RUN_PAGES};
 
 /// Most items of a page.
 const ITEMS_MAX: usize = 16 << 10;
@@ -28,9 +28,6 @@ const WINDOW: usize = 256;
 const FETCHED_SHARE: u64 = 8;
 /// Keys deleted in one step of a range delete.
 const DELETED_MAX: usize = 256;
-/// A scan of more items than this reads tables in runs of 4 pages, each level its own; of more than the second in runs of 16.
-const ITEMS_FEW: u32 = 8;
-const ITEMS_SOME: u32 = 256;
 
 /// A page that is being gathered.
 #[derive(Debug)]
@@ -191,14 +188,37 @@ fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Everything, as one cursor.
-    pub(crate) fn cursor<'a>(&'a self, memory: &'a InMemory<'a>) -> Merge<'a> {
-        let rows = self.container.cursors().into_iter();
-        let mut cursors: Vec<Box<dyn Cursor + 'a>> = rows.map(|row| Box::new(row) as Box<dyn Cursor + 'a>).collect();
-        for level in 0..self.levels.depth() {
-            cursors.push(Box::new(LevelCursor::new(self.levels.level(level), memory)));
+    /// Everything, as one cursor that stands at `key`, or before it as [`Cursor::seek_before`] says. `memory` has one for each level. The container is searched when nothing is missing
+    /// of the levels: once, however often this is attempted.
+    fn cursor_at<'a>(
+        &'a self,
+        memory: &'a [InMemory<'a>],
+        key: Option<&[u8]>,
+        reverse: bool,
+    ) -> Result<Merge<'a>, Stop> {
+        let level = |(level, memory): (usize, &'a InMemory<'a>)| {
+            Box::new(LevelCursor::new(self.levels.level(level), memory)) as Box<dyn Cursor + 'a>
+        };
+        let mut merge = Merge::new(memory.iter().enumerate().map(level).collect());
+        if reverse {
+            merge.seek_before(key)?
+        } else {
+            merge.seek(key.unwrap_or_default())?
         }
-        Merge::new(cursors)
+        let container = self.container.cursors_at(key, reverse)?.into_iter();
+        merge.join(container.map(|cursor| Box::new(cursor) as Box<dyn Cursor + 'a>));
+        Ok(merge)
+    }
+
+    /// The pages of each level that a scan can use which wants so many items; where one is missing, what lies in it of those is read at once.
+    fn memory_of_levels(&self, items: usize, backward: bool) -> Vec<InMemory<'_>> {
+        let level = |level| {
+            let quarters = self.levels.quarter_pages_of(level, items as u64);
+            // They begin within a page. Less than a quarter of one seldom reaches into the next.
+            let ahead_pages = if quarters == 0 { 1 } else { quarters.div_ceil(4) + 1 };
+            InMemory { backward, ..self.in_memory(ahead_pages.min(RUN_PAGES.into()) as u32) }
+        };
+        (0..self.levels.depth()).map(level).collect()
     }
 
     /// Goes on with a page.
@@ -206,32 +226,29 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Stop`]: it goes on from here once the pages are there.
     pub(crate) fn page(&self, work: &mut PageWork) -> Result<Reply, Stop> {
-        let ahead_pages = match work.items_max as u32 {
-            items if work.skips > 0 || items > ITEMS_SOME => 16,
-            items if items > ITEMS_FEW => 4,
-            _ => 1,
-        };
-        let memory = InMemory { backward: work.reverse, ..self.in_memory(ahead_pages) };
         while !work.gathered || work.items.iter().any(|(_, _, value)| value.is_none()) {
             let wanted = work.items.iter().filter(|(_, _, value)| value.is_none()).count();
             if !work.gathered && wanted < WINDOW {
-                self.gather(work, &memory)?;
+                match self.gather(work) {
+                    // What is known by now to be wanted is asked for at once.
+                    Err(Stop::Missing) => return self.fetch(work).and(Err(Stop::Missing)),
+                    gathered => gathered?,
+                }
             } else {
-                self.fetch(work, &memory)?;
+                self.fetch(work)?;
             }
         }
         Ok(work.reply())
     }
 
     /// Takes keys, and the values beside them.
-    fn gather(&self, work: &mut PageWork, memory: &InMemory<'_>) -> Result<(), Stop> {
-        let mut cursor = self.cursor(memory);
+    fn gather(&self, work: &mut PageWork) -> Result<(), Stop> {
+        // Keys that are not shown lie between those that are: there may be any number of them.
+        let items = if work.skips > 0 { ITEMS_MAX } else { work.items_max - work.items.len() };
+        let memory = self.memory_of_levels(items, work.reverse);
         let (from, to) = (lower(&work.from), upper(&work.to));
-        if work.reverse {
-            cursor.seek_before(to.as_deref())?
-        } else {
-            cursor.seek(&from)?
-        }
+        let mut cursor =
+            self.cursor_at(&memory, if work.reverse { to.as_deref() } else { Some(&from) }, work.reverse)?;
         let mut visible = Visible::new(&mut cursor, work.sight);
         for _ in 0..WINDOW {
             let found = if work.reverse { visible.backward(!work.keys_only) } else { visible.forward(!work.keys_only) };
@@ -257,7 +274,8 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Takes values that lie apart: all that are missing are asked for at once.
-    fn fetch(&self, work: &mut PageWork, memory: &InMemory<'_>) -> Result<(), Stop> {
+    fn fetch(&self, work: &mut PageWork) -> Result<(), Stop> {
+        let memory = &self.in_memory(1);
         let (mut stop, mut asked, mut gone) = (None, 0, Vec::new());
         let PageWork { items, long, sight, .. } = work;
         for (at, (key, meta, value)) in items.iter_mut().enumerate() {
@@ -337,10 +355,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// The next keys of the range, and whether those are the last ones. `passed`: how far it came without finding any.
     fn keys_to_delete(&self, work: &RangeWork, passed: &mut Option<Bound<Key>>) -> Result<(Vec<Key>, bool), Stop> {
-        let memory = self.in_memory(16);
-        let mut cursor = self.cursor(&memory);
+        let memory = self.memory_of_levels(ITEMS_MAX, false);
         let to = upper(&work.to);
-        cursor.seek(&lower(&work.from))?;
+        let mut cursor = self.cursor_at(&memory, Some(&lower(&work.from)), false)?;
         let mut visible = Visible::new(&mut cursor, self.sight());
         let (mut keys, mut bytes) = (Vec::new(), 0);
         // A step of it must find room in the container.

@@ -13,6 +13,8 @@ use crate::output::Role;
 pub(crate) struct Counters {
     /// Nanoseconds that writes were told to wait for columns.
     pub(crate) paced_ns: u64,
+    /// Requests, each of one page or several.
+    pub(crate) reads: u64,
     pub(crate) page_reads: u64,
     pub(crate) read_bytes: u64,
     pub(crate) write_bytes: u64,
@@ -152,6 +154,7 @@ impl<P: Pmem> Matrix<P> {
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);
         add("pages_limbo", limbo);
+        add("reads", counters.reads);
         add("page_reads", counters.page_reads);
         add("read_bytes", counters.read_bytes);
         add("write_bytes", counters.write_bytes);

@@ -46,6 +46,111 @@ fn key_of(bound: &Bound<Key>) -> Option<&Key> {
     }
 }
 
+/// A page over shards that do not have their keys in memory: to look at keys first would read what the records are read from. Each shard is asked for its part of the items and some more,
+/// since keys are drawn to shards; one of which that was too little is asked again.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    request: PageRequest,
+    parts: Vec<Gathered>,
+    begun: bool,
+}
+
+/// What a shard gave.
+#[derive(Debug, Default)]
+struct Gathered {
+    items: Vec<Item>,
+    bytes: u64,
+    /// Where it goes on; `None`: there is no more.
+    next: Option<Bound<Key>>,
+    /// Items of its last page at most.
+    asked: u32,
+    /// Its last page has as many bytes as it may.
+    is_cut: bool,
+}
+
+impl Gather {
+    pub(crate) fn new(request: PageRequest, shards: usize) -> Gather {
+        let start = if request.reverse { &request.to } else { &request.from };
+        let part = |_| Gathered { next: Some(start.clone()), ..Gathered::default() };
+        Gather { parts: (0..shards).map(part).collect(), request, begun: false }
+    }
+
+    /// The pages to be asked for now, each with its shard; none: it is finished.
+    pub(crate) fn wants(&mut self) -> Vec<(usize, PageRequest)> {
+        let items_max = u64::from(self.request.items_max);
+        let horizon = self.horizon();
+        let beyond: Vec<u64> = self.parts.iter().map(|part| self.beyond(part, horizon.as_ref())).collect();
+        let ready = self.parts.iter().map(|part| part.items.len() as u64).sum::<u64>() - beyond.iter().sum::<u64>();
+        let is_cut = ready > 0 && self.parts.iter().any(|part| part.is_cut);
+        if self.begun && (horizon.is_none() || ready >= items_max || is_cut) {
+            return Vec::new();
+        }
+        let shards = self.parts.len() as u64;
+        let (missing, bytes_max) = (items_max - ready, u64::from(self.request.bytes_max) / shards.max(1));
+        let share = share_of(missing, shards);
+        let mut wanted = Vec::new();
+        for (shard, part) in self.parts.iter_mut().enumerate() {
+            let Some(next) = part.next.clone().filter(|_| beyond.get(shard).is_some_and(|some| *some < share)) else {
+                continue;
+            };
+            part.asked = (share - beyond.get(shard).copied().unwrap_or(0)) as u32;
+            let mut request = PageRequest {
+                items_max: part.asked,
+                bytes_max: bytes_max.saturating_sub(part.bytes).max(1) as u32,
+                ..self.request.clone()
+            };
+            *(if request.reverse { &mut request.to } else { &mut request.from }) = next;
+            wanted.push((shard, request));
+        }
+        self.begun = true;
+        wanted
+    }
+
+    /// Whether it is one of keys only.
+    pub(crate) fn is_of_keys(&self) -> bool {
+        self.request.keys_only
+    }
+
+    /// Takes a shard's page.
+    pub(crate) fn take(&mut self, shard: usize, (items, next): Page) {
+        let Some(part) = self.parts.get_mut(shard) else { return };
+        part.is_cut = next.is_some() && (items.len() as u64) < u64::from(part.asked);
+        part.bytes += items.iter().map(bytes_of).sum::<u64>();
+        part.next = next;
+        part.items.extend(items);
+    }
+
+    /// The page.
+    pub(crate) fn finish(self) -> Page {
+        let pages = self.parts.into_iter().map(|part| (part.items, part.next)).collect();
+        merge_pages(pages, self.request.reverse, self.request.items_max as usize)
+    }
+
+    /// Up to where all shards have told what they have; `None`: to the end, or nothing was asked yet.
+    fn horizon(&self) -> Option<Key> {
+        let ends = self.parts.iter().filter_map(|part| key_of(part.next.as_ref()?)).filter(|_| self.begun);
+        if self.request.reverse { ends.max().cloned() } else { ends.min().cloned() }
+    }
+
+    /// How many items of a shard lie beyond that.
+    fn beyond(&self, part: &Gathered, horizon: Option<&Key>) -> u64 {
+        let Some(horizon) = horizon else { return 0 };
+        let is_inside = |item: &Item| if self.request.reverse { item.key >= *horizon } else { item.key <= *horizon };
+        (part.items.len() - part.items.partition_point(is_inside)) as u64
+    }
+}
+
+/// Of so many items the part that a shard is asked for: what is its due, and one and a half times the deviation of that. So one page in eight of two shards lacks some.
+fn share_of(items: u64, shards: u64) -> u64 {
+    let due = items.div_ceil(shards.max(1));
+    let more = (1.5 * (due as f64).sqrt() * (1.0 - 1.0 / shards.max(1) as f64).sqrt()).ceil();
+    (due + more as u64).min(items)
+}
+
+fn bytes_of(item: &Item) -> u64 {
+    item.key.encoded().len() as u64 + item.record.as_ref().map_or(0, |record| record.value_bytes)
+}
+
 /// What a shard is asked for: the records of some merged keys.
 #[derive(Debug)]
 pub(crate) struct Share {
@@ -79,7 +184,8 @@ pub(crate) fn shares(
             to: Bound::Included(to),
             reverse: request.reverse,
             keys_only: false,
-            items_max: keys.len() as u32,
+            // One more than there are: at the last one the page is at its end, and not full.
+            items_max: keys.len() as u32 + 1,
             bytes_max: bytes_max as u32,
             at: request.at,
         };
@@ -129,6 +235,68 @@ mod tests {
         let gone = (Vec::new(), Some(Bound::Excluded(key(2))));
         let merged = merge_pages(vec![page(&[1, 3], false), gone], false, 10);
         assert_eq!((keys(&merged), merged.1), (vec![key(1)], Some(Bound::Excluded(key(2)))));
+    }
+
+    /// All of a gathered page, from shards that have these keys, and the pages that it took.
+    fn gathered(shards: &[Vec<u8>], request: &PageRequest) -> (Page, usize) {
+        let mut gather = Gather::new(request.clone(), shards.len());
+        let mut asked = 0;
+        loop {
+            let wanted = gather.wants();
+            if wanted.is_empty() {
+                return (gather.finish(), asked);
+            }
+            asked += wanted.len();
+            for (shard, request) in wanted {
+                let bounds = (request.from.clone(), request.to.clone());
+                let inside = |user: &&u8| std::ops::RangeBounds::contains(&bounds, &key(**user));
+                let mut users: Vec<u8> = shards[shard].iter().filter(inside).copied().collect();
+                if request.reverse {
+                    users.reverse();
+                }
+                // A key counts as one byte here, and has six.
+                let most = (request.items_max as usize).min((request.bytes_max as usize / 6).max(1));
+                let more = users.len() > most;
+                users.truncate(most);
+                gather.take(shard, page(&users, more));
+            }
+        }
+    }
+
+    #[test]
+    fn a_gathered_page_has_what_one_shard_would_give() {
+        let mut random = stratakv_base::random::Random::new(1);
+        for round in 0..2000 {
+            let count = 1 + random.below(4) as usize;
+            let mut shards = vec![Vec::new(); count];
+            // In some rounds nearly all keys are one shard's.
+            let skew = random.below(3);
+            for user in 0..=random.below(200) as u8 {
+                let shard = if skew == 0 && user % 16 > 0 { 0 } else { random.below(count as u64) as usize };
+                shards[shard].push(user);
+            }
+            let (reverse, items_max) = (random.below(2) == 1, 1 + random.below(60) as u32);
+            let bytes_max = if random.below(4) == 0 { 60 } else { 1 << 20 };
+            let (from, to) = (Bound::Included(key(random.below(100) as u8)), Bound::Excluded(key(180)));
+            let request = PageRequest { from, to, reverse, keys_only: true, items_max, bytes_max, at: None };
+            let mut all: Vec<Key> = shards.iter().flatten().map(|user| key(*user)).collect();
+            let bounds = (request.from.clone(), request.to.clone());
+            all.retain(|key| std::ops::RangeBounds::contains(&bounds, key));
+            all.sort();
+            if reverse {
+                all.reverse();
+            }
+            let (found, asked) = gathered(&shards, &request);
+            let found = (keys(&found), found.1);
+            let count = found.0.len();
+            assert_eq!(found.0[..], all[..count], "round {round}");
+            if bytes_max > 60 {
+                assert_eq!(count, all.len().min(items_max as usize), "round {round}");
+            }
+            assert!(count > 0 || all.is_empty(), "round {round}");
+            assert!(count == all.len() || found.1 == Some(Bound::Excluded(all[count - 1].clone())), "round {round}");
+            assert!(skew == 0 || asked <= 4 * shards.len(), "round {round}: {asked} pages");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::events::{StoreEvent, Watcher};
 use crate::expiring::Expiring;
 use crate::list::ListLocks;
-use crate::merge::{Page, merge_pages, shares};
+use crate::merge::{Gather, Page, merge_pages, shares};
 use crate::order::Orders;
 use crate::store::RecoverySummary;
 use crate::store::Region;
@@ -47,7 +47,12 @@ pub(crate) struct Inner {
     pub(crate) region: Option<Region>,
     pub(crate) engine: Engine,
     pub(crate) mapping: Option<Arc<Mapping>>,
+    /// Of scans through `matrix`: see [`Inner::gathered_of`].
+    pub(crate) values_apart: AtomicBool,
 }
+
+/// From this length on engine `matrix` has values apart from their keys.
+const APART_BYTES_MIN: u64 = 512;
 
 /// The shard that coordinates batches across shards.
 const BATCHES_SHARD: usize = 0;
@@ -183,21 +188,86 @@ impl Inner {
         all.into_iter().filter_map(|(_, reply)| reply).collect()
     }
 
-    /// One page of keys, merged over the shards: no I/O.
+    /// One page of keys, merged over the shards: no I/O, but where keys are not in memory.
     pub(crate) fn page_of_keys(&self, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
         if self.is_page_expired(request) {
             return Ok((Vec::new(), None));
+        }
+        if self.gathers() {
+            return self.gather(request).map(keys_of);
         }
         let replies = self.runtime.execute_many(self.for_all(&Operation::Page(request.clone().into())));
         merged_keys(replies, request)
     }
 
+    /// Whether pages are gathered ([`Gather`]): keys are not in memory.
+    pub(crate) fn gathers(&self) -> bool {
+        self.engine == Engine::Matrix
+    }
+
+    /// What is to be gathered of a page. Where values lie beside their keys, the records: they are read with the keys. Where values are reads of their own, the keys: of what a shard
+    /// gives too much the values would be read in vain, and the pages of keys are in the cache when the records are asked for. Which it is the last pages tell: a guess, which costs reads only.
+    pub(crate) fn gathered_of(&self, request: &PageRequest) -> PageRequest {
+        let keys_only = request.keys_only || self.values_apart.load(Ordering::Relaxed);
+        PageRequest { keys_only, ..request.clone() }
+    }
+
+    /// Sees how long the values of a page are.
+    pub(crate) fn saw(&self, items: &[Item]) {
+        if self.gathers() && items.iter().any(|item| item.record.is_some()) {
+            let bytes: u64 = items.iter().filter_map(|item| Some(item.record.as_ref()?.value_bytes)).sum();
+            self.values_apart.store(bytes >= APART_BYTES_MIN * items.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn gather(&self, request: &PageRequest) -> Result<Page, EngineError> {
+        let mut gather = Gather::new(request.clone(), self.shards());
+        loop {
+            let wanted = gather.wants();
+            if wanted.is_empty() {
+                return Ok(gather.finish());
+            }
+            let (shards, operations) = operations(wanted);
+            let pages = pages_of(self.runtime.execute_many(operations))?;
+            shards.into_iter().zip(pages).for_each(|(shard, page)| gather.take(shard, page));
+        }
+    }
+
+    async fn gather_async(&self, request: PageRequest) -> Result<Page, EngineError> {
+        let mut gather = Gather::new(request, self.shards());
+        loop {
+            let wanted = gather.wants();
+            if wanted.is_empty() {
+                return Ok(gather.finish());
+            }
+            let (shards, operations) = operations(wanted);
+            let pages = pages_of(self.join(operations).await)?;
+            shards.into_iter().zip(pages).for_each(|(shard, page)| gather.take(shard, page));
+        }
+    }
+
+    fn page_reply(&self, page: Result<Page, EngineError>) -> Reply {
+        self.seen(page.map_or_else(Reply::Failed, |(items, next)| Reply::Page { items, next }))
+    }
+
+    fn seen(&self, reply: Reply) -> Reply {
+        if let Reply::Page { items, .. } = &reply {
+            self.saw(items);
+        }
+        reply
+    }
+
     fn execute_page(&self, request: &PageRequest) -> Reply {
+        if self.gathers() && !self.gathered_of(request).keys_only {
+            return self.page_reply(self.gather(request));
+        }
         let keys_request = PageRequest { keys_only: true, ..request.clone() };
         match self.page_of_keys(&keys_request) {
             Err(error) => Reply::Failed(error),
             Ok((keys, next)) if request.keys_only => keys_page(keys, next),
-            Ok((keys, next)) => records_page(self.runtime.execute_many(self.pages(keys, request)), request, next),
+            Ok((keys, next)) => {
+                self.seen(records_page(self.runtime.execute_many(self.pages(keys, request)), request, next))
+            }
         }
     }
 
@@ -208,12 +278,20 @@ impl Inner {
     }
 
     async fn execute_page_async(&self, request: PageRequest) -> Reply {
+        let gathered = self.gathered_of(&request);
+        if self.gathers() && !gathered.keys_only {
+            return self.page_reply(self.gather_async(gathered).await);
+        }
         let keys_request = PageRequest { keys_only: true, ..request.clone() };
-        let replies = self.join(self.for_all(&Operation::Page(keys_request.into()))).await;
-        match merged_keys(replies, &request) {
+        let keys = if self.gathers() {
+            self.gather_async(keys_request).await.map(keys_of)
+        } else {
+            merged_keys(self.join(self.for_all(&Operation::Page(keys_request.into()))).await, &request)
+        };
+        match keys {
             Err(error) => Reply::Failed(error),
             Ok((keys, next)) if request.keys_only => keys_page(keys, next),
-            Ok((keys, next)) => records_page(self.join(self.pages(keys, &request)).await, &request, next),
+            Ok((keys, next)) => self.seen(records_page(self.join(self.pages(keys, &request)).await, &request, next)),
         }
     }
 
@@ -252,6 +330,15 @@ fn sum(replies: Vec<Reply>) -> Reply {
     Reply::Number { number: sum, version: 0 }
 }
 
+/// Which shards are asked, and what for.
+fn operations(wanted: Vec<(usize, PageRequest)>) -> (Vec<usize>, Vec<(usize, Operation)>) {
+    wanted.into_iter().map(|(shard, request)| (shard, (shard, Operation::Page(request.into())))).unzip()
+}
+
+fn keys_of((items, next): Page) -> (Vec<Key>, Option<Bound<Key>>) {
+    (items.into_iter().map(|item| item.key).collect(), next)
+}
+
 fn pages_of(replies: Vec<Reply>) -> Result<Vec<Page>, EngineError> {
     let pages = replies.into_iter().map(|reply| match reply {
         Reply::Page { items, next } => Ok((items, next)),
@@ -262,8 +349,7 @@ fn pages_of(replies: Vec<Reply>) -> Result<Vec<Page>, EngineError> {
 }
 
 fn merged_keys(replies: Vec<Reply>, request: &PageRequest) -> Result<(Vec<Key>, Option<Bound<Key>>), EngineError> {
-    let (items, next) = merge_pages(pages_of(replies)?, request.reverse, request.items_max as usize);
-    Ok((items.into_iter().map(|item| item.key).collect(), next))
+    Ok(keys_of(merge_pages(pages_of(replies)?, request.reverse, request.items_max as usize)))
 }
 
 fn keys_page(keys: Vec<Key>, next: Option<Bound<Key>>) -> Reply {

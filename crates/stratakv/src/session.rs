@@ -12,7 +12,7 @@ use stratakv_runtime::Event;
 
 use crate::Driver;
 use crate::error::Error;
-use crate::merge::{Page, merge_pages};
+use crate::merge::{Gather, Page, merge_pages};
 use crate::routing::Route;
 use crate::store::Store;
 
@@ -47,6 +47,7 @@ enum Entry {
     /// One shard's part of a `Whole`.
     Share {
         whole: u32,
+        shard: usize,
     },
     /// An operation on several shards.
     Whole(Box<Whole>),
@@ -69,6 +70,11 @@ enum Step {
         request: PageRequest,
         pages: Vec<Page>,
         next: Option<Bound<Key>>,
+    },
+    /// Pages of shards that have their keys not in memory.
+    Gather {
+        request: PageRequest,
+        gather: Gather,
     },
     /// Answers that are added up.
     Sum(u64),
@@ -121,6 +127,10 @@ impl Session {
 
     fn submit_to_all(&mut self, ticket: u64, operation: Operation) {
         let (step, operation) = match operation {
+            Operation::Page(request) if self.store.inner().gathers() => {
+                let gathered = self.store.inner().gathered_of(&request);
+                return self.go_on(ticket, *request, Gather::new(gathered, self.store.shards()));
+            }
             Operation::Page(request) => {
                 let keys = PageRequest { keys_only: true, ..(*request).clone() };
                 (Step::Keys { request: *request, pages: Vec::new() }, Operation::Page(keys.into()))
@@ -130,7 +140,7 @@ impl Session {
         let shards = self.store.shards();
         let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: shards, step })));
         for shard in 0..shards {
-            let tag = self.insert(Entry::Share { whole });
+            let tag = self.insert(Entry::Share { whole, shard });
             self.driver.submit(shard, u64::from(tag), operation.clone());
         }
     }
@@ -191,18 +201,19 @@ impl Session {
     fn answered(&mut self, tag: u32, reply: Reply) {
         match self.remove(tag) {
             Entry::Single { ticket } => self.done.push((ticket, reply)),
-            Entry::Share { whole } => self.share_answered(whole, reply),
+            Entry::Share { whole, shard } => self.share_answered(whole, shard, reply),
             Entry::Free | Entry::Whole(_) => {}
         }
     }
 
-    fn share_answered(&mut self, slot: u32, reply: Reply) {
+    fn share_answered(&mut self, slot: u32, shard: usize, reply: Reply) {
         let Entry::Whole(whole) = &mut self.entries[slot as usize] else { return };
         whole.missing -= 1;
         match (&mut whole.step, reply) {
             (Step::Keys { pages, .. } | Step::Records { pages, .. }, Reply::Page { items, next }) => {
                 pages.push((items, next));
             }
+            (Step::Gather { gather, .. }, Reply::Page { items, next }) => gather.take(shard, (items, next)),
             (Step::Sum(sum), Reply::Number { number, .. }) => *sum += number,
             (Step::Sum(_), Reply::Done { .. }) | (Step::Failed(_), _) => {}
             (step, Reply::Failed(error)) => *step = Step::Failed(error),
@@ -220,8 +231,10 @@ impl Session {
         let reply = match whole.step {
             Step::Failed(error) => Reply::Failed(error),
             Step::Sum(number) => Reply::Number { number, version: 0 },
+            Step::Gather { request, gather } => return self.go_on(ticket, request, gather),
             Step::Records { request, pages, next } => {
                 let (items, cut) = merge_pages(pages, request.reverse, request.items_max as usize);
+                self.store.inner().saw(&items);
                 Reply::Page { items, next: cut.or(next) }
             }
             Step::Keys { request, pages } => {
@@ -235,13 +248,33 @@ impl Session {
         self.done.push((ticket, reply));
     }
 
+    /// Asks for what a page lacks; or it is finished.
+    fn go_on(&mut self, ticket: u64, request: PageRequest, mut gather: Gather) {
+        let wanted = gather.wants();
+        if wanted.is_empty() {
+            let is_of_keys = gather.is_of_keys();
+            let (items, next) = gather.finish();
+            if is_of_keys && !request.keys_only && !items.is_empty() {
+                return self.read_records(ticket, items, request, next);
+            }
+            self.store.inner().saw(&items);
+            return self.done.push((ticket, Reply::Page { items, next }));
+        }
+        let step = Step::Gather { request, gather };
+        let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: wanted.len(), step })));
+        for (shard, page) in wanted {
+            let tag = self.insert(Entry::Share { whole, shard });
+            self.driver.submit(shard, u64::from(tag), Operation::Page(page.into()));
+        }
+    }
+
     fn read_records(&mut self, ticket: u64, items: Vec<Item>, request: PageRequest, next: Option<Bound<Key>>) {
         let keys = items.into_iter().map(|item| item.key).collect();
         let operations = self.store.inner().pages(keys, &request);
         let step = Step::Records { request, pages: Vec::with_capacity(operations.len()), next };
         let whole = self.insert(Entry::Whole(Box::new(Whole { ticket, missing: operations.len(), step })));
         for (shard, operation) in operations {
-            let tag = self.insert(Entry::Share { whole });
+            let tag = self.insert(Entry::Share { whole, shard });
             self.driver.submit(shard, u64::from(tag), operation);
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use stratakv_base::{CollectionId, Key, Level};
 use stratakv_engine::{Error as EngineError, Operation, Reply, Statistic};
@@ -99,6 +100,7 @@ impl Store {
             region: opened.region,
             engine: opened.engine,
             mapping: opened.mapping,
+            values_apart: AtomicBool::new(false),
         });
         if store.inner().has_names().is_ok() {
             if !options.read_only {
@@ -129,6 +131,7 @@ impl Store {
             region: None,
             engine,
             mapping: None,
+            values_apart: AtomicBool::new(false),
         })
     }
 

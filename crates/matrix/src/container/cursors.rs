@@ -2,10 +2,13 @@
 
 use stratakv_pmem::Pmem;
 
-use super::row::{RowCursor, View};
+use super::row::{Row, RowCursor, View};
 use super::{Column, Container, MemtableCursor};
 use crate::cursor::{Cursor, Stop};
 use crate::entry::Meta;
+
+/// What a record's head mostly takes, in bytes.
+const RECORD_BYTES: u64 = 96;
 
 /// A cursor over a memtable or a row.
 pub enum ContainerCursor<'a, P> {
@@ -24,6 +27,60 @@ impl<P: Pmem> Container<P> {
         let rows = self.rows.iter().rev().filter(|row| row.live_elements() > 0);
         let rows = rows.map(|row| RowCursor::new(self.view(row)));
         memtables.map(ContainerCursor::Memtable).chain(rows.map(ContainerCursor::Row)).collect()
+    }
+
+    /// As [`Container::cursors`], each sought, and those left out that have nothing there. `reverse`: before the key as [`Cursor::seek_before`] says, else as [`Cursor::seek`] does.
+    /// The newest row is searched, the others by the hints of the next newer one.
+    ///
+    /// # Errors
+    /// [`Stop::Damaged`].
+    pub fn cursors_at(&self, key: Option<&[u8]>, reverse: bool) -> Result<Vec<ContainerCursor<'_, P>>, Stop> {
+        let mut cursors = Vec::new();
+        for memtable in self.memtables().filter(|memtable| !memtable.is_empty()) {
+            let mut cursor = MemtableCursor::new(&self.medium, &self.units, memtable);
+            if reverse {
+                cursor.seek_before(key)?
+            } else {
+                cursor.seek(key.unwrap_or_default())?
+            }
+            cursors.push(ContainerCursor::Memtable(cursor));
+        }
+        for (row, found) in self.rows_at(key, reverse)? {
+            let mut cursor = RowCursor::new(self.view(row));
+            if reverse {
+                cursor.seek_back_from(found)?
+            } else {
+                cursor.seek_from(found)?
+            }
+            cursors.push(ContainerCursor::Row(cursor));
+        }
+        cursors.retain(|cursor| cursor.key().is_some());
+        Ok(cursors)
+    }
+
+    /// The rows, newest first, and the first element of each that is not before a key; without a key the one behind its last, or its first.
+    fn rows_at(&self, key: Option<&[u8]>, reverse: bool) -> Result<Vec<(&Row, u32)>, Stop> {
+        let (mut rows, mut window) = (Vec::with_capacity(self.rows.len()), None);
+        for (ordinal, row) in self.rows.iter().enumerate().rev() {
+            let found = match key {
+                Some(key) => {
+                    let view = self.view(row);
+                    let (found, _) = view.find(key, window)?;
+                    let older = ordinal.checked_sub(1).and_then(|older| self.rows.get(older));
+                    window = older.map(|older| view.window(found, older)).transpose()?;
+                    found
+                }
+                None if reverse => row.elements,
+                None => 0,
+            };
+            // Its record is loaded when all rows were searched: until then it is on its way from memory.
+            let stands = if reverse { found.checked_sub(1) } else { Some(found) };
+            if let Some(element) = stands.filter(|element| *element < row.elements) {
+                self.medium.pmem.prefetch(row.place(&self.medium, element)?, RECORD_BYTES);
+            }
+            rows.push((row, found));
+        }
+        Ok(rows)
     }
 
     /// A cursor for each row of the compactor that has records in a column, newest first, over nothing else.

@@ -8,6 +8,7 @@ mod growth;
 mod installs;
 mod layer;
 mod pairing;
+mod reads;
 mod space;
 
 use std::collections::{HashMap, VecDeque};

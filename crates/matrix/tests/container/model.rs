@@ -125,6 +125,24 @@ impl World<'_> {
         }
     }
 
+    /// Cursors that are sought by hints stand where those do that search.
+    fn seek_by_hints(&mut self) {
+        for _ in 0..20 {
+            let (key, reverse) = (key(&mut self.random), self.random.below(2) == 1);
+            let key = (self.random.below(10) > 0).then_some(&key[..]);
+            let mut searched = Vec::new();
+            for mut cursor in self.container.cursors() {
+                let sought = if reverse { cursor.seek_before(key) } else { cursor.seek(key.unwrap_or_default()) };
+                sought.expect("a seek");
+                searched.extend(cursor.key().map(<[u8]>::to_vec).zip(cursor.meta()));
+            }
+            let hinted = self.container.cursors_at(key, reverse).expect("a seek");
+            let hinted: Vec<_> =
+                hinted.iter().filter_map(|cursor| Some((cursor.key()?.to_vec(), cursor.meta()?))).collect();
+            assert_eq!(hinted, searched);
+        }
+    }
+
     /// Every cursor goes over the same records in each direction, from anywhere.
     fn walk(&mut self) {
         for mut cursor in self.container.cursors() {
@@ -209,6 +227,7 @@ fn a_container_is_as_its_model_is() {
                 world.container.check().unwrap_or_else(|why| panic!("seed {seed}, step {step}: {why}"));
                 world.look();
                 world.walk();
+                world.seek_by_hints();
             }
         }
         assert!(world.container.rotation().compactor > 3, "seed {seed}: {:?}", world.container.statistics());

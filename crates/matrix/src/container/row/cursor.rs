@@ -56,18 +56,26 @@ impl<'a, P: Pmem> RowCursor<'a, P> {
     }
 }
 
+impl<P: Pmem> RowCursor<'_, P> {
+    /// Goes to where [`Cursor::seek`] does, for a key of which the row's first element that is not before it was found.
+    pub(in super::super) fn seek_from(&mut self, found: u32) -> Result<(), Stop> {
+        self.stand(self.forward(found.max(self.from).into()))
+    }
+
+    /// As [`RowCursor::seek_from`] for [`Cursor::seek_before`].
+    pub(in super::super) fn seek_back_from(&mut self, found: u32) -> Result<(), Stop> {
+        self.stand(self.back(i64::from(found.min(self.to)) - 1))
+    }
+}
+
 impl<P: Pmem> Cursor for RowCursor<'_, P> {
     fn seek(&mut self, key: &[u8]) -> Result<(), Stop> {
-        let found = self.view.first_at_or_after(key)?.max(self.from);
-        self.stand(self.forward(found.into()))
+        self.seek_from(self.view.first_at_or_after(key)?)
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), Stop> {
-        let end = match key {
-            Some(key) => self.view.first_at_or_after(key)?.min(self.to),
-            None => self.to,
-        };
-        self.stand(self.back(i64::from(end) - 1))
+        let end = key.map_or(Ok(self.to), |key| self.view.first_at_or_after(key))?;
+        self.seek_back_from(end)
     }
 
     fn next(&mut self) -> Result<(), Stop> {
