@@ -161,7 +161,7 @@ pub(super) fn every_cut_of_giving_up_a_layer_leaves_all_or_nothing() {
                     let again = trial.repair().expect("it is lost still");
                     assert_eq!((again.known, &again.tables), (told.known, &told.tables), "what: {what} cut: {cut}");
                 }
-                assert_eq!(trial.shard.levels.have_layer(), false, "what: {what}, cut: {cut}");
+                assert!(!trial.shard.levels.have_layer(), "what: {what}, cut: {cut}");
                 trial.assert_sound();
                 assert_values_add_up(&trial);
                 if cut % 5 == 0 {
