@@ -526,7 +526,8 @@ impl World<'_> {
                 told.extend([record.version, record.expiry.0, record.value_bytes].iter().flat_map(|n| n.to_le_bytes()));
                 told.extend(record.value.to_bytes());
             }
-            Reply::Page { .. } | Reply::Part(_) => {}
+            Reply::Part(record, _) => told.extend(record.value.to_bytes()),
+            Reply::Page { .. } => {}
             // Nothing in them has an address.
             other => told.extend(format!("{other:?}").bytes()),
         }
