@@ -673,8 +673,8 @@ impl Connection {
             Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole } => {
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
-                let pending = Pending { writing_bytes, reading_bytes, whole, ..Pending::new(answer, noreply, access) };
-                self.submit(Target::Key, 1, operation, pending, context);
+                self.submit(Target::Key, 1, operation, Pending::new(answer, noreply, access), context);
+                self.note_bytes(writing_bytes, reading_bytes, whole);
             }
             Held::Planned { mut planned, access, reading_bytes, whole } => {
                 let writing_bytes = planned.plan.request.writing_bytes();
@@ -682,8 +682,8 @@ impl Connection {
                 self.reading_bytes += reading_bytes;
                 let operation = planned.plan.begin(context.level, context.marks);
                 let pending = Pending::new(Answer::Planned(planned), false, access);
-                let pending = Pending { writing_bytes, reading_bytes, whole, ..pending };
                 self.submit(Target::Key, 1, operation, pending, context);
+                self.note_bytes(writing_bytes, reading_bytes, whole);
             }
             Held::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);
@@ -731,7 +731,18 @@ impl Connection {
     ) {
         let sequence = self.first.wrapping_add(self.pending.len() as u32);
         context.submissions.push(Submission { sequence, target, operation });
-        self.pending.push_back(Pending { missing: replies, ..pending });
+        // Made anew it would be copied once more.
+        self.pending.push_back(pending);
+        if let Some(last) = self.pending.back_mut() {
+            last.missing = replies;
+        }
+    }
+
+    /// What the command that was begun last holds.
+    fn note_bytes(&mut self, writing_bytes: u64, reading_bytes: u64, whole: bool) {
+        if let Some(last) = self.pending.back_mut() {
+            (last.writing_bytes, last.reading_bytes, last.whole) = (writing_bytes, reading_bytes, whole);
+        }
     }
 
     /// An answer that needs no operation.
