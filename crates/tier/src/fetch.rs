@@ -87,7 +87,7 @@ pub(crate) enum Wanted {
     /// Its first slice.
     Front(Tag, Loc),
     /// Slices of what this hold keeps.
-    Slices(Token, Want),
+    Slices(Token, Arc<Want>),
     /// Of the segment that is being recycled.
     Head,
 }

@@ -150,7 +150,7 @@ impl Tier {
         if let Some(stored) = self.volume.as_mut().and_then(|volume| volume.log.get_mut(segment)) {
             stored.pins += 1;
         }
-        self.fetches.begin(Wanted::Slices(token, want), segment, from, pages, Vec::new());
+        self.fetches.begin(Wanted::Slices(token, Arc::new(want)), segment, from, pages, Vec::new());
     }
 
     /// What is to be read: of which segment, from which page on, how many. `None`: the hold is gone, or there is no such part.
