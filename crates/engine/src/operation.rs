@@ -23,6 +23,38 @@ pub enum RecordPart {
         /// How many.
         len: u64,
     },
+    /// As `Range`, for who takes a long value slice by slice. Without a hold it begins: the engine may answer with a [`Reply::Part`], which has less than was
+    /// asked for, and a hold. With its number more of that record is asked for, of the engine that gave it: it is the same record, whatever was
+    /// written since. [`Reply::Record`] of `None`: it cannot be had any more.
+    Sliced {
+        /// [`Hold::id`]; 0 to begin.
+        hold: u64,
+        /// First byte.
+        start: u64,
+        /// How many.
+        len: u32,
+    },
+}
+
+/// Keeps a long record where it is while it is taken slice by slice. Whoever takes it drops this at the end.
+#[derive(Clone, Debug)]
+pub struct Hold(Arc<u64>);
+
+impl Hold {
+    /// One with this number, which is not 0. The engine keeps a clone of it.
+    pub fn new(id: u64) -> Hold {
+        Hold(Arc::new(id))
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        *self.0
+    }
+
+    /// Whether the engine alone has it: nobody will ask any more.
+    pub fn is_over(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
 }
 
 /// A condition on a write, checked and applied as one step.
@@ -228,7 +260,7 @@ pub struct Item {
     pub record: Option<Record>,
 }
 
-/// What an engine answers. Exactly one per accepted token ([`Reply::Part`] may precede it).
+/// What an engine answers: exactly one per accepted token.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// A write is durable at its level.
@@ -247,8 +279,8 @@ pub enum Reply {
         /// Version of the change, 0 if none.
         version: u64,
     },
-    /// A piece of a long answer; more follows.
-    Part(Record),
+    /// The first bytes of a long record, of which more can be asked for: [`RecordPart::Sliced`].
+    Part(Record, Hold),
     /// A page of a scan.
     Page {
         /// In order.

@@ -183,7 +183,11 @@ fn reply(written: Written) -> Reply {
 
 /// The part of a record that was asked for.
 fn part_of(record: Record, part: RecordPart) -> Record {
-    let RecordPart::Range { start, len } = part else { return record };
+    let (start, len) = match part {
+        RecordPart::Range { start, len } => (start, len),
+        RecordPart::Sliced { start, len, .. } => (start, len.into()),
+        _ => return record,
+    };
     let start = start.min(record.value_bytes);
     let end = start.saturating_add(len).min(record.value_bytes);
     let whole = record.value.to_bytes();

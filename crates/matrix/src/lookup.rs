@@ -195,6 +195,9 @@ pub(crate) fn value_bytes(meta: Meta) -> u64 {
 pub(crate) fn record(meta: Meta, value: Bytes, part: RecordPart) -> Record {
     let len = value.len() as u64;
     let value = match part {
+        RecordPart::Sliced { start, len, .. } => {
+            return record(meta, value, RecordPart::Range { start, len: len.into() });
+        }
         RecordPart::Range { start, len: wanted } => {
             let start = start.min(len);
             value.slice(start as usize..start.saturating_add(wanted).min(len) as usize)

@@ -225,11 +225,7 @@ impl<S: Shard> Cell<S> {
         }
         append(&mut out.requests, requests);
         for (token, reply) in state.effects.replies.drain(..) {
-            let waiter = match &reply {
-                Reply::Part(_) => state.tokens.get(token).cloned(),
-                _ => state.tokens.remove(token),
-            };
-            match waiter {
+            match state.tokens.remove(token) {
                 Some(waiter) => deliver(waiter, reply, me, out),
                 None => tracing::error!(?token, "a shard answered an operation twice; the second answer is dropped"),
             }

@@ -47,11 +47,6 @@ impl Tokens {
         ended.collect()
     }
 
-    /// Who waits for a live token.
-    pub(crate) fn get(&self, token: Token) -> Option<&Waiter> {
-        self.entries.get(token.slot as usize).filter(|e| e.generation == token.generation)?.waiter.as_ref()
-    }
-
     /// Operations in progress.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()

@@ -98,6 +98,21 @@ pub(crate) struct Wording {
 }
 
 impl Wording {
+    /// Begins the answer of a get whose value follows slice by slice. False: there is none, since one before it failed.
+    pub(crate) fn begin_value(
+        &mut self,
+        key: &Key,
+        cas: bool,
+        record: &Record,
+        out: &mut Output,
+        here: &Here<'_>,
+    ) -> bool {
+        if !self.get_failed {
+            value_head(key, cas, record, record.value_bytes, out, here);
+        }
+        !self.get_failed
+    }
+
     /// Appends the answer, nothing if the client wants none. `reply` is `None` for answers without operation.
     pub(crate) fn write(
         &mut self,
@@ -156,25 +171,30 @@ impl Wording {
 
 fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Output, here: &Here<'_>) {
     let counters = here.counters;
-    let Some(Reply::Record(Some(Record { value, value_bytes, flags, version, expiry }))) = reply else {
+    let Some(Reply::Record(Some(record))) = reply else {
         counters.get_misses.add(1);
         counters.touch_misses.add(u64::from(touch));
         here.log.fetched(key, None);
         return;
     };
-    counters.get_hits.add(1);
     counters.touch_hits.add(u64::from(touch));
     if touch {
-        here.marks.keep(key, version, None, Some(expiry));
+        here.marks.keep(key, record.version, None, Some(record.expiry));
     }
-    here.recency.fetched(hash(key), here.wall);
-    here.log.fetched(key, Some(value.len()));
-    let version = if cas { here.marks.shown(key, version) } else { version };
     // The length sent must be that of the bytes which follow, whatever the record says.
-    debug_assert_eq!(value.len(), value_bytes);
-    out.text(|text| reply::value_header(text, key.user(), flags, value.len(), cas.then_some(version)));
-    out.push_value(&value);
+    debug_assert_eq!(record.value.len(), record.value_bytes);
+    value_head(key, cas, &record, record.value.len(), out, here);
+    out.push_value(&record.value);
     out.push(reply::CRLF);
+}
+
+/// What comes before the bytes of a value.
+fn value_head(key: &Key, cas: bool, record: &Record, len_bytes: u64, out: &mut Output, here: &Here<'_>) {
+    here.counters.get_hits.add(1);
+    here.recency.fetched(hash(key), here.wall);
+    here.log.fetched(key, Some(len_bytes));
+    let version = if cas { here.marks.shown(key, record.version) } else { record.version };
+    out.text(|text| reply::value_header(text, key.user(), record.flags, len_bytes, cas.then_some(version)));
 }
 
 fn stored(verb: Verb, key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'static [u8] {

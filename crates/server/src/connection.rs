@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Key, Level, Wall, canary};
 use stratakv_device::ring::Chunk;
-use stratakv_engine::{Operation, RecordPart, Reply, Value};
+use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
     BadDataChunk, BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics,
@@ -33,19 +33,16 @@ use crate::watch::{Log, Watching};
 
 mod classic;
 pub(crate) mod dump;
+mod reading;
+
+pub(crate) use reading::Stream;
 
 /// Commands in progress on one connection.
 const PENDING_MAX: usize = 64;
 /// Bytes of answers put into words ahead of sending; further replies wait as they are, and count as commands in progress.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of answers read, being read, waiting and being sent for one connection, beyond which nothing more is begun. A longer value
-/// comes alone; one that is next in order and asked for again comes beside those behind it.
-const HELD_BYTES_MAX: u64 = 2 << 20;
 /// Bytes of values being written for one connection, beyond which nothing more is begun.
 const WRITING_BYTES_MAX: u64 = 4 << 20;
-/// How much of a value is asked for at first: as much as recent ones had, within these. What is longer is asked for again when it is its turn, and read again.
-const FIRST_BYTES_MIN: u64 = 16 << 10;
-const FIRST_BYTES_MAX: u64 = 16 << 20;
 /// Room for one receive: grows while receives fill it, until a value of 64 KiB comes whole.
 const RECV_BYTES_MIN: usize = 2 << 10;
 const RECV_BYTES_MAX: usize = 68 << 10;
@@ -273,10 +270,11 @@ impl Connection {
     pub(crate) fn replied(&mut self, sequence: u32, reply: Reply) {
         let index = sequence.wrapping_sub(self.first) as usize;
         let Some(pending) = self.pending.get_mut(index).filter(|pending| pending.missing > 0) else { return };
-        if matches!(reply, Reply::Part(_)) {
-            return;
-        }
-        let mut reply = reply;
+        let mut reply = match reply {
+            Reply::Part(record, hold) => return self.begin_stream(index, record, hold),
+            reply if pending.stream.is_some() => return self.slices_came(index, reply),
+            reply => reply,
+        };
         let mut read_bytes = 0;
         if let (false, Reply::Record(Some(record))) = (pending.answer.needs_value(), &mut reply) {
             // A touch brings the whole record.
@@ -336,6 +334,7 @@ impl Connection {
         }
         self.broken = true;
         self.closing = true;
+        self.pending.iter_mut().for_each(|pending| pending.stream = None);
         self.output = Output::default();
         self.held = None;
         self.rest = None;
@@ -349,6 +348,9 @@ impl Connection {
             self.proceed(context);
             self.list(context);
             self.word(&context.here());
+            while self.pump_stream(context) {
+                self.word(&context.here());
+            }
             self.ask_again(context);
             self.pass_on();
             if !self.step(context) {
@@ -444,39 +446,6 @@ impl Connection {
                 }
                 self.output.hold(lease);
             }
-        }
-    }
-
-    /// How much of the next value is asked for at first.
-    fn first_bytes(&self) -> u64 {
-        self.value_bytes.clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX).next_power_of_two()
-    }
-
-    /// Whether so many bytes more of answers may be held.
-    fn may_hold(&self, bytes: u64) -> bool {
-        let held = self.reading_bytes + self.output.bytes() + self.sending_bytes;
-        held == 0 || held + bytes <= HELD_BYTES_MAX
-    }
-
-    /// Whether another command may be begun.
-    fn has_room(&self) -> bool {
-        self.pending.len() < PENDING_MAX && self.writing_bytes < WRITING_BYTES_MAX && self.may_hold(self.first_bytes())
-    }
-
-    /// Asks for a value that was longer than expected once it is next in order: then nothing of this connection is in its way but what is being sent.
-    fn ask_again(&mut self, context: &mut Context<'_>) {
-        let Some(Pending { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
-        let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
-        // What was read for those behind it leaves after it: there is no waiting for that room.
-        let some_leaves = self.output.bytes() + self.sending_bytes > 0;
-        if self.broken || (some_leaves && !self.may_hold(bytes)) {
-            return;
-        }
-        let operation = Operation::Get { key: key.clone(), part: RecordPart::Whole };
-        context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
-        self.reading_bytes += bytes;
-        if let Some(first) = self.pending.front_mut() {
-            (first.reading_bytes, first.whole, first.again_bytes) = (bytes, true, None);
         }
     }
 
@@ -704,8 +673,8 @@ impl Connection {
             Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole } => {
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
-                let pending = Pending { writing_bytes, reading_bytes, whole, ..Pending::new(answer, noreply, access) };
-                self.submit(Target::Key, 1, operation, pending, context);
+                self.submit(Target::Key, 1, operation, Pending::new(answer, noreply, access), context);
+                self.note_bytes(writing_bytes, reading_bytes, whole);
             }
             Held::Planned { mut planned, access, reading_bytes, whole } => {
                 let writing_bytes = planned.plan.request.writing_bytes();
@@ -713,8 +682,8 @@ impl Connection {
                 self.reading_bytes += reading_bytes;
                 let operation = planned.plan.begin(context.level, context.marks);
                 let pending = Pending::new(Answer::Planned(planned), false, access);
-                let pending = Pending { writing_bytes, reading_bytes, whole, ..pending };
                 self.submit(Target::Key, 1, operation, pending, context);
+                self.note_bytes(writing_bytes, reading_bytes, whole);
             }
             Held::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);
@@ -762,7 +731,18 @@ impl Connection {
     ) {
         let sequence = self.first.wrapping_add(self.pending.len() as u32);
         context.submissions.push(Submission { sequence, target, operation });
-        self.pending.push_back(Pending { missing: replies, ..pending });
+        // Made anew it would be copied once more.
+        self.pending.push_back(pending);
+        if let Some(last) = self.pending.back_mut() {
+            last.missing = replies;
+        }
+    }
+
+    /// What the command that was begun last holds.
+    fn note_bytes(&mut self, writing_bytes: u64, reading_bytes: u64, whole: bool) {
+        if let Some(last) = self.pending.back_mut() {
+            (last.writing_bytes, last.reading_bytes, last.whole) = (writing_bytes, reading_bytes, whole);
+        }
     }
 
     /// An answer that needs no operation.

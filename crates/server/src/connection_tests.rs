@@ -4,6 +4,7 @@ use stratakv_base::Level;
 use stratakv_base::random::Random;
 use stratakv_engine::{Operation, Reply};
 
+use super::reading::HELD_BYTES_MAX;
 use super::*;
 use crate::bench::{Bench, NoServer, WALL};
 use crate::details::Details;
@@ -392,23 +393,77 @@ fn flush_all_reaches_every_shard_and_waits_for_what_came_before() {
     assert_eq!(bench.model.waiting(), bench.model.shards, "the flush_all alone, on every shard");
 }
 
+/// A get of a long value that comes slice by slice: its connection, with the front on its way.
+fn streaming(sent: &str, len: usize) -> Bench {
+    let value = "x".repeat(len);
+    let mut bench = Bench::new(format!("set a 5 0 {len}\r\n{value}\r\n{sent}").as_bytes());
+    bench.connection.item_bytes_max = 16 << 20;
+    bench.model.front_bytes = Some(60_000);
+    bench
+}
+
 #[test]
-fn a_part_of_an_answer_is_not_its_end() {
-    let mut bench = Bench::new(b"get a\r\n");
-    let buffer = bench.connection.next_recv().unwrap();
-    bench.receive(buffer, 1000);
-    bench.advance();
-    let value = stratakv_engine::Value::Inline(bytes::Bytes::from_static(b"part"));
-    let expiry = stratakv_base::Expiry::NEVER;
-    let part = stratakv_engine::Record { value, value_bytes: 9, flags: 0, version: 1, expiry };
-    bench.connection.replied(0, Reply::Part(part));
-    bench.advance();
-    assert!(bench.connection.next_send().is_none());
-    bench.connection.replied(0, Reply::Record(None));
-    bench.advance();
+fn values_that_come_slice_by_slice_are_whole_and_in_order() {
+    let (len, short) = (1_300_000, "VALUE b 0 1\r\n1\r\n");
+    let value = "x".repeat(len);
+    for seed in 0..20 {
+        let bench = streaming("set b 0 0 1\r\n1\r\nget a b a\r\nget a\r\nset a 0 0 1\r\n2\r\nget a\r\n", len);
+        let bench = bench.run(&mut Random::new(seed), 400_000);
+        let long = format!("VALUE a 5 {len}\r\n{value}\r\n");
+        let expected =
+            format!("STORED\r\nSTORED\r\n{long}{short}{long}END\r\n{long}END\r\nSTORED\r\nVALUE a 0 1\r\n2\r\nEND\r\n");
+        assert!(bench.answer == expected.as_bytes(), "seed {seed}: {} bytes", bench.answer.len());
+    }
+}
+
+/// Lets everything happen but sends.
+fn settle_unread(bench: &mut Bench) {
+    for _ in 0..1000 {
+        bench.advance();
+        if bench.model.waiting() > 0 {
+            let (sequence, reply) = bench.model.answer(&mut Random::new(1));
+            bench.connection.replied(sequence, reply);
+        } else if let Some(buffer) = bench.connection.next_recv() {
+            if bench.unsent.is_empty() {
+                break;
+            }
+            bench.receive(buffer, 100_000);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_a_long_value_holds_a_window_of_it() {
+    let mut bench = streaming("get a\r\n", 8 << 20);
+    settle_unread(&mut bench);
+    let held = bench.connection.output.bytes() + bench.connection.reading_bytes;
+    assert!((500_000..1_000_000).contains(&held), "{held} bytes");
+    // With what is taken the next is asked for.
+    let before = bench.submitted;
     let (chunks, _) = bench.connection.next_send().unwrap();
     bench.take_sent(chunks);
-    assert_eq!(bench.answer, b"END\r\n");
+    bench.connection.sent(true);
+    settle_unread(&mut bench);
+    assert!(bench.submitted > before);
+}
+
+#[test]
+fn a_slice_that_cannot_be_read_ends_the_connection() {
+    let error = Reply::Failed(stratakv_engine::Error::Busy);
+    for reply in [Reply::Record(None), error] {
+        let mut bench = streaming("get a\r\nget a\r\n", 8 << 20);
+        settle_unread(&mut bench);
+        let (chunks, _) = bench.connection.next_send().unwrap();
+        bench.take_sent(chunks);
+        bench.connection.sent(true);
+        bench.advance();
+        assert!(bench.model.waiting() > 0, "the next slices are asked for");
+        let (sequence, _) = bench.model.answer(&mut Random::new(1));
+        bench.connection.replied(sequence, reply);
+        bench.advance();
+        assert!(bench.connection.is_finished() && bench.connection.next_send().is_none());
+        assert!(bench.connection.pending.iter().all(|pending| pending.stream.is_none()), "nothing is held");
+    }
 }
 
 #[test]

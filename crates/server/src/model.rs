@@ -7,7 +7,8 @@ use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Wall};
 use stratakv_engine::{
-    Change, ChangeKind, Error, Expect, Item, Operation, PageRequest, Record, RecordPart, Reply, Unmet, Update, Value,
+    Change, ChangeKind, Error, Expect, Hold, Item, Operation, PageRequest, Record, RecordPart, Reply, Unmet, Update,
+    Value,
 };
 
 use crate::connection::{Submission, Target};
@@ -32,6 +33,9 @@ pub(crate) struct Model {
     /// Reads have their answer from the moment they came; writes are carried out when they are answered.
     waiting: Vec<(u32, Result<Reply, Operation>)>,
     pub(crate) shards: usize,
+    /// Values longer than this are answered slice by slice, the first of this length.
+    pub(crate) front_bytes: Option<usize>,
+    holds: Vec<(Hold, Held)>,
     /// How many of a hundred operations fail.
     pub(crate) failures_percent: u64,
 }
@@ -44,6 +48,8 @@ impl Model {
             wall,
             waiting: Vec::new(),
             shards: 3,
+            front_bytes: None,
+            holds: Vec::new(),
             failures_percent: 0,
         }
     }
@@ -54,7 +60,7 @@ impl Model {
             let waiting = match &operation {
                 // All lie in the first shard, and a page has one.
                 Operation::Page(page) => Ok(self.page(page, target)),
-                Operation::Get { key, part } => Ok(Reply::Record(self.live(key).map(|held| record_part(&held, *part)))),
+                Operation::Get { key, part } => Ok(self.get(key, *part)),
                 _ => Err(operation.clone()),
             };
             self.waiting.push((sequence, waiting));
@@ -79,6 +85,30 @@ impl Model {
             return (sequence, Reply::Failed(errors[random.below(3) as usize].clone()));
         }
         (sequence, waiting.unwrap_or_else(|operation| self.carry_out(operation)))
+    }
+
+    /// Long values are answered slice by slice, to those who take them so.
+    fn get(&mut self, key: &Key, part: RecordPart) -> Reply {
+        match part {
+            RecordPart::Sliced { hold: 0, start: 0, len } => {
+                let Some(held) = self.live(key) else { return Reply::Record(None) };
+                if self.front_bytes.is_none_or(|front_bytes| held.value.len() <= front_bytes) {
+                    return Reply::Record(Some(record_part(&held, RecordPart::Range { start: 0, len: len.into() })));
+                }
+                let front = RecordPart::Range { start: 0, len: self.front_bytes.unwrap_or_default() as u64 };
+                let hold = Hold::new(self.holds.len() as u64 + 1);
+                let front = record_part(&held, front);
+                self.holds.push((hold.clone(), held));
+                Reply::Part(front, hold)
+            }
+            RecordPart::Sliced { hold, start, len } => {
+                let (handle, held) = &self.holds[hold as usize - 1];
+                assert!(!handle.is_over(), "who asks holds it");
+                let value = held.value[start as usize..][..len as usize].to_vec();
+                Reply::Record(Some(Record { value: Value::Inline(value.into()), ..record(held) }))
+            }
+            part => Reply::Record(self.live(key).map(|held| record_part(&held, part))),
+        }
     }
 
     fn live(&self, key: &Key) -> Option<Held> {

@@ -5,6 +5,7 @@ use stratakv_protocol::memcache::{Detail, DumpKind, Statistics, Watched};
 
 use crate::answer::{Answer, Planned};
 use crate::binary;
+use crate::connection::Stream;
 use crate::lending::Lease;
 
 /// A place in the order of answers.
@@ -27,6 +28,8 @@ pub(crate) struct Pending {
     /// The value is longer than was asked for, this long: to be asked for again.
     pub(crate) again_bytes: Option<u64>,
     pub(crate) lease: Option<Lease>,
+    /// It is taken slice by slice.
+    pub(crate) stream: Option<Box<Stream>>,
 }
 
 impl Pending {
@@ -43,6 +46,7 @@ impl Pending {
             ends: false,
             again_bytes: None,
             lease: None,
+            stream: None,
         }
     }
 

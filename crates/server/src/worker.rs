@@ -292,11 +292,9 @@ impl Worker {
     }
 
     fn replied(&mut self, number: u32, sequence: u32, reply: Reply) {
-        if !matches!(reply, Reply::Part(_)) {
-            self.time(number, sequence);
-        }
+        self.time(number, sequence);
         let Some(entry) = self.touch(number) else { return };
-        entry.operations -= usize::from(!matches!(reply, Reply::Part(_)));
+        entry.operations -= 1;
         entry.connection.replied(sequence, reply);
     }
 

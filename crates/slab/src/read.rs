@@ -271,6 +271,9 @@ pub(crate) fn part_range(part: RecordPart, len: usize) -> std::ops::Range<usize>
     match part {
         RecordPart::Meta => 0..0,
         RecordPart::Whole => 0..len,
+        RecordPart::Sliced { start, len: wanted, .. } => {
+            part_range(RecordPart::Range { start, len: wanted.into() }, len)
+        }
         RecordPart::Range { start, len: wanted } => {
             let start = start.min(len as u64);
             let end = start.saturating_add(wanted).min(len as u64);

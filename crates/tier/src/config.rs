@@ -42,6 +42,16 @@ impl TierConfig {
         wanted / block * block
     }
 
+    /// Length of the slices by which long values are checked and read, as a power of two: 64 KiB, less where segments are short.
+    pub(crate) fn slice_shift(&self) -> u32 {
+        (self.segment_len() / 4).clamp(PAGE_BYTES, SLICE_BYTES).ilog2()
+    }
+
+    /// Items longer than this have slices. They have a segment of their own, so they begin with a page.
+    pub(crate) fn sliced_from(&self) -> usize {
+        (self.segment_len() / 4).max(2 << self.slice_shift())
+    }
+
     /// Most that the index takes, in bytes: seven sixteenths of the memory.
     pub(crate) fn index_bytes_max(&self) -> u64 {
         self.memory_bytes / 16 * 7
@@ -63,7 +73,7 @@ impl TierConfig {
     /// The longest item, in bytes, that has a place: the limit of all engines, or half of what segments have in any case. The other half is what may have to
     /// stay beside it: what is about to be written, and blocks that are not full.
     pub(crate) fn item_bytes_max(&self) -> u64 {
-        let limit = (VALUE_BYTES_MAX + KEY_BYTES_MAX + 256) as u64;
+        let limit = (VALUE_BYTES_MAX + KEY_BYTES_MAX + 256 + (8 << 10)) as u64;
         limit.min(self.segments_bytes_min() / 2)
     }
 }

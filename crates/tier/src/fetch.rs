@@ -6,32 +6,42 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::canary;
-use stratakv_base::checksum::crc32c;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Class, IoFault};
-use stratakv_engine::{Effects, Value};
+use stratakv_engine::{Effects, Token, Value};
 
 use crate::index::{Loc, Tag};
 use crate::item::{self, HEADER_BYTES, Header};
 use crate::log::Stored;
 use crate::segment::is_equal;
+use crate::slices::Want;
 use crate::spill::beyond_the_limit;
 use crate::tier::{Purpose, Tier};
 
 /// Who waits for a fetch instead of an operation: the recycler.
 pub(crate) const RECYCLER: u64 = 0;
 
-/// An item as read, whole and checked.
+/// An item as read and checked: whole, or its front.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub(crate) header: Header,
     blocks: Vec<Arc<Block>>,
     /// Its first byte, in the first block.
     start: usize,
+    /// So much of the value is there.
+    pub(crate) value_there: usize,
 }
 
 impl Fetched {
-    fn slices(&self, from: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
+    pub(crate) fn new(header: Header, blocks: Vec<Arc<Block>>, start: usize, value_there: usize) -> Fetched {
+        Fetched { header, blocks, start, value_there }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.value_there == self.header.value_bytes as usize
+    }
+
+    pub(crate) fn slices(&self, from: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
         slices(&self.blocks, self.start + from, len)
     }
 
@@ -41,22 +51,26 @@ impl Fetched {
             || canary!("tier_recycled_segment_read_unverified")
     }
 
-    /// Key and value.
+    /// Key, checksums and value.
     pub(crate) fn body(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        self.slices(HEADER_BYTES, (self.header.key_bytes + self.header.value_bytes) as usize)
+        self.slices(HEADER_BYTES, Header { has_home: false, ..self.header }.body_bytes())
     }
 
     /// `len` bytes of the value from byte `start` on, where they were read to.
     pub(crate) fn value(&self, start: usize, len: usize) -> Value {
-        let from = self.start + self.header.value_at() + start;
-        let block_len = self.blocks.first().map_or(PAGE_BYTES, |block| block.len());
-        let (first, last) = (from / block_len, (from + len).saturating_sub(1) / block_len);
-        let blocks = self.blocks.get(first..=last).unwrap_or_default().to_vec();
-        Value::Blocks { blocks, start: (from % block_len) as u32, len: len as u64 }
+        value_of(&self.blocks, self.start + self.header.value_at() + start, len)
     }
 }
 
-fn slices(blocks: &[Arc<Block>], from: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
+/// `len` bytes from `from` on of blocks laid end to end, shared.
+pub(crate) fn value_of(blocks: &[Arc<Block>], from: usize, len: usize) -> Value {
+    let block_len = blocks.first().map_or(PAGE_BYTES, |block| block.len());
+    let (first, last) = (from / block_len, (from + len).saturating_sub(1) / block_len);
+    let blocks = blocks.get(first..=last).unwrap_or_default().to_vec();
+    Value::Blocks { blocks, start: (from % block_len) as u32, len: len as u64 }
+}
+
+pub(crate) fn slices(blocks: &[Arc<Block>], from: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
     let block_len = blocks.first().map_or(PAGE_BYTES, |block| block.len());
     let end = from + len;
     let touched = (from / block_len..end.div_ceil(block_len)).filter_map(move |number| {
@@ -67,24 +81,28 @@ fn slices(blocks: &[Arc<Block>], from: usize, len: usize) -> impl Iterator<Item 
 }
 
 /// What is read.
-#[derive(Clone, Copy, Debug)]
-enum Wanted {
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
     Item(Tag, Loc),
+    /// Its first slice.
+    Front(Tag, Loc),
+    /// Slices of what this hold keeps.
+    Slices(Token, Arc<Want>),
     /// Of the segment that is being recycled.
     Head,
 }
 
 #[derive(Debug)]
-struct Fetch {
-    wanted: Wanted,
+pub(crate) struct Fetch {
+    pub(crate) wanted: Wanted,
     /// First page of the segment it lies in.
-    segment: u64,
+    pub(crate) segment: u64,
     page: u64,
     pages: u64,
     blocks: Vec<Option<Arc<Block>>>,
     left: usize,
-    failed: bool,
-    waiters: Vec<u64>,
+    pub(crate) failed: bool,
+    pub(crate) waiters: Vec<u64>,
 }
 
 const CHUNK_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
@@ -109,14 +127,14 @@ impl Fetches {
         self.running.is_empty()
     }
 
-    fn begin(&mut self, wanted: Wanted, segment: u64, page: u64, pages: u64, waiter: u64) -> u64 {
+    pub(crate) fn begin(&mut self, wanted: Wanted, segment: u64, page: u64, pages: u64, waiters: Vec<u64>) -> u64 {
         self.next += 1;
+        let makes_room = waiters.contains(&RECYCLER);
         let chunks = pages.div_ceil(CHUNK_PAGES) as usize;
         let blocks = (0..chunks).map(|_| None).collect();
-        let waiters = vec![waiter];
         self.running
             .insert(self.next, Fetch { wanted, segment, page, pages, blocks, left: chunks, failed: false, waiters });
-        if waiter == RECYCLER {
+        if makes_room {
             // Those who wait for blocks may wait for the room that this makes.
             (0..chunks).rev().for_each(|chunk| self.queue.push_front((self.next, chunk)));
         } else {
@@ -127,26 +145,35 @@ impl Fetches {
 }
 
 impl Tier {
-    /// Has an item read for somebody, and pins its segment: the pin. `None`: no segment is there.
-    pub(crate) fn fetch_item(&mut self, tag: Tag, loc: Loc, waiter: u64) -> Option<u64> {
+    /// Has an item read for somebody, or the front of a long one if that will do, and pins its segment: the pin. `None`: no segment is there.
+    pub(crate) fn fetch_item(&mut self, tag: Tag, loc: Loc, waiter: u64, front_will_do: bool) -> Option<u64> {
         let volume = self.volume.as_mut().filter(|volume| !volume.is_lost)?;
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
         volume.log.get_mut(stored.page)?.pins += 1;
-        let place = loc.place();
-        if let Some(fetch) = self.fetches.of_place.get(&place).and_then(|id| self.fetches.running.get_mut(id)) {
-            fetch.waiters.push(waiter);
-            return Some(stored.page);
+        if front_will_do && self.has_front(loc) {
+            let page = loc.address() / PAGE_BYTES as u64;
+            let pages = self.front_pages();
+            self.fetches.begin(Wanted::Front(tag, loc.place()), stored.page, page, pages, vec![waiter]);
+        } else {
+            self.fetch_whole(tag, loc.place(), &stored, vec![waiter]);
         }
-        let page = loc.address() / PAGE_BYTES as u64;
-        let pages = loc.pages().min(stored.end() - page);
-        let id = self.fetches.begin(Wanted::Item(tag, place), stored.page, page, pages, waiter);
-        self.fetches.of_place.insert(place, id);
         Some(stored.page)
+    }
+
+    /// Has all of an item read for those who have pinned its segment.
+    pub(crate) fn fetch_whole(&mut self, tag: Tag, place: Loc, stored: &Stored, waiters: Vec<u64>) {
+        if let Some(fetch) = self.fetches.of_place.get(&place).and_then(|id| self.fetches.running.get_mut(id)) {
+            return fetch.waiters.extend(waiters);
+        }
+        let page = place.address() / PAGE_BYTES as u64;
+        let pages = place.pages().min(stored.end() - page);
+        let id = self.fetches.begin(Wanted::Item(tag, place), stored.page, page, pages, waiters);
+        self.fetches.of_place.insert(place, id);
     }
 
     /// Has the head of a segment read for the recycler.
     pub(crate) fn fetch_head(&mut self, stored: &Stored) {
-        self.fetches.begin(Wanted::Head, stored.page, stored.page, u64::from(stored.head_pages), RECYCLER);
+        self.fetches.begin(Wanted::Head, stored.page, stored.page, u64::from(stored.head_pages), vec![RECYCLER]);
     }
 
     pub(crate) fn unpin(&mut self, pins: &[u64]) {
@@ -199,9 +226,11 @@ impl Tier {
         if fetch.left > 0 {
             return;
         }
-        let Some(fetch) = self.fetches.running.remove(&id) else { return };
-        let blocks: Vec<Arc<Block>> = fetch.blocks.into_iter().flatten().collect();
-        match fetch.wanted {
+        let Some(mut fetch) = self.fetches.running.remove(&id) else { return };
+        let blocks: Vec<Arc<Block>> = std::mem::take(&mut fetch.blocks).into_iter().flatten().collect();
+        match fetch.wanted.clone() {
+            Wanted::Front(tag, place) => self.front_read(fetch, tag, place, blocks, effects),
+            Wanted::Slices(token, want) => self.slices_read(&fetch, token, &want, &blocks, effects),
             Wanted::Head => {
                 self.counters.read_errors += u64::from(fetch.failed);
                 self.head_read((!fetch.failed).then_some(blocks), effects);
@@ -209,17 +238,28 @@ impl Tier {
             Wanted::Item(tag, place) => {
                 self.fetches.of_place.remove(&place);
                 let item = if fetch.failed { None } else { self.check_item(tag, place, fetch.segment, blocks) };
-                if item.is_none() {
-                    self.counters.read_errors += u64::from(fetch.failed);
-                    self.counters.corrupt_records += u64::from(!fetch.failed);
-                    self.drop_unreadable(tag, place);
-                }
-                let item = item.map(Arc::new);
-                fetch
-                    .waiters
-                    .into_iter()
-                    .for_each(|waiter| self.item_read(waiter, fetch.segment, place, item.clone(), effects));
+                self.hand_out(&fetch, tag, place, item, effects);
             }
+        }
+    }
+
+    /// Gives everybody who waited for it what was read.
+    pub(crate) fn hand_out(
+        &mut self,
+        fetch: &Fetch,
+        tag: Tag,
+        place: Loc,
+        item: Option<Fetched>,
+        effects: &mut Effects,
+    ) {
+        if item.is_none() {
+            self.counters.read_errors += u64::from(fetch.failed);
+            self.counters.corrupt_records += u64::from(!fetch.failed);
+            self.drop_unreadable(tag, place);
+        }
+        let item = item.map(Arc::new);
+        for waiter in &fetch.waiters {
+            self.item_read(*waiter, fetch.segment, place, item.clone(), effects);
         }
     }
 
@@ -232,22 +272,22 @@ impl Tier {
         let header = Header::decode(&head)?;
         let sum = item::head_sum(&head, &self.config.uuid, stored.id, offset.unwrap_or_default() as usize);
         drop(head);
-        let fetched = Fetched { header, blocks, start };
+        let fetched = Fetched::new(header, blocks, start, header.value_bytes as usize);
         if canary!("tier_recycled_segment_read_unverified") {
             return Some(fetched);
         }
         offset?;
         let body = header.body_bytes();
         let is_whole = fetched.slices(HEADER_BYTES, body).map(<[u8]>::len).sum::<usize>() == body;
-        let sum = fetched.slices(HEADER_BYTES, body).fold(sum, crc32c);
+        let sum = header.fold(sum, fetched.slices(HEADER_BYTES, body));
         let key = in_one_piece(fetched.slices(HEADER_BYTES, header.key_bytes as usize));
-        let is_it = is_whole && sum == header.checksum && Tag::of(&key) == tag;
+        let is_it = is_whole && sum == header.checksum && Tag::of(&key) == tag && fetched.has_sound_slices();
         drop(key);
         is_it.then_some(fetched)
     }
 
     /// What cannot be read is a miss from now on, and after a crash.
-    fn drop_unreadable(&mut self, tag: Tag, place: Loc) {
+    pub(crate) fn drop_unreadable(&mut self, tag: Tag, place: Loc) {
         if self.index.remove(tag, place) {
             self.counters.evictions += 1;
             self.invalidate(tag, self.version + 1);
@@ -269,7 +309,7 @@ impl Tier {
 }
 
 /// Slices end to end: as they lie if there is but one.
-fn in_one_piece<'a>(mut slices: impl Iterator<Item = &'a [u8]>) -> Cow<'a, [u8]> {
+pub(crate) fn in_one_piece<'a>(mut slices: impl Iterator<Item = &'a [u8]>) -> Cow<'a, [u8]> {
     let first = slices.next().unwrap_or_default();
     match slices.next() {
         None => Cow::Borrowed(first),
@@ -297,8 +337,8 @@ mod tests {
     #[test]
     fn what_makes_room_waited_behind_those_who_wait_for_room() {
         let mut fetches = Fetches::default();
-        let of_somebody = fetches.begin(Wanted::Head, 10, 10, 2 * CHUNK_PAGES, 7);
-        let head = fetches.begin(Wanted::Head, 50, 50, CHUNK_PAGES + 1, RECYCLER);
+        let of_somebody = fetches.begin(Wanted::Head, 10, 10, 2 * CHUNK_PAGES, vec![7]);
+        let head = fetches.begin(Wanted::Head, 50, 50, CHUNK_PAGES + 1, vec![RECYCLER]);
         assert_eq!(fetches.queue, [(head, 0), (head, 1), (of_somebody, 0), (of_somebody, 1)]);
 
         let pool = Pool::new(1 << 20);

@@ -20,6 +20,7 @@ mod operations;
 mod recovery;
 mod recycle;
 mod segment;
+mod slices;
 mod spill;
 mod superblock;
 mod tier;

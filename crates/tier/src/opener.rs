@@ -467,6 +467,8 @@ impl TierOpener {
             fetches: fetch::none(),
             io: IoTable::new(),
             parked: HashMap::new(),
+            holds: Default::default(),
+            next_hold: 0,
             next_operation: 0,
             ready: VecDeque::new(),
             busy: HashMap::new(),

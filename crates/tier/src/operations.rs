@@ -15,7 +15,7 @@ use stratakv_engine::{
 
 use crate::fetch::Fetched;
 use crate::index::{Loc, Tag};
-use crate::item::{self, Header, Home};
+use crate::item::{self, HEADER_BYTES, HOME_BYTES, Header, Home};
 use crate::journal::Floor;
 use crate::segment::Stream;
 use crate::tier::{Tier, unsupported};
@@ -45,6 +45,11 @@ pub(crate) enum Work {
 impl Work {
     pub(crate) fn is_write(&self) -> bool {
         !matches!(self, Work::Get { .. })
+    }
+
+    /// Whether the front of a long value will do for now.
+    fn takes_slices(&self) -> bool {
+        matches!(self, Work::Get { part: RecordPart::Sliced { .. }, .. })
     }
 
     fn key(&self) -> Option<&Key> {
@@ -144,14 +149,19 @@ impl Tier {
     }
 
     fn too_large(&self, key: &Key, len_bytes: u64) -> Option<Error> {
-        let around = item::total(key.encoded().len(), 0, true) as u64 + 8;
-        let max_bytes = (VALUE_BYTES_MAX as u64).min(self.config.item_bytes_max().saturating_sub(around));
+        let longest = self.config.item_bytes_max();
+        let sums = ((longest >> self.config.slice_shift()) + 2) * 4;
+        let around = (HEADER_BYTES + HOME_BYTES + key.encoded().len()).next_multiple_of(8) as u64 + 8 + sums;
+        let max_bytes = (VALUE_BYTES_MAX as u64).min(longest.saturating_sub(around));
         (len_bytes > max_bytes).then_some(Error::ValueTooLarge { len_bytes, max_bytes })
     }
 
     /// Takes an operation that there is nothing wrong with.
     pub(crate) fn begin(&mut self, token: Token, operation: Operation, effects: &mut Effects) {
         let work = match operation {
+            Operation::Get { part: RecordPart::Sliced { hold: hold @ 1.., start, len }, .. } => {
+                return self.begin_slices(token, hold, start, len, effects);
+            }
             Operation::Get { key, part } => return self.start(token, Work::Get { key, part }, effects),
             Operation::Update { key, update, .. } => Work::Update { key, update },
             Operation::Write { mut changes, .. } => match changes.pop() {
@@ -248,7 +258,7 @@ impl Tier {
 
     fn park(&mut self, id: u64, mut parked: Parked, places: &[Loc]) {
         for place in places {
-            match self.fetch_item(parked.tag, *place, id) {
+            match self.fetch_item(parked.tag, *place, id, parked.work.takes_slices()) {
                 Some(pin) => {
                     parked.pins.push(pin);
                     parked.waiting += 1;
@@ -364,6 +374,7 @@ impl Tier {
             Err(missing) => return Step::Missing(missing),
         };
         let record = self.record(&found, part);
+        let mut hold = None;
         match found {
             Found::Absent => self.counters.misses += 1,
             Found::Dram(loc, _) => {
@@ -374,12 +385,18 @@ impl Tier {
             }
             Found::Volume(loc, fetched) => {
                 self.counters.hits_volume += 1;
+                if !fetched.is_whole() {
+                    hold = self.hold(tag, loc, &fetched);
+                }
                 if loc.uses() < USES_BEFORE || !self.promote(tag, loc, &fetched, effects) {
                     self.index.replace(tag, loc, loc.with_uses(loc.uses() + 1));
                 }
             }
         }
-        Step::Done(Reply::Record(record))
+        Step::Done(match (record, hold) {
+            (Some(record), Some(hold)) => Reply::Part(record, hold),
+            (record, _) => Reply::Record(record),
+        })
     }
 
     fn record(&self, found: &Found, part: RecordPart) -> Option<Record> {
@@ -392,6 +409,10 @@ impl Tier {
         let (start, len) = match part {
             RecordPart::Meta => (0, 0),
             RecordPart::Whole => (0, all),
+            RecordPart::Sliced { start, len, .. } => match found {
+                Found::Volume(_, fetched) if !fetched.is_whole() => (0, fetched.value_there),
+                _ => (all.min(start as usize), (len as usize).min(all - all.min(start as usize))),
+            },
             RecordPart::Range { start, len } => {
                 let start = start.min(all as u64);
                 (start as usize, len.min(all as u64 - start) as usize)
@@ -417,6 +438,7 @@ impl Tier {
         let home = Home { loc: loc.place(), order: stored.order };
         let bytes = fetched.header.total() + item::HOME_BYTES;
         if !volume.is_home(&home)
+            || !fetched.is_whole()
             || bytes > self.segment_len() / 4
             || !self.held.is_empty()
             || !self.make_room(bytes, effects)
@@ -433,7 +455,7 @@ impl Tier {
     }
 
     fn put(&mut self, item: Item<'_>, expect: Expect, tag: Tag, verdicts: &[Verdict], effects: &Effects) -> Step {
-        let bytes = item::total(item.key.encoded().len(), item.value.len(), false);
+        let bytes = self.new_header(&item).total();
         if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
             return Step::NoRoom;
         }
@@ -461,22 +483,31 @@ impl Tier {
         Step::NoRoom
     }
 
+    /// The header of a new item, as the next version.
+    fn new_header(&self, item: &Item<'_>) -> Header {
+        let unsliced = Header {
+            checksum: 0,
+            key_bytes: item.key.encoded().len() as u32,
+            value_bytes: item.value.len() as u32,
+            flags: item.flags,
+            expiry: item.expiry,
+            version: self.version + 1,
+            has_home: false,
+            slice_shift: 0,
+        };
+        let is_long = unsliced.total() > self.config.sliced_from();
+        Header { slice_shift: if is_long { self.config.slice_shift() } else { 0 }, ..unsliced }
+    }
+
     /// Appends an item and lets the index know. `None`: no block is free.
     fn store(&mut self, item: Item<'_>, tag: Tag, effects: &Effects) -> Option<u64> {
         let version = self.version + 1;
         let encoded = item.key.encoded();
-        let header = Header {
-            checksum: 0,
-            key_bytes: encoded.len() as u32,
-            value_bytes: item.value.len() as u32,
-            flags: item.flags,
-            expiry: item.expiry,
-            version,
-            has_home: false,
-        };
+        let header = self.new_header(&item);
+        let sums = header.encode_sums(item.value);
         let comes_back = self.ghosts.take(tag);
         let stream = if comes_back { Stream::Main } else { Stream::Small };
-        let new = self.append(stream, header, [encoded, item.value].into_iter(), effects)?;
+        let new = self.append(stream, header, [encoded, &sums, item.value].into_iter(), effects)?;
         self.version = version;
         let replaced = self.supersede(item.key, tag, version);
         let uses = replaced.map_or(0, Loc::uses);
@@ -562,7 +593,7 @@ impl Tier {
         }
         let expiry = Expiry(outcome.expiry);
         let item = Item { key, value: &outcome.value, flags: old.flags, expiry };
-        let bytes = item::total(key.encoded().len(), item.value.len(), false);
+        let bytes = self.new_header(&item).total();
         if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
             return Step::NoRoom;
         }

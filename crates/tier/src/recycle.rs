@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use stratakv_base::canary;
 use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Mono, canary};
 use stratakv_device::Block;
 use stratakv_engine::Effects;
 
@@ -30,8 +30,8 @@ enum Phase {
     Moving,
     /// The journal is to say that it counts no longer, with this group.
     Low(u64),
-    /// Somebody still reads it.
-    Pinned,
+    /// Somebody still reads it; since then it waits.
+    Pinned(Mono),
 }
 
 /// A segment that makes room.
@@ -44,6 +44,12 @@ pub(crate) struct Retire {
     in_flight: u32,
     kept_bytes: u64,
     phase: Phase,
+}
+
+impl Retire {
+    pub(crate) fn pinned_since(&self) -> Option<Mono> {
+        if let Phase::Pinned(since) = self.phase { Some(since) } else { None }
+    }
 }
 
 impl Tier {
@@ -74,7 +80,7 @@ impl Tier {
                     }
                     self.forget_retired();
                 }
-                Phase::Pinned => {
+                Phase::Pinned(_) => {
                     if volume.log.oldest().is_none_or(|stored| stored.pins > 0)
                         && !canary!("tier_recycled_segment_read_unverified")
                     {
@@ -145,7 +151,7 @@ impl Tier {
             let (tag, place) = item;
             let is_hot = self.index.at(tag, place).is_some_and(|loc| loc.uses() > 0);
             if is_hot
-                && self.fetch_item(tag, place, RECYCLER).is_some()
+                && self.fetch_item(tag, place, RECYCLER, false).is_some()
                 && let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut())
             {
                 retire.in_flight += 1;
@@ -160,7 +166,7 @@ impl Tier {
         retire.in_flight = retire.in_flight.saturating_sub(1);
         let order = retire.stored.order;
         effects.more();
-        let Some(item) = item else { return };
+        let Some(item) = item.filter(|item| item.is_whole()) else { return };
         let bytes = item.header.total() + item::HOME_BYTES;
         let key: Vec<u8> = item.body().flatten().copied().take(item.header.key_bytes as usize).collect();
         let tag = Tag::of(&key);
@@ -196,7 +202,7 @@ impl Tier {
         let Some(volume) = &mut self.volume else { return };
         volume.written_low = volume.journal.low();
         let Some(retire) = &mut volume.retire else { return };
-        retire.phase = Phase::Pinned;
+        retire.phase = Phase::Pinned(self.now.mono);
         let stored = retire.stored;
         let gone = match retire.items.take() {
             Some(items) => items.into_iter().filter(|(tag, place)| self.index.remove(*tag, *place)).count() as u64,

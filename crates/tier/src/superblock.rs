@@ -8,7 +8,7 @@ use crate::TierConfig;
 
 const MAGIC: [u8; 16] = *b"StrataKV tier\0\0\0";
 /// The format that this program writes, and the highest that it knows.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 const CRC_AT: usize = 176;
 /// Openings for writing that versions and orders have room for.
 const INCARNATION_SHIFT: u32 = 40;

@@ -18,6 +18,7 @@ use crate::index::{Index, Tag};
 use crate::journal::Floor;
 use crate::operations::{Parked, Work};
 use crate::segment::{Segments, TTL_CLASSES};
+use crate::slices::Held;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 
@@ -74,6 +75,9 @@ pub struct Tier {
     pub(crate) next_segment: u64,
     pub(crate) volume: Option<Volume>,
     pub(crate) fetches: Fetches,
+    /// Long items of which slices are being taken, by their holds' numbers.
+    pub(crate) holds: HashMap<u64, Held>,
+    pub(crate) next_hold: u64,
     pub(crate) io: IoTable<Purpose>,
     pub(crate) parked: HashMap<u64, Parked>,
     pub(crate) next_operation: u64,
@@ -242,6 +246,7 @@ impl Shard for Tier {
         self.expire_step();
         self.evict_ahead(effects);
         self.pump_recycle(effects);
+        self.release_holds(effects);
         self.pump_spills(effects);
         self.issue_journal(effects);
         self.pump_void(effects);

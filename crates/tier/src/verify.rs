@@ -242,6 +242,12 @@ impl Verifier<'_, '_> {
             return Err((key, "a header that says more bytes than the segment has"));
         };
         let sum = header.sum(&self.tier.config.uuid, stored.id, offset, std::iter::once(body));
+        let value = bytes.get(header.value_at()..).unwrap_or_default();
+        let sums = bytes.get(HEADER_BYTES + header.key_bytes as usize..header.value_at()).unwrap_or_default();
+        let value = value.get(..header.value_bytes as usize).unwrap_or_default();
+        if header.encode_sums(value) != sums {
+            return Err((key, "another checksum of a slice"));
+        }
         match (key, sum == header.checksum) {
             (Some(_), true) => Ok(()),
             (key, _) => Err((key, "another checksum")),

@@ -53,6 +53,11 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
+    /// Since when a segment that is to make room waits for those who have pinned it.
+    pub(crate) fn pinned_since(&self) -> Option<Mono> {
+        self.retire.as_ref().and_then(Retire::pinned_since)
+    }
+
     /// Whether the copy is still there, and will be for a while.
     pub(crate) fn is_home(&self, home: &Home) -> bool {
         !self.is_lost && home.order >= self.journal.low()

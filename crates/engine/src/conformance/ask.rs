@@ -175,7 +175,7 @@ pub(super) fn brief(reply: &Reply) -> String {
     match reply {
         Reply::Record(None) => "Record(None)".to_owned(),
         Reply::Record(Some(record)) => format!("Record({} bytes, version {})", record.value_bytes, record.version),
-        Reply::Part(record) => format!("Part({} bytes)", record.value.len()),
+        Reply::Part(record, _) => format!("Part({} bytes)", record.value.len()),
         Reply::Page { items, next } => format!("Page({} items, next: {})", items.len(), next.is_some()),
         other => format!("{other:?}"),
     }

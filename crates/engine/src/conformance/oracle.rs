@@ -37,6 +37,9 @@ impl Stored {
         let value = match part {
             RecordPart::Meta => Bytes::new(),
             RecordPart::Whole => self.value.clone(),
+            RecordPart::Sliced { start, len: count, .. } => {
+                return self.record(RecordPart::Range { start, len: count.into() });
+            }
             RecordPart::Range { start, len: count } => {
                 self.value.slice(start.min(len) as usize..start.saturating_add(count).min(len) as usize)
             }

@@ -6,7 +6,7 @@ use stratakv_device::Pool;
 
 use super::{Disk, Ending, Subject};
 use crate::effects::{Effects, Io, Outcome};
-use crate::operation::{Operation, Record, Reply, Value};
+use crate::operation::{Operation, Reply};
 use crate::shard::{Budget, Capabilities, Opener, Shard, Token};
 
 /// Turns without any progress after which an engine counts as stuck.
@@ -183,34 +183,6 @@ fn in_memory(mut operation: Operation) -> Operation {
     operation
 }
 
-/// The answer so far to one operation.
-#[derive(Default)]
-struct Answer {
-    parts: Vec<Record>,
-    reply: Option<Reply>,
-}
-
-impl Answer {
-    fn add(&mut self, reply: Reply) {
-        assert!(self.reply.is_none(), "a second terminal reply to one token");
-        match reply {
-            Reply::Part(record) => self.parts.push(record),
-            terminal => self.reply = Some(terminal),
-        }
-    }
-
-    /// The terminal reply, with the values of the parts before it put in front.
-    fn whole(self) -> Option<Reply> {
-        let reply = self.reply?;
-        let Reply::Record(Some(mut last)) = reply else { return Some(reply) };
-        if !self.parts.is_empty() {
-            let values = self.parts.iter().map(|part| part.value.to_bytes()).chain([last.value.to_bytes()]);
-            last.value = Value::Inline(values.collect::<Vec<_>>().concat().into());
-        }
-        Some(Reply::Record(Some(last)))
-    }
-}
-
 impl<S, F, O> Subject for ShardSubject<S, F>
 where
     S: Shard,
@@ -230,14 +202,14 @@ where
 
     fn execute_all(&mut self, operations: Vec<Operation>) -> Vec<Reply> {
         let first = self.next_slot;
-        let mut answers: Vec<Answer> = operations.iter().map(|_| Answer::default()).collect();
+        let mut answers: Vec<Option<Reply>> = operations.iter().map(|_| None).collect();
         let tokens = (first..).map(|slot| Token { slot, generation: slot ^ 0x5EED });
         let durable = self.capabilities().durable;
         let operations = operations.into_iter().map(|operation| if durable { operation } else { in_memory(operation) });
         let mut waiting: Vec<(Token, Operation)> = tokens.zip(operations).collect();
         self.next_slot += answers.len() as u32;
         let mut idle_turns = 0;
-        while answers.iter().any(|answer| answer.reply.is_none()) {
+        while answers.iter().any(Option::is_none) {
             let waited = waiting.len();
             self.turn(&mut waiting);
             let progress = !self.outcomes.is_empty() || !self.effects.replies.is_empty() || waiting.len() < waited;
@@ -246,10 +218,11 @@ where
             for (token, reply) in std::mem::take(&mut self.effects.replies) {
                 let answer = answers.get_mut(token.slot.wrapping_sub(first) as usize);
                 let Some(answer) = answer else { panic!("a reply to {token:?}, which asked nothing: {reply:?}") };
-                answer.add(reply);
+                assert!(answer.is_none(), "a second reply to one token");
+                *answer = Some(reply);
             }
         }
-        answers.into_iter().filter_map(Answer::whole).collect()
+        answers.into_iter().flatten().collect()
     }
 
     fn reopen(&mut self) {

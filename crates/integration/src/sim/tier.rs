@@ -2,6 +2,7 @@
 //! nothing; through kills, power cuts, orderly ends and a disk that fails.
 
 mod judge;
+mod slices;
 
 use std::cell::Cell;
 
@@ -16,6 +17,7 @@ use stratakv_tier::{Start, Tier, TierConfig, TierOpener};
 
 use crate::world;
 use judge::{Judge, TOUCHED, piece};
+use slices::Taken;
 
 /// The engine, on a system that boots anew after a power cut.
 #[derive(Debug, Default)]
@@ -61,6 +63,8 @@ pub struct Statistics {
     pub hits: u64,
     /// Of them, on the volume.
     pub hits_ssd: u64,
+    /// Values that were taken slice by slice to their end, and those that were not to be had so far.
+    pub sliced: [u64; 2],
     /// Kills, power cuts, orderly ends.
     pub ends: [u64; 3],
     /// Openings after which something was there, by the same.
@@ -92,6 +96,7 @@ impl Statistics {
         self.hits_ssd += other.hits_ssd;
         self.invalidations += other.invalidations;
         self.lost_volumes += other.lost_volumes;
+        self.sliced = [0, 1].map(|at| self.sliced[at] + other.sliced[at]);
         self.coverage.add(&other.coverage);
         // In whatever order runs are added.
         self.digest = self.digest.wrapping_add(other.digest);
@@ -130,12 +135,15 @@ enum Asked {
     Flush {
         numbers: Vec<u64>,
     },
+    /// More of a value that is taken slice by slice.
+    Slices(Box<Taken>),
 }
 
 impl Asked {
     fn key(&self) -> Option<usize> {
         match self {
             Asked::Get { key, .. } | Asked::Write { key, .. } => Some(*key),
+            Asked::Slices(taken) => Some(taken.key),
             Asked::Flush { .. } => None,
         }
     }
@@ -334,7 +342,7 @@ impl World<'_> {
         self.statistics.ends[how] += 1;
         for (_, asked) in std::mem::take(&mut self.asked) {
             match asked {
-                Asked::Get { .. } => {}
+                Asked::Get { .. } | Asked::Slices(_) => {}
                 Asked::Write { key, number } => self.judge.left_open(key, number),
                 Asked::Flush { numbers } => {
                     let numbers = numbers.iter().enumerate().filter(|(_, number)| **number > 0);
@@ -406,7 +414,8 @@ impl World<'_> {
             _ => self.random.below(self.keys.min(12)),
         } as usize;
         match self.random.below(100) {
-            0..32 => self.get(number, RecordPart::Whole),
+            0..20 => self.get(number, RecordPart::Whole),
+            20..32 => self.get(number, RecordPart::Sliced { hold: 0, start: 0, len: u32::MAX }),
             32..40 => self.get(number, RecordPart::Meta),
             40 if self.random.below(6) == 0 => self.flush(),
             40..48 => self.write(number, Expect::Any, None),
@@ -513,6 +522,9 @@ impl World<'_> {
             };
             let (_, asked) = self.asked.swap_remove(at);
             self.note_reply(token, &reply);
+            if let Some((key, why)) = self.take_slices(&asked, &reply).err() {
+                return Err(format!("slices: {why}; {}", self.judge.describe(Some(key))));
+            }
             self.judge_reply(&asked, &reply)
                 .map_err(|why| format!("{asked:?}: {why}; {}", self.judge.describe(asked.key())))?;
         }
@@ -526,7 +538,8 @@ impl World<'_> {
                 told.extend([record.version, record.expiry.0, record.value_bytes].iter().flat_map(|n| n.to_le_bytes()));
                 told.extend(record.value.to_bytes());
             }
-            Reply::Page { .. } | Reply::Part(_) => {}
+            Reply::Part(record, _) => told.extend(record.value.to_bytes()),
+            Reply::Page { .. } => {}
             // Nothing in them has an address.
             other => told.extend(format!("{other:?}").bytes()),
         }
@@ -536,7 +549,7 @@ impl World<'_> {
     fn judge_reply(&mut self, asked: &Asked, reply: &Reply) -> Result<(), String> {
         let wall = self.machine.now().wall;
         match (asked, reply) {
-            (Asked::Get { .. }, Reply::Record(None)) => Ok(()),
+            (Asked::Get { .. }, Reply::Record(None) | Reply::Part(..)) | (Asked::Slices(_), Reply::Record(_)) => Ok(()),
             (Asked::Get { key, floor, wall }, Reply::Record(Some(record))) => {
                 self.statistics.hits += 1;
                 self.judge.seen(*key, *floor, record, *wall, self.flips)

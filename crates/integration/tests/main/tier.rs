@@ -1,7 +1,12 @@
 //! Stores of engine `tier`: what they have in a way of their own.
 
+use std::io::{Read, Write};
+use std::path::Path;
+
 use stratakv::{Engine, Level, Options, check};
+use stratakv_base::random::Random;
 use stratakv_integration::place;
+use stratakv_integration::program::{Serve, Served};
 
 const MIB: u64 = 1 << 20;
 
@@ -69,4 +74,70 @@ fn levels_that_a_cache_cannot_give_are_refused() {
     let store = options.open(place.path().join("c")).expect("a cache");
     assert!(store.collection("names").expect_err("refused").to_string().contains("default collection"));
     assert_eq!(store.collections().expect("none"), Vec::<String>::new());
+}
+
+const LONG: usize = 4 << 20;
+
+fn serve(data: &Path, io: &str) -> Served {
+    let options =
+        ["--engine", "tier", "--shards", "1", "--memory", "64M", "--capacity", "256M", "--item-bytes-max", "16M"];
+    Serve::on(data).options(&options).options(&["--io", io]).start()
+}
+
+/// All that a get of the long value brings before the connection ends or `END` is there.
+fn take_long(served: &Served) -> Vec<u8> {
+    let mut client = served.client();
+    client.stream().write_all(b"get long\r\n").expect("sent");
+    let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+    while !bytes.ends_with(b"\r\nEND\r\n") && bytes != b"END\r\n" {
+        match client.stream().read(&mut piece) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => bytes.extend_from_slice(&piece[..read]),
+        }
+    }
+    bytes
+}
+
+/// Turns a bit of the value in the volume, near its end.
+fn damage(data: &Path, value: &[u8]) {
+    let volume = data.join("shard-000.vol");
+    let mut bytes = std::fs::read(&volume).expect("the volume");
+    let wanted = &value[LONG - 500_000..][..32];
+    let at = bytes.windows(32).position(|found| found == wanted).expect("it lies there");
+    bytes[at] ^= 1;
+    std::fs::write(&volume, bytes).expect("written");
+}
+
+#[test]
+fn a_long_value_from_the_volume_comes_whole_or_its_connection_ends() {
+    let mut value = vec![0; LONG];
+    Random::new(1).fill(&mut value);
+    let whole = [format!("VALUE long 0 {LONG}\r\n").as_bytes(), &value, b"\r\nEND\r\n"].concat();
+    for io in ["auto", "blocking"] {
+        let place = place::directory();
+        let data = place.path().join("data");
+        let served = serve(&data, io);
+        assert_eq!(served.client().set(b"long", &value).expect("an answer"), "STORED");
+        assert!(served.stop().success());
+        let served = serve(&data, io);
+        // One stops reading in the middle of it, and goes on when others were served.
+        let mut stopped = served.client();
+        stopped.stream().write_all(b"get long\r\n").expect("sent");
+        let mut taken = vec![0; 100_000];
+        stopped.stream().read_exact(&mut taken).expect("its front");
+        for _ in 0..3 {
+            assert!(take_long(&served) == whole, "{io}");
+            assert_eq!(served.client().set(b"other", b"value").expect("an answer"), "STORED");
+        }
+        let mut rest = vec![0; whole.len() - taken.len()];
+        stopped.stream().read_exact(&mut rest).expect("the rest");
+        assert!([taken, rest].concat() == whole, "{io}");
+        assert!(served.stop().success());
+        damage(&data, &value);
+        let served = serve(&data, io);
+        let cut = take_long(&served);
+        assert!(cut.len() < whole.len() && whole.starts_with(&cut) && cut.len() > 1 << 20, "{} bytes", cut.len());
+        assert_eq!(take_long(&served), b"END\r\n", "from then on it is a miss");
+        assert!(served.stop().success());
+    }
 }

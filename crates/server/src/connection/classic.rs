@@ -131,7 +131,10 @@ impl Connection {
         let (operation, access) = match rest.touch {
             None => {
                 context.counters.cmd_get.add(1);
-                (Operation::Get { key, part: RecordPart::Range { start: 0, len: reading_bytes } }, Access::Read(hash))
+                (
+                    Operation::Get { key, part: RecordPart::Sliced { hold: 0, start: 0, len: reading_bytes as u32 } },
+                    Access::Read(hash),
+                )
             }
             Some(exptime) => {
                 context.counters.cmd_touch.add(1);

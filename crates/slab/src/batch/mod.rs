@@ -336,10 +336,7 @@ impl Slab {
         let value = match part {
             RecordPart::Whole => value.clone(),
             RecordPart::Meta => Bytes::new(),
-            RecordPart::Range { start, len } => {
-                let from = start.min(value_bytes) as usize;
-                value.slice(from..start.saturating_add(len).min(value_bytes).max(from as u64) as usize)
-            }
+            part => value.slice(crate::read::part_range(part, value.len())),
         };
         Some(Some(Record { value: Value::Inline(value), value_bytes, flags: *flags, version, expiry: *expiry }))
     }

@@ -217,6 +217,12 @@ impl Client {
                 self.lost();
                 Ok(())
             }
+            // A long value of a cache that could not be read to its end: its client was told how long it is, so there is no other way.
+            Found::End | Found::Reset if self.forgets && self.excused && !self.pending.is_empty() => {
+                net.close(peer);
+                self.mood = Mood::Left;
+                Ok(())
+            }
             end => Err(format!(
                 "{}: the server ended the connection ({end:?}); received {:?}",
                 self.describe(),

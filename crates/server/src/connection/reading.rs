@@ -1,0 +1,138 @@
+//! Reading values: how much is asked for, what is asked for again, and long ones slice by slice.
+
+use stratakv_engine::{Hold, Operation, Record, RecordPart, Reply};
+use stratakv_protocol::memcache::reply;
+
+use super::{Connection, Context, PENDING_MAX, Submission, Target, WRITING_BYTES_MAX};
+use crate::answer::Answer;
+use crate::pending::Pending;
+
+/// Bytes of answers read, being read, waiting and being sent for one connection, beyond which nothing more is begun. A longer value
+/// comes alone; one that is next in order and asked for again comes beside those behind it.
+pub(super) const HELD_BYTES_MAX: u64 = 2 << 20;
+/// How much of a value is asked for at first: as much as recent ones had, within these. What is longer is asked for again when it is its turn, and read again.
+const FIRST_BYTES_MIN: u64 = 16 << 10;
+const FIRST_BYTES_MAX: u64 = 16 << 20;
+/// Of a long value so much is asked for at once: some slices, which the engine reads side by side.
+const SLICES_BYTES: u64 = 256 << 10;
+/// The next ones are asked for while no more than this waits to be sent, so that they are read while those before them leave.
+const AHEAD_BYTES_MAX: u64 = 512 << 10;
+
+/// A long value that is taken slice by slice. It is begun once it is next in order; from then on an error can only end the connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    hold: Hold,
+    /// What is known of it, and its first bytes; until they are on their way.
+    front: Option<Record>,
+    version: u64,
+    value_bytes: u64,
+    /// So much of it was taken.
+    taken_bytes: u64,
+    /// Being read.
+    asked_bytes: u64,
+}
+
+impl Connection {
+    /// How much of the next value is asked for at first.
+    pub(super) fn first_bytes(&self) -> u64 {
+        self.value_bytes.clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX).next_power_of_two()
+    }
+
+    /// Whether so many bytes more of answers may be held.
+    pub(super) fn may_hold(&self, bytes: u64) -> bool {
+        let held = self.reading_bytes + self.output.bytes() + self.sending_bytes;
+        held == 0 || held + bytes <= HELD_BYTES_MAX
+    }
+
+    /// Whether another command may be begun.
+    pub(super) fn has_room(&self) -> bool {
+        self.pending.len() < PENDING_MAX && self.writing_bytes < WRITING_BYTES_MAX && self.may_hold(self.first_bytes())
+    }
+
+    /// Asks for a value that was longer than expected once it is next in order: then nothing of this connection is in its way but what is being sent.
+    pub(super) fn ask_again(&mut self, context: &mut Context<'_>) {
+        let Some(Pending { answer, again_bytes: Some(bytes), .. }) = self.pending.front() else { return };
+        let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
+        // What was read for those behind it leaves after it: there is no waiting for that room.
+        let some_leaves = self.output.bytes() + self.sending_bytes > 0;
+        if self.broken || (some_leaves && !self.may_hold(bytes)) {
+            return;
+        }
+        let operation = Operation::Get { key: key.clone(), part: RecordPart::Whole };
+        context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
+        self.reading_bytes += bytes;
+        if let Some(first) = self.pending.front_mut() {
+            (first.reading_bytes, first.whole, first.again_bytes) = (bytes, true, None);
+        }
+    }
+
+    /// The front of a long value came.
+    pub(super) fn begin_stream(&mut self, index: usize, mut record: Record, hold: Hold) {
+        let Some(pending) = self.pending.get_mut(index) else { return };
+        let read_bytes = record.value.len();
+        self.value_bytes = read_bytes.max(self.value_bytes - self.value_bytes / 8);
+        self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
+        pending.reading_bytes = read_bytes;
+        pending.lease = self.lending.lend(&mut record.value);
+        let (version, value_bytes) = (record.version, record.value_bytes);
+        let stream =
+            Stream { hold, front: Some(record), version, value_bytes, taken_bytes: read_bytes, asked_bytes: 0 };
+        pending.stream = Some(Box::new(stream));
+    }
+
+    /// More of the long value that is next in order came, or not.
+    pub(super) fn slices_came(&mut self, index: usize, reply: Reply) {
+        let Some(pending) = self.pending.get_mut(index) else { return };
+        let Some(stream) = &mut pending.stream else { return };
+        let asked_bytes = std::mem::take(&mut stream.asked_bytes);
+        self.reading_bytes -= std::mem::take(&mut pending.reading_bytes);
+        match reply {
+            Reply::Record(Some(mut record))
+                if record.value.len() == asked_bytes && record.version == stream.version =>
+            {
+                stream.taken_bytes += asked_bytes;
+                let lease = self.lending.lend(&mut record.value);
+                self.output.push_value(&record.value);
+                self.output.hold(lease);
+            }
+            reply => {
+                // The client was told how long it is: there is no other way to say that there is no more.
+                let error = if let Reply::Failed(error) = reply { error.to_string() } else { "it is gone".to_owned() };
+                tracing::warn!(error, "a value could not be read to its end; its connection is closed");
+                self.abort();
+            }
+        }
+    }
+
+    /// Goes on with a long value that is next in order. True: it is complete.
+    pub(super) fn pump_stream(&mut self, context: &mut Context<'_>) -> bool {
+        let waiting_bytes = self.output.bytes() + self.sending_bytes;
+        let Some(first) = self.pending.front_mut().filter(|_| !self.broken) else { return false };
+        let (Some(stream), Answer::Value { key, cas, .. }) = (&mut first.stream, &first.answer) else { return false };
+        if let Some(record) = stream.front.take() {
+            self.reading_bytes -= std::mem::take(&mut first.reading_bytes);
+            if !self.wording.begin_value(key, *cas, &record, &mut self.output, &context.here()) {
+                (first.answer, first.stream, first.lease, first.missing) = (Answer::Text(b""), None, None, 0);
+                return true;
+            }
+            self.output.push_value(&record.value);
+            self.output.hold(first.lease.take());
+        }
+        if stream.asked_bytes > 0 {
+            return false;
+        }
+        if stream.taken_bytes == stream.value_bytes {
+            (first.answer, first.stream, first.missing) = (Answer::Text(reply::CRLF), None, 0);
+            return true;
+        }
+        if waiting_bytes <= AHEAD_BYTES_MAX {
+            let len = SLICES_BYTES.min(stream.value_bytes - stream.taken_bytes);
+            let part = RecordPart::Sliced { hold: stream.hold.id(), start: stream.taken_bytes, len: len as u32 };
+            let operation = Operation::Get { key: key.clone(), part };
+            context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
+            (stream.asked_bytes, first.reading_bytes) = (len, len);
+            self.reading_bytes += len;
+        }
+        false
+    }
+}

@@ -1,0 +1,232 @@
+//! Long values are taken slice by slice: the first with the item's front, more of it by a hold on its place.
+//!
+//! The front has the checksums of all slices, and is checked by the item's own; each slice is checked before it is handed out. A hold pins the segment, so that
+//! what comes is the record that was begun, whatever was written since. It does not last for ever: when its segment is to make room, whoever takes a value has
+//! [`HOLD_NS`] to come to its end.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::{Mono, canary};
+use stratakv_device::Block;
+use stratakv_engine::{Effects, Hold, Record, Reply, Token, Value};
+
+use crate::ending::Closing;
+use crate::fetch::{Fetch, Fetched, Wanted, in_one_piece, slices, value_of};
+use crate::index::{Loc, Tag};
+use crate::item::{self, HEADER_BYTES, Header};
+use crate::tier::Tier;
+
+/// How long a segment that is to make room waits for those who hold it.
+const HOLD_NS: u64 = 2_000_000_000;
+
+/// What a hold keeps.
+#[derive(Debug)]
+pub(crate) struct Held {
+    hold: Hold,
+    tag: Tag,
+    place: Loc,
+    /// First page of its segment, which it pins.
+    segment: u64,
+    header: Header,
+    /// Checksums of the slices, as they lie on the volume.
+    sums: Arc<[u8]>,
+}
+
+/// What is read of it. It has what checking needs: the hold may be over by then.
+#[derive(Clone, Debug)]
+pub(crate) struct Want {
+    tag: Tag,
+    place: Loc,
+    header: Header,
+    sums: Arc<[u8]>,
+    /// Bytes of the value that were asked for.
+    range: Range<usize>,
+}
+
+/// What the front of an item says.
+enum Front {
+    Sound(Fetched),
+    /// The item has no slices, or not in this way.
+    Unsliced,
+    Damaged,
+}
+
+impl Fetched {
+    fn sums(&self) -> Vec<u8> {
+        let at = HEADER_BYTES + self.header.key_bytes as usize;
+        self.slices(at, self.header.value_at() - at).flatten().copied().collect()
+    }
+
+    /// Whether all slices that are there are what their checksums say.
+    pub(crate) fn has_sound_slices(&self) -> bool {
+        let (sums, at) = (self.sums(), self.header.value_at());
+        let mut there = self.header.slices(0..self.value_there);
+        there.all(|(number, range)| {
+            slice_of(&sums, number) == Some(item::slice_sum(number, self.slices(at + range.start, range.len())))
+        })
+    }
+}
+
+fn slice_of(sums: &[u8], number: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*sums.get(number * 4..)?.first_chunk()?))
+}
+
+impl Tier {
+    /// Whether the item at this place may have a front to be read alone: it is long, and begins with a page.
+    pub(crate) fn has_front(&self, loc: Loc) -> bool {
+        let is_long = loc.pages() as usize * PAGE_BYTES > self.config.sliced_from();
+        is_long && loc.address().is_multiple_of(PAGE_BYTES as u64)
+    }
+
+    pub(crate) fn front_pages(&self) -> u64 {
+        (1 << self.config.slice_shift()) / PAGE_BYTES as u64
+    }
+
+    /// A front came back, or not.
+    pub(crate) fn front_read(
+        &mut self,
+        fetch: Fetch,
+        tag: Tag,
+        place: Loc,
+        blocks: Vec<Arc<Block>>,
+        effects: &mut Effects,
+    ) {
+        let front = if fetch.failed { Front::Damaged } else { self.check_front(tag, place, fetch.segment, blocks) };
+        match front {
+            Front::Sound(item) => self.hand_out(&fetch, tag, place, Some(item), effects),
+            Front::Damaged => self.hand_out(&fetch, tag, place, None, effects),
+            Front::Unsliced => {
+                let stored = self.volume.as_ref().and_then(|volume| volume.log.of(place.address())).copied();
+                match stored {
+                    Some(stored) => self.fetch_whole(tag, place, &stored, fetch.waiters),
+                    None => self.hand_out(&fetch, tag, place, None, effects),
+                }
+            }
+        }
+    }
+
+    fn check_front(&self, tag: Tag, place: Loc, segment: u64, blocks: Vec<Arc<Block>>) -> Front {
+        let stored = self.volume.as_ref().and_then(|volume| volume.log.of(place.address()));
+        let Some(stored) = stored.filter(|stored| stored.page == segment) else { return Front::Damaged };
+        let Some(offset) = place.address().checked_sub(stored.data_at()) else { return Front::Damaged };
+        let head = in_one_piece(slices(&blocks, 0, HEADER_BYTES));
+        let Some(header) = Header::decode(&head) else { return Front::Damaged };
+        let there = blocks.iter().map(|block| block.len()).sum::<usize>().min(self.front_pages() as usize * PAGE_BYTES);
+        let value_at = header.value_at();
+        // Whole slices alone are of use.
+        let whole =
+            header.slices(0..header.value_bytes as usize).take_while(|(_, range)| value_at + range.end <= there);
+        let Some((_, last)) = whole.last().filter(|_| !header.has_home) else { return Front::Unsliced };
+        let sum = item::head_sum(&head, &self.config.uuid, stored.id, offset as usize);
+        drop(head);
+        let item = Fetched::new(header, blocks, 0, last.end);
+        let sum = header.fold(sum, item.slices(HEADER_BYTES, value_at - HEADER_BYTES));
+        let is_it = {
+            let key = in_one_piece(item.slices(HEADER_BYTES, header.key_bytes as usize));
+            sum == header.checksum && Tag::of(&key) == tag
+        };
+        if is_it && item.has_sound_slices() { Front::Sound(item) } else { Front::Damaged }
+    }
+
+    /// Keeps an item of which the front was read, for somebody who will ask for more.
+    pub(crate) fn hold(&mut self, tag: Tag, place: Loc, item: &Fetched) -> Option<Hold> {
+        let volume = self.volume.as_mut()?;
+        let segment = volume.log.of(place.address())?.page;
+        volume.log.get_mut(segment)?.pins += 1;
+        self.next_hold += 1;
+        let hold = Hold::new(self.next_hold);
+        let (header, sums) = (item.header, item.sums().into());
+        self.holds.insert(hold.id(), Held { hold: hold.clone(), tag, place, segment, header, sums });
+        Some(hold)
+    }
+
+    /// Has more read of what is held.
+    pub(crate) fn begin_slices(&mut self, token: Token, hold: u64, start: u64, len: u32, effects: &mut Effects) {
+        let Some((want, segment, from, pages)) = self.wanted_of(hold, start, len) else {
+            return effects.reply(token, Reply::Record(None));
+        };
+        if let Some(stored) = self.volume.as_mut().and_then(|volume| volume.log.get_mut(segment)) {
+            stored.pins += 1;
+        }
+        self.fetches.begin(Wanted::Slices(token, Arc::new(want)), segment, from, pages, Vec::new());
+    }
+
+    /// What is to be read: of which segment, from which page on, how many. `None`: the hold is gone, or there is no such part.
+    fn wanted_of(&self, hold: u64, start: u64, len: u32) -> Option<(Want, u64, u64, u64)> {
+        self.volume.as_ref().filter(|volume| !volume.is_lost)?;
+        let held = self.holds.get(&hold)?;
+        let all = u64::from(held.header.value_bytes);
+        let range = start.min(all) as usize..(start.min(all) + u64::from(len)).min(all) as usize;
+        let mut touched = held.header.slices(range.clone()).map(|(_, slice)| slice);
+        let first = touched.next()?;
+        let end = touched.last().map_or(first.end, |last| last.end);
+        let value_at = held.header.value_at();
+        let (from, to) = ((value_at + first.start) / PAGE_BYTES, (value_at + end).div_ceil(PAGE_BYTES));
+        let want = Want { tag: held.tag, place: held.place, header: held.header, sums: Arc::clone(&held.sums), range };
+        Some((want, held.segment, held.place.address() / PAGE_BYTES as u64 + from as u64, (to - from) as u64))
+    }
+
+    /// Slices came back: what was asked for, if all of them check. Else the record counts as lost.
+    pub(crate) fn slices_read(
+        &mut self,
+        fetch: &Fetch,
+        token: Token,
+        want: &Want,
+        blocks: &[Arc<Block>],
+        effects: &mut Effects,
+    ) {
+        self.unpin(&[fetch.segment]);
+        let value = if fetch.failed { None } else { want.value(blocks) };
+        if value.is_none() {
+            self.counters.read_errors += u64::from(fetch.failed);
+            self.counters.corrupt_records += u64::from(!fetch.failed);
+            self.drop_unreadable(want.tag, want.place);
+        }
+        let Header { flags, version, expiry, value_bytes, .. } = want.header;
+        let record = |value| Record { value, value_bytes: value_bytes.into(), flags, version, expiry };
+        effects.reply(token, Reply::Record(value.map(record)));
+    }
+
+    /// Lets go of what nobody takes any more; of what lies in the segment that makes room too, when it has waited long enough.
+    pub(crate) fn release_holds(&mut self, effects: &mut Effects) {
+        if self.holds.is_empty() {
+            return;
+        }
+        let waits = self.volume.as_ref().and_then(|volume| Some((volume.log.oldest()?.page, volume.pinned_since()?)));
+        let is_due = |since: Mono| since.0 + HOLD_NS <= self.now.mono.0;
+        let is_closing = self.closing != Closing::Open;
+        let over = |held: &Held| {
+            is_closing
+                || held.hold.is_over()
+                || waits.is_some_and(|(page, since)| held.segment == page && is_due(since))
+        };
+        let pins: Vec<u64> = self.holds.extract_if(|_, held| over(held)).map(|(_, held)| held.segment).collect();
+        self.unpin(&pins);
+        let Some((page, _)) = waits else { return };
+        if pins.contains(&page) {
+            effects.more();
+        } else if self.holds.values().any(|held| held.segment == page) {
+            // Nobody tells when a hold is over: it is looked for while somebody waits for that.
+            effects.wake_at(Mono(self.now.mono.0 + crate::tier::RETRY_NS));
+        }
+    }
+}
+
+impl Want {
+    /// The bytes that were asked for, if every slice of these blocks is what its checksum says.
+    fn value(&self, blocks: &[Arc<Block>]) -> Option<Value> {
+        let value_at = self.header.value_at();
+        let mut touched = self.header.slices(self.range.clone()).peekable();
+        // The first block begins with the page in which the first slice does.
+        let skipped = (value_at + touched.peek()?.1.start) / PAGE_BYTES * PAGE_BYTES;
+        let is_sound = touched.all(|(number, range)| {
+            let bytes = slices(blocks, value_at + range.start - skipped, range.len());
+            let is_whole = bytes.clone().map(<[u8]>::len).sum::<usize>() == range.len();
+            is_whole && slice_of(&self.sums, number) == Some(item::slice_sum(number, bytes))
+        });
+        let is_sound = is_sound || canary!("tier_later_slice_unverified");
+        is_sound.then(|| value_of(blocks, value_at + self.range.start - skipped, self.range.len()))
+    }
+}
