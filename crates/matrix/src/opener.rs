@@ -46,7 +46,9 @@ enum Purpose {
     FirstManifest,
     FirstFlush,
     FirstSuperblock(u64),
-    /// The superblock that counts, into a slot that has another one.
+    /// The superblock that counts as it was found, into the slot that has another one.
+    Level,
+    /// The superblock that counts, in the new epoch.
     Mend,
     /// The manifest without the tables that are given up, up to this byte of its two copies; and the flush behind it.
     Remainder(usize),
@@ -189,7 +191,7 @@ impl<P: Pmem> MatrixOpener<P> {
             return self.fail(Error::WrongVolume("there is no memory to write the volume with: raise --memory".into()));
         };
         block.copy_from_slice(bytes);
-        let durable = matches!(purpose, Purpose::FirstSuperblock(_) | Purpose::Mend);
+        let durable = matches!(purpose, Purpose::FirstSuperblock(_) | Purpose::Level | Purpose::Mend);
         effects.write(self.io.start(purpose), page * PAGE_BYTES as u64, vec![Part::whole(Arc::new(block))], durable);
     }
 
@@ -248,29 +250,45 @@ impl<P: Pmem> MatrixOpener<P> {
         self.read_manifest(0, effects);
     }
 
-    /// The manifest is whole: the region must be that of this volume, and neither older than the other one has seen it. Nothing was written so far. Then the region begins a new epoch,
-    /// in which the volume follows.
+    /// The manifest is whole: the region must be that of this volume, and neither older than the other one has seen it. Nothing was written so far. Then both slots are made to have the
+    /// superblock that counts.
     fn pair(&mut self, effects: &mut Effects) {
         match self.paired() {
             Ok(opened) if self.config.read_only => {
                 self.closed_in_order = self.superblock.clean;
                 self.opened = Some(opened);
             }
-            Ok(mut opened) => {
-                let (region, volume) = (opened.container.state(), self.superblock.known.epoch);
-                let number = region.epoch.number.max(volume.number) + 1;
-                let epoch = Epoch { number, session: self.config.session };
-                if let Err(error) = opened.container.begin_epoch(epoch, volume) {
-                    return self.fail(error);
-                }
-                self.prepare_mend(opened.container.known());
+            Ok(opened) => {
                 self.opened = Some(opened);
-                match self.gives_up_tables {
-                    true => self.write_remainder(0, effects),
-                    false => self.mend_next(effects),
+                let counts = |slot: usize| self.found.get(slot) == Some(&Some(Ok(self.counted)));
+                // A slot that could not be read may have an epoch that the volume took up and the region will have forgotten, once it begins the one after the next.
+                match (0..2).find(|slot| !counts(*slot)) {
+                    Some(slot) if !canary!("trial_epoch_over_slots_that_differ") => {
+                        let mut page = [0; PAGE_BYTES];
+                        self.counted.encode(&self.config.uuid, &mut page);
+                        self.write(slot as u64, &page, Purpose::Level, effects);
+                    }
+                    _ => self.begin_epoch(effects),
                 }
             }
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// The region begins a new epoch, in which the volume follows.
+    fn begin_epoch(&mut self, effects: &mut Effects) {
+        let Some(opened) = &mut self.opened else { return };
+        let (region, volume) = (opened.container.state(), self.superblock.known.epoch);
+        let number = region.epoch.number.max(volume.number) + 1;
+        let epoch = Epoch { number, session: self.config.session };
+        if let Err(error) = opened.container.begin_epoch(epoch, volume) {
+            return self.fail(error);
+        }
+        let known = opened.container.known();
+        self.prepare_mend(known);
+        match self.gives_up_tables {
+            true => self.write_remainder(0, effects),
+            false => self.mend_next(effects),
         }
     }
 
@@ -449,10 +467,11 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             }
             (Purpose::Manifest(_), Outcome::Read(_, Err(_))) if !self.copies.is_empty() => self.try_copy(effects),
             (_, Outcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
-            (Purpose::Mend, Outcome::Write(Err(fault))) => self.fail(Error::Io {
+            (Purpose::Level | Purpose::Mend, Outcome::Write(Err(fault))) => self.fail(Error::Io {
                 what: "writing a superblock (open the store for reading only to see what is there)",
                 fault,
             }),
+            (Purpose::Level, _) => self.begin_epoch(effects),
             (Purpose::Mend, _) => self.mend_next(effects),
             (
                 Purpose::Remainder(_) | Purpose::RemainderFlush,

@@ -6,9 +6,9 @@ use stratakv_base::canary;
 
 use crate::job;
 
-use super::{failures, giving_up, growth, installs, layer, space};
+use super::{failures, giving_up, growth, installs, layer, pairing, space};
 
-const DEFECTS: [(&str, fn()); 28] = [
+const DEFECTS: [(&str, fn()); 29] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -26,6 +26,7 @@ const DEFECTS: [(&str, fn()); 28] = [
     ("trial_puts_take_the_last_room", space::a_full_volume_recovers_after_deletes),
     ("trial_growth_leaves_no_reserve", growth::a_full_device_refuses_puts_and_neither_deletes_nor_reads),
     ("trial_columns_move_all_they_meet", space::columns_move_no_more_than_their_share),
+    ("trial_epoch_over_slots_that_differ", pairing::an_epoch_begins_when_both_superblocks_have_the_one_before),
     ("trial_nobody_is_paced", growth::writes_wait_early_for_what_columns_free),
     ("trial_full_devices_are_not_asked_again", growth::a_device_that_has_room_again_is_written_again),
     ("trial_values_are_not_collected", space::values_among_dead_ones_are_collected),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
+use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault, Pool};
 use stratakv_engine::{

@@ -399,3 +399,21 @@ pub(super) fn a_volume_and_a_region_without_epochs_are_paired_when_they_are_open
     trial.put_region(&image);
     trial.assert_refused();
 }
+
+/// An opening was cut when one superblock had the new epoch; the next could not read that one, and was cut when the region had begun one more: the volume was refused as older than its
+/// region, since that knew of two epochs, and the volume had the one between them (simulator, seed 7023443).
+#[test]
+pub(super) fn an_epoch_begins_when_both_superblocks_have_the_one_before() {
+    let mut trial = small();
+    trial.fill(0..300, 300);
+    trial.settle();
+    trial.close();
+    assert!(!trial.try_open(false, false, 1).unwrap(), "cut behind the first superblock");
+    let slot = PAGE_BYTES..2 * PAGE_BYTES;
+    let newer = trial.volume[slot.clone()].to_vec();
+    trial.volume[slot.clone()].fill(0xee);
+    assert!(!trial.try_open(false, false, 0).unwrap(), "cut before anything is written");
+    trial.volume[slot].copy_from_slice(&newer);
+    trial.assert_opens();
+    trial.assert_filled(0..300, 300);
+}
