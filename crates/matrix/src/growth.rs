@@ -49,6 +49,11 @@ impl<P: Pmem> Matrix<P> {
         self.growth.full_since.is_none() && self.extents.capacity() < self.growth.limit
     }
 
+    /// Whether more is being set aside, or will be.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.growth.target.is_some() || self.can_grow()
+    }
+
     /// Pages that the volume may have, whether it has them yet or not.
     pub(crate) fn limit_pages(&self) -> u64 {
         self.growth.limit.max(self.extents.capacity())

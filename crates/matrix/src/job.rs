@@ -165,10 +165,11 @@ impl Job {
         }
     }
 
-    /// The files that its tables below have values in, and bytes of them.
-    pub(crate) fn apart_below(&self) -> BTreeMap<u64, u64> {
+    /// The files that its tables have values in, and bytes of them.
+    pub(crate) fn apart(&self) -> BTreeMap<u64, u64> {
         let mut files = BTreeMap::new();
-        for (file, bytes) in self.below.iter().flat_map(|table| &table.facts.apart) {
+        let tables = if let Source::Level { tables } = &self.source { &tables[..] } else { &[] };
+        for (file, bytes) in tables.iter().chain(&self.below).flat_map(|table| &table.facts.apart) {
             *files.entry(*file).or_default() += bytes;
         }
         files
@@ -191,6 +192,11 @@ impl Job {
 
     pub(crate) fn waits(&self) -> bool {
         !self.missing.is_empty()
+    }
+
+    /// Whether it waits for the read that begins at this page.
+    pub(crate) fn waits_for(&self, page: u64) -> bool {
+        self.missing.contains(&page)
     }
 
     /// Pages were read for it, from this one on. It keeps all reads that it asked for together, and some older ones; what it needs again of those that went is read again.

@@ -146,6 +146,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         if let Some(mut job) = self.job.take() {
+            self.pace.begin_job(self.now.mono);
             self.jobs_begun += 1;
             job.number = self.jobs_begun;
             self.choose_moves(&mut job);
@@ -283,12 +284,11 @@ impl<P: Pmem> Matrix<P> {
             let before = job.read_bytes;
             let merged = self.merge(&mut job, budget);
             self.job_credit_bytes = self.job_credit_bytes.saturating_sub((job.read_bytes - before).max(1));
-            self.ask_ahead(job.number);
+            let number = job.number;
             self.job = Some(job);
             match merged {
                 Ok(()) => {}
                 Err(Stop::Missing) => {
-                    let number = self.job.as_ref().map_or(0, |job| job.number);
                     let missing = self.ask(Waiter::Job(number));
                     if let Some(job) = &mut self.job {
                         job.wait_for(missing);
@@ -296,6 +296,7 @@ impl<P: Pmem> Matrix<P> {
                 }
                 Err(stop) => self.stop_job(stop),
             }
+            self.ask_ahead(number);
         }
         let is_written = self.install.is_none() && self.job.as_ref().is_some_and(Job::is_written);
         if is_written
@@ -305,6 +306,8 @@ impl<P: Pmem> Matrix<P> {
             self.job_credit_bytes = 0;
             match self.begin_install(Made::Compaction(Box::new(job))) {
                 Ok(install) => self.install = Some(install),
+                // No pages side by side for the manifest: there will be some. It is compacted again.
+                Err(_) if self.is_growing() => {}
                 Err(_) => self.volume_is_full(),
             }
             effects.more();

@@ -195,7 +195,7 @@ impl<P: Pmem> Matrix<P> {
                 let bytes = changes.iter().map(user_bytes).sum::<u64>();
                 self.counters.user_bytes += bytes;
                 self.credit_bytes += bytes;
-                self.came_in(bytes);
+                self.came_in(changes);
                 if changes.iter().any(|change| matches!(change.what, What::Delete)) {
                     self.wake_compaction();
                 }
@@ -546,7 +546,9 @@ impl<P: Pmem> Matrix<P> {
                     let Some(job) = self.job.as_mut().filter(|job| job.number == number) else { continue };
                     match checked {
                         Ok(()) => job.take(page, parts(&block, wanted)),
-                        Err(error) => self.fail_job(error.clone()),
+                        // What was read ahead is perhaps never wanted; if it is, it is read again.
+                        Err(error) if job.waits_for(page) => self.fail_job(error.clone()),
+                        Err(_) => {}
                     }
                 }
             }

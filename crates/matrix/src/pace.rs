@@ -5,6 +5,7 @@ use stratakv_base::{Mono, canary};
 use stratakv_engine::Operation;
 use stratakv_pmem::Pmem;
 
+use crate::container::{Change as Append, What};
 use crate::matrix::Matrix;
 
 /// With more of the container's units free than so many of a hundred nobody waits.
@@ -22,13 +23,15 @@ const BURST_NS: u64 = 200_000;
 /// How fast columns go down, and when the next write may come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
+    /// At most [`WAIT_NS_MAX`] ahead.
     next: Mono,
-    /// Bytes a second that columns freed lately; 0: not known.
+    /// Bytes a second that columns freed lately, while writes waited for them; 0: not known.
     rate: u64,
     /// Bytes of the last column.
     column_bytes: u64,
-    /// When the last column was down, or the container became so full.
+    /// When the last column was down, or writes began to wait; or the job after that, if nothing was compacted meanwhile.
     since: Mono,
+    is_idle: bool,
     /// So few units are free that writes wait.
     is_paced: bool,
 }
@@ -40,6 +43,19 @@ impl Pace {
         let took = u128::from(now.0.saturating_sub(self.since.0).max(1));
         self.rate.min((u128::from(self.column_bytes) * 1_000_000_000 / took).min(u64::MAX.into()) as u64)
     }
+
+    /// Before this no write comes.
+    #[cfg(test)]
+    pub(crate) fn next(&self) -> Mono {
+        self.next
+    }
+
+    /// A compaction begins: the time before it, when there was nothing to do, does not count.
+    pub(crate) fn begin_job(&mut self, now: Mono) {
+        if std::mem::take(&mut self.is_idle) {
+            self.since = now;
+        }
+    }
 }
 
 impl<P: Pmem> Matrix<P> {
@@ -47,32 +63,45 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn waits_for_pace(&self, operation: &Operation) -> Option<Mono> {
         let is_write = matches!(operation, Operation::Write { .. } | Operation::Update { .. });
         let next = self.pace.next;
-        (is_write && self.pace.is_paced && self.now.mono.0 + BURST_NS < next.0).then_some(next)
+        // There may be room again since.
+        let is_paced = || self.pace.is_paced && self.free_percent() < PACED_FREE_PERCENT;
+        (is_write && self.now.mono.0 + BURST_NS < next.0 && is_paced()).then_some(next)
     }
 
-    /// So many bytes came into the container.
-    pub(crate) fn came_in(&mut self, bytes: u64) {
+    /// These came into the container.
+    pub(crate) fn came_in(&mut self, changes: &[Append<'_>]) {
+        // Values that lie apart are on the volume already.
+        let inline = |change: &Append<'_>| if let What::Put(value) = &change.what { value.len() } else { 0 };
+        let bytes = changes.iter().map(|change| (change.key.len() + inline(change)) as u64).sum::<u64>();
         let free = self.free_percent();
         let was_paced = std::mem::replace(&mut self.pace.is_paced, free < PACED_FREE_PERCENT);
+        if self.pace.is_paced && !was_paced {
+            (self.pace.since, self.pace.is_idle) = (self.now.mono, self.job.is_none());
+        }
         if !self.pace.is_paced || self.pace.rate == 0 || canary!("trial_nobody_is_paced") {
             return;
         }
-        if !was_paced {
-            self.pace.since = self.now.mono;
-        }
         let rate = (self.pace.rate_at(self.now.mono).saturating_mul(free.max(1)) / EVEN_FREE_PERCENT).max(1);
         let wait = (u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(WAIT_NS_MAX.into()) as u64;
-        self.pace.next = Mono(self.pace.next.max(self.now.mono).0 + wait);
+        let next = self.pace.next.max(self.now.mono).0;
+        // What was held up by something else comes in all at once, and does not hold up what comes later for the sum of it.
+        let wait = wait.min((self.now.mono.0 + WAIT_NS_MAX).saturating_sub(next));
+        self.pace.next = Mono(next + wait);
         self.counters.paced_ns += wait;
     }
 
     /// A column is down, and gave so many bytes back.
     pub(crate) fn went_down(&mut self, bytes: u64) {
-        let took = u128::from(self.now.mono.0.saturating_sub(self.pace.since.0).max(1));
+        let since = std::mem::replace(&mut self.pace.since, self.now.mono);
+        (self.pace.column_bytes, self.pace.is_idle) = (bytes, true);
+        // While nobody waits columns go down as bytes come in, and not as fast as they could.
+        if !self.pace.is_paced {
+            return;
+        }
+        let took = u128::from(self.now.mono.0.saturating_sub(since.0).max(1));
         let (rate, more) = (u128::from(self.pace.rate), u128::from(bytes) * 1_000_000_000);
         // Longer columns count for more: (rate * mean + bytes) / (mean + took).
         let rate = if rate == 0 { more / took } else { (rate * MEAN_NS + more) / (MEAN_NS + took) };
         self.pace.rate = rate.min(u64::MAX.into()) as u64;
-        (self.pace.since, self.pace.column_bytes) = (self.now.mono, bytes);
     }
 }

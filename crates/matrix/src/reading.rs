@@ -235,8 +235,8 @@ impl InMemory<'_> {
     /// Where the run of a value file begins that has this page: runs of a compaction begin at multiples of their length, whichever value of one it meets first, so that no page is in two.
     fn aligned(&self, page: u64, ordinal: u32, locate: impl Fn(u32) -> Option<u64>) -> (u64, u32) {
         let begin = ordinal / RUN_PAGES * RUN_PAGES;
-        let first = page.checked_sub(u64::from(ordinal - begin));
-        match first.filter(|_| self.is_job && locate(begin) == first) {
+        let is_there = |first: &u64| (begin..ordinal).all(|next| locate(next) == Some(first + u64::from(next - begin)));
+        match page.checked_sub(u64::from(ordinal - begin)).filter(|first| self.is_job && is_there(first)) {
             Some(first) => (first, begin),
             None => (page, ordinal),
         }
@@ -357,10 +357,12 @@ impl<P: Pmem> Matrix<P> {
         missing.into_iter().map(|wanted| wanted.page).collect()
     }
 
-    /// Sees to it that what a compaction will want is read.
+    /// Sees to it that what a compaction will want is read, unless the device has enough to do for those who wait.
     pub(crate) fn ask_ahead(&mut self, number: u64) {
         for wanted in std::mem::take(self.ahead.get_mut()) {
-            self.reads.ask(wanted, Waiter::Job(number));
+            if self.reads.flights.len() < self.config.depth as usize / 2 {
+                self.reads.ask(wanted, Waiter::Job(number));
+            }
         }
     }
 
@@ -399,6 +401,36 @@ impl<P: Pmem> Matrix<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::levels::Change;
+    use crate::volume::ValueFile;
+
+    /// The pieces of a file lay so that a run seemed to begin in the first one, over a gap that is another piece's: the compaction went round for ever.
+    #[test]
+    fn a_run_is_not_aligned_over_a_gap() {
+        let extents =
+            vec![Extent { page: 100, pages: 6 }, Extent { page: 500, pages: 5 }, Extent { page: 111, pages: 4 }];
+        let file = ValueFile { file: 9, extents, bytes: 15 * 4096, live_bytes: 15 * 4096, loose: false };
+        let mut levels = Levels::default();
+        levels.apply(Change { values: vec![file], ..Change::default() });
+        let (cache, pins) = (RefCell::new(PageCache::new()), Pins::default());
+        let (missing, ahead) = (RefCell::default(), RefCell::default());
+        let memory = InMemory {
+            levels: &levels,
+            cache: &cache,
+            pins: &pins,
+            ahead_pages: RUN_PAGES,
+            is_job: true,
+            backward: false,
+            missing: &missing,
+            ahead: &ahead,
+            run: Cell::default(),
+            shard: 0,
+        };
+        let pointer = Pointer { file: 9, offset: 11 * 4096, value_bytes: 3 * 4096, checksum: 0 };
+        assert!(matches!(memory.value(pointer, &mut Vec::new()), Err(Stop::Missing)));
+        let asked: Vec<(u64, u32)> = missing.take().iter().map(|wanted| (wanted.page, wanted.pages)).collect();
+        assert_eq!(asked, [(111, 4)]);
+    }
 
     #[test]
     fn values_near_each_other_are_one_read() {

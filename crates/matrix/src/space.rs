@@ -290,7 +290,7 @@ impl<P: Pmem> Matrix<P> {
             // What could not be used is not kept for later: that would be a burst.
             self.move_credit_bytes = self.move_credit_bytes.min(more as i64) + more as i64;
         }
-        let files = job.apart_below().into_iter();
+        let files = job.apart().into_iter();
         let files = files.filter_map(|(file, bytes)| Some((alive_ppm(self.levels.values(file)?), file, bytes)));
         let mut files: Vec<_> = files.filter(|(ppm, ..)| *ppm < POOR_PPM_MAX).collect();
         files.sort_unstable();

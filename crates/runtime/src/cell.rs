@@ -272,8 +272,9 @@ impl<S: Shard> State<S> {
         // One by one: if the shard panics, the rest are still there to be answered.
         operations.reverse();
         while let Some((waiter, operation)) = operations.pop() {
-            // Reads may overtake waiting writes: they are concurrent, and neither has been acknowledged.
-            let must_queue = !self.backlog.is_empty() && !matches!(operation, Operation::Get { .. });
+            // Reads and scans may overtake waiting writes: they are concurrent, and neither has been acknowledged.
+            let is_read = matches!(operation, Operation::Get { .. } | Operation::Page(_));
+            let must_queue = !self.backlog.is_empty() && !is_read;
             let refused = if must_queue { Err((waiter, operation)) } else { self.accept(waiter, operation) };
             if let Err(refused) = refused {
                 self.backlog.push_back(refused);

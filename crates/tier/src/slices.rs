@@ -2,7 +2,7 @@
 //!
 //! The front has the checksums of all slices, and is checked by the item's own; each slice is checked before it is handed out. A hold pins the segment, so that
 //! what comes is the record that was begun, whatever was written since. It does not last for ever: when its segment is to make room, whoever takes a value has
-//! [`HOLD_NS`] to come to its end.
+//! to ask for more within [`HOLD_NS`], and to come to its end within [`HOLDS_NS_MAX`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,8 +18,10 @@ use crate::index::{Loc, Tag};
 use crate::item::{self, HEADER_BYTES, Header};
 use crate::tier::Tier;
 
-/// How long a segment that is to make room waits for those who hold it.
+/// A segment that is to make room waits for a hold until nothing was asked for by it for so long,
 const HOLD_NS: u64 = 2_000_000_000;
+/// and for all of them so long at most.
+const HOLDS_NS_MAX: u64 = 30_000_000_000;
 
 /// What a hold keeps.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(crate) struct Held {
     header: Header,
     /// Checksums of the slices, as they lie on the volume.
     sums: Arc<[u8]>,
+    /// When something was asked for by it last.
+    used: Mono,
 }
 
 /// What is read of it. It has what checking needs: the hold may be over by then.
@@ -138,7 +142,8 @@ impl Tier {
         self.next_hold += 1;
         let hold = Hold::new(self.next_hold);
         let (header, sums) = (item.header, item.sums().into());
-        self.holds.insert(hold.id(), Held { hold: hold.clone(), tag, place, segment, header, sums });
+        self.holds
+            .insert(hold.id(), Held { hold: hold.clone(), tag, place, segment, header, sums, used: self.now.mono });
         Some(hold)
     }
 
@@ -154,9 +159,10 @@ impl Tier {
     }
 
     /// What is to be read: of which segment, from which page on, how many. `None`: the hold is gone, or there is no such part.
-    fn wanted_of(&self, hold: u64, start: u64, len: u32) -> Option<(Want, u64, u64, u64)> {
+    fn wanted_of(&mut self, hold: u64, start: u64, len: u32) -> Option<(Want, u64, u64, u64)> {
         self.volume.as_ref().filter(|volume| !volume.is_lost)?;
-        let held = self.holds.get(&hold)?;
+        let held = self.holds.get_mut(&hold)?;
+        held.used = self.now.mono;
         let all = u64::from(held.header.value_bytes);
         let range = start.min(all) as usize..(start.min(all) + u64::from(len)).min(all) as usize;
         let mut touched = held.header.slices(range.clone()).map(|(_, slice)| slice);
@@ -195,12 +201,13 @@ impl Tier {
             return;
         }
         let waits = self.volume.as_ref().and_then(|volume| Some((volume.log.oldest()?.page, volume.pinned_since()?)));
-        let is_due = |since: Mono| since.0 + HOLD_NS <= self.now.mono.0;
+        let is_past = |since: Mono, ns: u64| since.0 + ns <= self.now.mono.0;
+        let is_due = |held: &Held, since: Mono| is_past(held.used, HOLD_NS) || is_past(since, HOLDS_NS_MAX);
         let is_closing = self.closing != Closing::Open;
         let over = |held: &Held| {
             is_closing
                 || held.hold.is_over()
-                || waits.is_some_and(|(page, since)| held.segment == page && is_due(since))
+                || waits.is_some_and(|(page, since)| held.segment == page && is_due(held, since))
         };
         let pins: Vec<u64> = self.holds.extract_if(|_, held| over(held)).map(|(_, held)| held.segment).collect();
         self.unpin(&pins);

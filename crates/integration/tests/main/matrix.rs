@@ -200,11 +200,17 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     assert!(report.mistakes.is_empty(), "{report:?}");
 }
 
-/// What becomes of some pages.
+/// What becomes of some pages that have something in them.
 fn spoil(image: &[u8], random: &mut Random) -> Vec<(usize, Vec<u8>)> {
     let page = |at: usize| image[at * 4096..][..4096].to_vec();
     let pages = (image.len() / 4096) as u64;
-    let (one, other) = (random.below(pages) as usize, random.below(pages) as usize);
+    let mut filled = || loop {
+        let at = random.below(pages) as usize;
+        if image[at * 4096..][..4096].iter().any(|byte| *byte != 0) {
+            return at;
+        }
+    };
+    let (one, other) = (filled(), filled());
     let mut spoilt = page(one);
     match random.below(4) {
         0 => spoilt[random.below(4096) as usize] ^= 1 << random.below(8),

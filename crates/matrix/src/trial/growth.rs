@@ -1,7 +1,8 @@
-//! Devices that are full before the volume is as long as it may be.
+//! Devices that are full before the volume is as long as it may be, and writes that wait for what columns free.
 
 use super::space::fill_up;
 use super::*;
+use crate::container::{Change as Append, What};
 
 /// A volume without a capacity, on a device of so many bytes.
 fn on_a_device(bytes: u64) -> Trial {
@@ -69,6 +70,11 @@ pub(super) fn writes_wait_early_for_what_columns_free() {
         if !is_taken {
             let wait_ns = wake_at.expect("when to try again").0 - trial.now.mono.0;
             assert!(wait_ns < 100_000_000, "{wait_ns} ns");
+            // What comes in at once, since something else held it up, is not waited for one by one.
+            let change = Append { key: b"key", flags: 0, expiry: Expiry::NEVER, what: What::Put(&[0; 4096]) };
+            trial.shard.came_in(&[change; 1000]);
+            let wait_ns = trial.shard.pace.next().0 - trial.now.mono.0;
+            assert!(wait_ns < 100_000_000, "{wait_ns} ns for what waited");
             trial.ask(write(vec![put(&name(number), value(number, 300))]));
             return;
         }
