@@ -70,7 +70,8 @@ impl Phases {
         if self.since != Mono::default() {
             self.ns[self.now as usize] += now.0.saturating_sub(self.since.0);
         }
-        (self.now, self.since) = (to, now);
+        // Turns of several threads may see times in another order.
+        (self.now, self.since) = (to, self.since.max(now));
     }
 }
 
