@@ -111,7 +111,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// About how many records there are: what nobody has looked up cannot be counted. A key with several versions that were not merged yet counts for each of them, a delete takes one
     /// away, and what has expired counts until it is merged. O(tables).
-    fn records_about(&self) -> u64 {
+    pub fn records(&self) -> u64 {
         let container = self.container.statistics();
         let facts = || self.tables().map(|table| &table.facts);
         let entries = container.elements + container.keys + facts().map(|facts| facts.entries).sum::<u64>();
@@ -134,7 +134,7 @@ impl<P: Pmem> Matrix<P> {
         let container = self.container.statistics();
         let counters = &self.counters;
         let mut add = |name, value| out.push(Statistic { name, value });
-        add("records", self.records_about());
+        add("records", self.records());
         add("container_units", container.units);
         add("container_units_free", container.units_free);
         add("container_unit_bytes", container.unit_bytes);

@@ -81,7 +81,7 @@ impl AnyShard {
             }
             AnyShard::Matrix(matrix) => {
                 let report = matrix.recovery();
-                let (clean, records, torn) = (report.clean, report.entries + report.log_records, report.torn);
+                let (clean, records, torn) = (report.clean, matrix.records(), report.torn);
                 let (superblock_repaired, corrupt) = (report.superblock_repaired, &report.corrupt[..]);
                 FoundInShard { clean, records, torn, superblock_repaired, corrupt }
             }

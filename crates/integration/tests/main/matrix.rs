@@ -200,6 +200,19 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     assert!(report.mistakes.is_empty(), "{report:?}");
 }
 
+/// What lies in rows of the region counted for nothing: a store that was just restored seemed to be empty.
+#[test]
+fn records_that_are_in_the_region_are_counted() {
+    let place = place::directory();
+    let data = place.path().join("data");
+    let store = filled(&data, 1);
+    store.close().expect("closed");
+    let told = stratakv::check(&data, None).expect("checked").records;
+    let store = Options::new().create(false).level(Level::ProcessCrash).open(&data).expect("opened");
+    let found = store.scan(stratakv::ScanOptions::all()).count() as u64;
+    assert_eq!((told, store.recovery().records), (found, found));
+}
+
 /// What becomes of some pages that have something in them.
 fn spoil(image: &[u8], random: &mut Random) -> Vec<(usize, Vec<u8>)> {
     let page = |at: usize| image[at * 4096..][..4096].to_vec();

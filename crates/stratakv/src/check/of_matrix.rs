@@ -36,7 +36,7 @@ pub(super) fn check_matrix(matrix: &Matrix<Part>, shard: &OpenedShard, sum: &mut
     let (damage, mistakes) = matrix.check();
     let (pages, pages_free) = matrix.volume_pages();
     let recovery = matrix.recovery();
-    sum.records += recovery.entries + recovery.log_records;
+    sum.records += matrix.records();
     sum.torn += recovery.torn;
     sum.pages += pages;
     sum.pages_free += pages_free;
