@@ -2,7 +2,8 @@
 //!
 //! As in KVell (section 5.5): the keys are taken from every shard's index first and merged, then each record is read once, so a
 //! page of n items over s shards costs n reads, not n·s. The records are asked for as one page of each shard, which sees all that
-//! it needs at once and reads neighbours together.
+//! it needs at once and reads neighbours together. Of `matrix`, whose keys are read like its records, each shard is asked at once
+//! for the records of its likely share, and again if that falls short.
 
 use std::ops::Bound;
 

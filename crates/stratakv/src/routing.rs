@@ -14,6 +14,7 @@ use stratakv_base::{Key, Level};
 use stratakv_engine::{
     Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply, SnapshotOp,
 };
+use stratakv_matrix::table::values::APART_BYTES_MIN;
 use stratakv_pmem::Mapping;
 use stratakv_runtime::{Pending, Runtime};
 
@@ -50,9 +51,6 @@ pub(crate) struct Inner {
     /// Of scans through `matrix`: see [`Inner::gathered_of`].
     pub(crate) values_apart: AtomicBool,
 }
-
-/// From this length on engine `matrix` has values apart from their keys.
-const APART_BYTES_MIN: u64 = 512;
 
 /// The shard that coordinates batches across shards.
 const BATCHES_SHARD: usize = 0;
@@ -216,7 +214,7 @@ impl Inner {
     pub(crate) fn saw(&self, items: &[Item]) {
         if self.gathers() && items.iter().any(|item| item.record.is_some()) {
             let bytes: u64 = items.iter().filter_map(|item| Some(item.record.as_ref()?.value_bytes)).sum();
-            self.values_apart.store(bytes >= APART_BYTES_MIN * items.len() as u64, Ordering::Relaxed);
+            self.values_apart.store(bytes >= (APART_BYTES_MIN * items.len()) as u64, Ordering::Relaxed);
         }
     }
 
