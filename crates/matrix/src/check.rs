@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 
 use stratakv_base::checksum::crc32c;
-use stratakv_base::{Corruption, Place};
+use stratakv_base::{Corruption, Place, Wall};
 use stratakv_pmem::Pmem;
 
 use crate::container::Fault;
 use crate::cursor::{Cursor, Pages, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum_head};
 use crate::job::Job;
+use crate::level_cursor::LevelCursor;
 use crate::matrix::Matrix;
+use crate::merge::{Merge, Sight, Visible};
 use crate::output::Output;
 use crate::table;
 use crate::volume::{Extent, FIRST_PAGE, Table};
@@ -30,6 +32,24 @@ impl<P: Pmem> Matrix<P> {
         mistakes.extend(self.unaccounted("the volume", volume, false));
         mistakes.extend(self.unaccounted("the layer", (0, layer_free, layer_pages), true));
         (damage, mistakes)
+    }
+
+    /// Records that are there, those included that have expired but were not dropped yet. Reads all tables.
+    ///
+    /// # Errors
+    /// [`Stop`]: a part of them cannot be read.
+    pub fn count_records(&self, pages: &dyn Pages) -> Result<u64, Stop> {
+        let level = |level| Box::new(LevelCursor::new(self.levels.level(level), pages)) as Box<dyn Cursor + '_>;
+        let mut merge = Merge::new((0..self.levels.depth()).map(level).collect());
+        merge.seek(&[])?;
+        let container = self.container.cursors_at(None, false)?.into_iter();
+        merge.join(container.map(|cursor| Box::new(cursor) as Box<dyn Cursor + '_>));
+        let mut visible = Visible::new(&mut merge, Sight { at: u64::MAX, now: Wall(0) });
+        let mut records = 0;
+        while visible.forward(false)?.is_some() {
+            records += 1;
+        }
+        Ok(records)
     }
 
     /// What is wrong with the sum of one medium's pages: so many superblocks, so many free, so many in all.

@@ -36,7 +36,6 @@ pub(super) fn check_matrix(matrix: &Matrix<Part>, shard: &OpenedShard, sum: &mut
     let (damage, mistakes) = matrix.check();
     let (pages, pages_free) = matrix.volume_pages();
     let recovery = matrix.recovery();
-    sum.records += matrix.records();
     sum.torn += recovery.torn;
     sum.pages += pages;
     sum.pages_free += pages_free;
@@ -47,6 +46,8 @@ pub(super) fn check_matrix(matrix: &Matrix<Part>, shard: &OpenedShard, sum: &mut
     }
     let reader = Reader { matrix, shard, pages: RefCell::default(), lost: Cell::default() };
     reader.check_files(sum);
+    // Of what is damaged nobody can tell how many there were.
+    sum.records += matrix.count_records(&reader).unwrap_or_else(|_| matrix.records());
 }
 
 impl Reader<'_> {
