@@ -47,7 +47,7 @@ fn flush(container: &mut Container<Mapping>) -> Result<(u64, u64), Box<dyn Error
         match container.flush_step(64 << 10)? {
             Flush::Row { units, .. } => return Ok((processor_ns()? - start, units.into())),
             Flush::More => {}
-            Flush::Idle => return Err("nothing was sealed".into()),
+            Flush::Idle | Flush::Waits(_) => return Err("nothing was sealed".into()),
         }
     }
 }

@@ -44,7 +44,7 @@ impl<P: Pmem> Matrix<P> {
         merge.seek(&[])?;
         let container = self.container.cursors_at(None, false)?.into_iter();
         merge.join(container.map(|cursor| Box::new(cursor) as Box<dyn Cursor + '_>));
-        let mut visible = Visible::new(&mut merge, Sight { at: u64::MAX, now: Wall(0) });
+        let mut visible = Visible::new(&mut merge, Sight { at: u64::MAX, now: Wall(0) }, &self.ranges);
         let mut records = 0;
         while visible.forward(false)?.is_some() {
             records += 1;
@@ -203,7 +203,8 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Stop`].
     pub fn is_newest(&self, key: &[u8], version: u64, pages: &dyn Pages) -> Result<bool, Stop> {
-        Ok(self.locate(key, u64::MAX, pages)?.is_some_and(|located| located.meta.version == version))
+        let is_hidden = self.ranges.hiding(key, version, u64::MAX).is_some();
+        Ok(!is_hidden && self.locate(key, u64::MAX, pages)?.is_some_and(|located| located.meta.version == version))
     }
 
     /// What value files are said to have alive, where tables point to something else: `pointed` has the bytes that they point to, by file. Of files that a record of the

@@ -27,6 +27,8 @@ pub struct MatrixConfig {
     pub level_bytes: u64,
     /// Of a new shard: so many bytes at the end of its region are the layer's, for tables of the first levels; 0 for none. Of one that exists the container's superblock says it.
     pub layer_bytes: u64,
+    /// A range with more keys is deleted with one record; fewer are deleted one by one, since a range in force costs each read something.
+    pub range_keys_few: usize,
     /// Refuse changes and write nothing.
     pub read_only: bool,
     /// A number drawn for this opening: see [`Epoch`](crate::pairing::Epoch).

@@ -10,7 +10,7 @@ use stratakv_engine::Effects;
 use stratakv_pmem::Pmem;
 
 use crate::job::{Job, Moves, Source};
-use crate::levels::Levels;
+use crate::levels::{Change, Levels};
 use crate::maintain::write_failed;
 use crate::matrix::{Closing, Matrix, Purpose};
 use crate::spill::Spill;
@@ -43,6 +43,8 @@ pub(crate) struct Install {
     extent: Extent,
     bytes: Vec<u8>,
     superblock: Superblock,
+    /// Its manifest has all deletes of ranges up to this version.
+    ranges_kept: u64,
 }
 
 /// What an installation that failed has of the volume: free once its writes have ended.
@@ -61,6 +63,8 @@ pub(crate) enum Made {
     Compaction(Box<Job>),
     /// Long values, ahead of the records that point to them.
     Spill(Spill),
+    /// Tables that deletes of ranges hide go.
+    Hidden(Change),
     /// Nothing new: a copy of the manifest or a superblock is damaged.
     Repair,
 }
@@ -102,6 +106,7 @@ impl<P: Pmem> Matrix<P> {
         let (mut change, mut outputs) = match &mut made {
             Made::Compaction(job) => (std::mem::take(&mut job.change), std::mem::take(&mut job.finished)),
             Made::Spill(spill) => (spill.change(), std::mem::take(&mut spill.outputs)),
+            Made::Hidden(change) => (std::mem::take(change), Vec::new()),
             Made::Repair => Default::default(),
         };
         for (file, bytes) in self.orphans.drain() {
@@ -143,6 +148,7 @@ impl<P: Pmem> Matrix<P> {
             clean: false,
             known: self.container.known(),
             layered: levels.have_layer(),
+            has_ranges: !manifest.ranges.is_empty(),
         };
         if canary!("matrix_freed_before_the_superblock") {
             self.limbo.append(&mut free);
@@ -157,7 +163,8 @@ impl<P: Pmem> Matrix<P> {
             let _ = self.container.release(column, manifest.number);
         }
         let stage = Stage::Manifest { begun: 0, in_flight: 0 };
-        Ok(Install { stage, made, levels, free, extent, bytes, superblock })
+        let ranges_kept = self.container.durable_version();
+        Ok(Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept })
     }
 
     /// Pages side by side for a manifest, with room for it to grow: those of the last but one, so that a volume in pieces has them, too.
@@ -192,6 +199,8 @@ impl<P: Pmem> Matrix<P> {
             next_file: self.next_file,
             directory: self.container.directory(),
             rotation,
+            // A crash may forget the others, and give their numbers to something else.
+            ranges: self.durable_ranges().cloned().collect(),
             ..Manifest::default()
         };
         levels.describe(&mut manifest);
@@ -270,7 +279,7 @@ impl<P: Pmem> Matrix<P> {
         match made {
             Made::Spill(spill) => self.refuse(&spill, &error, effects),
             Made::Repair => self.repairs = true,
-            Made::Compaction(_) => {}
+            Made::Compaction(_) | Made::Hidden(_) => {}
         }
         self.put_off(&error);
     }
@@ -323,6 +332,7 @@ impl<P: Pmem> Matrix<P> {
         self.levels = install.levels;
         self.limbo.extend(install.free);
         self.counters.installs += 1;
+        self.container.ranges_are_kept(install.ranges_kept);
         // A column says it with its release.
         let releases = matches!(&install.made, Made::Compaction(job) if matches!(job.source, Source::Column(_)));
         if !releases && let Err(error) = self.container.note_manifest(install.superblock.number) {
@@ -331,8 +341,9 @@ impl<P: Pmem> Matrix<P> {
         match install.made {
             Made::Compaction(job) => self.compacted(*job),
             Made::Spill(spill) => self.spilled(spill),
-            Made::Repair => {}
+            Made::Hidden(_) | Made::Repair => {}
         }
+        self.forget_ranges();
         for id in self.after_install.drain(..) {
             if let Some(parked) = self.parked.get_mut(&id) {
                 parked.spills = false;

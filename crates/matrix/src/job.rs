@@ -17,8 +17,9 @@ use crate::lookup::{LongRead, value_bytes};
 use crate::matrix::Matrix;
 use crate::merge::Merge;
 use crate::output::{Output, Role};
+use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, RUN_PAGES};
-use crate::retention::Readers;
+use crate::retention::{Kept, OF_A_RANGE, Readers};
 use crate::snapshots::{KeptFor, add_kept};
 use crate::table::Builder;
 use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
@@ -85,6 +86,9 @@ pub(crate) struct Job {
     /// Files that are finished, but for their last writes.
     pub(crate) finished: Vec<Output>,
     pub(crate) change: Change,
+    /// Deletes of ranges when it began; and up to which of them the open table has nothing that they hide.
+    pub(crate) ranges: Arc<RangeDeletes>,
+    clean_version: u64,
     /// What the open table has only for snapshots, and the finished ones by file.
     kept: Vec<KeptFor>,
     pub(crate) kept_in: Vec<(u64, Vec<KeptFor>)>,
@@ -158,6 +162,8 @@ impl Job {
             values: None,
             finished: Vec::new(),
             change,
+            ranges: Arc::default(),
+            clean_version: u64::MAX,
             kept: Vec::new(),
             kept_in: Vec::new(),
             scratch: Scratch::default(),
@@ -255,7 +261,8 @@ impl Job {
         if let Some(facts) = builder.finish(&mut |page| output.push(page)) {
             output.end();
             self.kept_in.push((facts.file, std::mem::take(&mut self.kept)));
-            self.change.added.push((self.level, Table { facts, extents: Vec::new() }));
+            let clean_version = std::mem::replace(&mut self.clean_version, u64::MAX).min(self.ranges.newest());
+            self.change.added.push((self.level, Table { facts, extents: Vec::new(), clean_version }));
             self.finished.push(output);
         }
     }
@@ -348,7 +355,12 @@ impl<P: Pmem> Matrix<P> {
             scratch.metas.iter().any(|meta| meta.body == Body::Delete || meta.expiry.is_past(self.now.wall));
         let readers =
             Readers { snapshots: self.snapshots.versions(), now: self.now.wall, bottom: last_is_gone && bottom() };
-        let kept = readers.keep(&scratch.metas);
+        let ranges = job.ranges.clone();
+        let deletes = ranges.over(&scratch.key);
+        let kept = match deletes {
+            [] => readers.keep(&scratch.metas),
+            _ => readers.keep_under(&scratch.metas, deletes),
+        };
         // First all that can stop: nothing is written twice. What was read of a key is kept until all is.
         for (_, meta) in &kept {
             if let Body::Apart(pointer) = meta.body
@@ -368,6 +380,36 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         let moved = std::mem::take(&mut job.moved);
+        self.account(job, &scratch, &kept, &moved);
+        let entries = || kept.iter().filter(|(at, _)| *at != OF_A_RANGE);
+        if entries().next().is_some() {
+            self.end_long_table(job, &scratch.key);
+        }
+        for pair in kept.windows(2) {
+            let [(_, newer), (at, older)] = pair else { continue };
+            if let Some((oldest, newest)) = readers.between(older.version, newer.version).filter(|_| *at != OF_A_RANGE)
+            {
+                let bytes = scratch.key.len() as u64 + value_bytes(*older);
+                add_kept(&mut job.kept, KeptFor { oldest, newest, bytes });
+            }
+        }
+        for (at, meta) in entries() {
+            // A snapshot sees what this one hides.
+            if let Some(hiding) = deletes.iter().find(|delete| **delete > meta.version) {
+                job.clean_version = job.clean_version.min(hiding - 1);
+            }
+            let value = match moved.iter().find(|(moved, _)| meta.body == Body::Apart(*moved)) {
+                Some((_, value)) => &value[..],
+                None => scratch.value(*at),
+            };
+            self.emit_version(job, next_file, &scratch.key, *meta, value);
+        }
+        job.scratch = scratch;
+        Ok(())
+    }
+
+    /// Notes what becomes of the values apart of a key's versions.
+    fn account(&self, job: &mut Job, scratch: &Scratch, kept: &Kept, moved: &[(Pointer, Bytes)]) {
         let kept_at = |at: usize| kept.iter().find(|(kept, _)| *kept == at).map(|(_, meta)| meta.body);
         for (at, meta) in scratch.metas.iter().enumerate() {
             let Body::Apart(pointer) = meta.body else { continue };
@@ -378,25 +420,6 @@ impl<P: Pmem> Matrix<P> {
                 job.change.settled.push(pointer.file);
             }
         }
-        if !kept.is_empty() {
-            self.end_long_table(job, &scratch.key);
-        }
-        for pair in kept.windows(2) {
-            let [(_, newer), (_, older)] = pair else { continue };
-            if let Some((oldest, newest)) = readers.between(older.version, newer.version) {
-                let bytes = scratch.key.len() as u64 + value_bytes(*older);
-                add_kept(&mut job.kept, KeptFor { oldest, newest, bytes });
-            }
-        }
-        for (at, meta) in &kept {
-            let value = match moved.iter().find(|(moved, _)| meta.body == Body::Apart(*moved)) {
-                Some((_, value)) => &value[..],
-                None => scratch.value(*at),
-            };
-            self.emit_version(job, next_file, &scratch.key, *meta, value);
-        }
-        job.scratch = scratch;
-        Ok(())
     }
 
     /// Ends the open table before `key` if it is long enough, or lies above many.

@@ -234,7 +234,7 @@ mod tests {
             deletes: 0,
             apart: Vec::new(),
         };
-        Table { facts, extents: vec![Extent { page: 10 * file, pages: 2 }] }
+        Table { facts, extents: vec![Extent { page: 10 * file, pages: 2 }], clean_version: 0 }
     }
 
     fn sample() -> Levels {

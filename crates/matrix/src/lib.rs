@@ -29,6 +29,8 @@ mod operations;
 mod output;
 mod pace;
 pub mod pairing;
+mod range_delete;
+pub mod ranges;
 mod reading;
 pub mod retention;
 mod scan;

@@ -54,7 +54,9 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Stop`].
     pub(crate) fn visible(&self, key: &[u8], sight: Sight, memory: &InMemory<'_>) -> Result<Option<Located>, Stop> {
-        Ok(self.locate(key, sight.at, memory)?.filter(|located| sight.shows(located.meta)))
+        let is_hidden = |meta: Meta| self.ranges.hiding(key, meta.version, sight.at).is_some();
+        let located = self.locate(key, sight.at, memory)?;
+        Ok(located.filter(|located| sight.shows(located.meta) && !is_hidden(located.meta)))
     }
 
     /// The value of what was found, its checksum compared.
@@ -106,6 +108,9 @@ impl<P: Pmem> Matrix<P> {
             return Ok(Attempt::Seen(Reply::Record(None), 0));
         };
         let version = located.meta.version;
+        if let Some(deleted) = self.ranges.hiding(key.encoded(), version, sight.at) {
+            return Ok(Attempt::Seen(Reply::Record(None), deleted));
+        }
         if !sight.shows(located.meta) {
             return Ok(Attempt::Seen(Reply::Record(None), version));
         }

@@ -64,7 +64,7 @@ impl<P: Pmem> Matrix<P> {
         if self.now.mono < self.job_not_before {
             effects.wake_at(self.job_not_before);
         }
-        if self.repairs
+        if (self.repairs || self.ranges_wait.is_some_and(|version| version <= self.container.durable_version()))
             && self.install.is_none()
             && self.now.mono >= self.job_not_before
             && !self.waits_for_growth(self.manifest_pages())
@@ -106,9 +106,19 @@ impl<P: Pmem> Matrix<P> {
         let budget = if written == 0 || !self.stalled.is_empty() { share * 4 } else { written + written / 2 };
         let step = self.container.flush_step(budget);
         self.flush_waits = matches!(step, Err(Error::Full(_)));
+        self.ranges_wait = None;
         match step {
             Ok(Flush::Row { .. }) => self.counters.rows += 1,
             Ok(Flush::More) => {}
+            Ok(Flush::Waits(version)) => {
+                if canary!("trial_range_forgotten_with_its_log") {
+                    self.container.ranges_are_kept(version);
+                }
+                self.flush_waits = self.now.mono < self.job_not_before;
+                self.ranges_wait = Some(version);
+                effects.more();
+                return Ok(());
+            }
             // The directory has no room for a row before a compactor's are gone: a turn more would not help.
             Ok(Flush::Idle) | Err(Error::Full(_)) => return Ok(()),
             Err(error) => return Err(error),
@@ -123,7 +133,7 @@ impl<P: Pmem> Matrix<P> {
     fn plan_job(&mut self, free_percent: u64) {
         self.wake_after_a_while();
         let waits = self.job.is_some() || self.install.is_some() || self.now.mono < self.job_not_before;
-        if waits || self.rest != Rest::No {
+        if waits || self.rest != Rest::No || self.drops_hidden_tables() {
             return;
         }
         let is_clearing = self.is_clearing();
@@ -149,6 +159,7 @@ impl<P: Pmem> Matrix<P> {
             self.pace.begin_job(self.now.mono);
             self.jobs_begun += 1;
             job.number = self.jobs_begun;
+            job.ranges = self.ranges.clone();
             self.choose_moves(&mut job);
             self.job = Some(job);
         }

@@ -31,8 +31,10 @@ use crate::merge::Sight;
 use crate::operations::{Parked, Turns, Work};
 use crate::output::Output;
 use crate::pace::Pace;
+use crate::range_delete::{Looked, RangeWork};
+use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
-use crate::scan::{PageWork, RangeWork};
+use crate::scan::PageWork;
 use crate::snapshots::Snapshots;
 use crate::space::Rest;
 use crate::spill::Spill;
@@ -105,6 +107,11 @@ pub struct Matrix<P> {
     /// Replies for when the log is durable, each with the version up to which: of writes, and of whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply, u64)>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) ranges: Arc<RangeDeletes>,
+    /// A memtable waits for a manifest with the deletes of ranges up to this version.
+    pub(crate) ranges_wait: Option<u64>,
+    /// When no table was found that they hide all of.
+    pub(crate) ranges_looked: Looked,
     pub(crate) backups: Backups,
     pub(crate) job: Option<Job>,
     pub(crate) jobs_begun: u64,
@@ -192,7 +199,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn append(&mut self, changes: &[Append<'_>]) -> Result<u64, Attempt> {
         match self.container.append(changes, self.snapshots.versions()) {
             Ok(versions) => {
-                let bytes = changes.iter().map(user_bytes).sum::<u64>();
+                let bytes = changes.iter().map(Append::user_bytes).sum::<u64>();
                 self.counters.user_bytes += bytes;
                 self.credit_bytes += bytes;
                 self.came_in(changes);
@@ -689,16 +696,6 @@ const PINS_MAX: usize = 128;
 const LAYER_ROUNDS_MAX: u32 = 8;
 /// Turns from one look at the memory to the next.
 const BALANCE_TURNS: u64 = 64;
-
-/// Bytes of key and value.
-fn user_bytes(change: &Append<'_>) -> u64 {
-    let value = match change.what {
-        What::Put(value) => value.len() as u64,
-        What::Apart(pointer) => u64::from(pointer.value_bytes),
-        What::Delete => 0,
-    };
-    change.key.len() as u64 + value
-}
 
 impl<P: Pmem + Send> Shard for Matrix<P> {
     fn capabilities(&self) -> Capabilities {

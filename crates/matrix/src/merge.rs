@@ -6,6 +6,7 @@ use stratakv_base::{Key, Wall};
 
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta};
+use crate::ranges::RangeDeletes;
 
 /// The versions of several cursors in one order. A step costs O(log cursors) comparisons of keys.
 pub struct Merge<'a> {
@@ -153,19 +154,23 @@ impl Sight {
 pub struct Visible<'c, C> {
     cursor: &'c mut C,
     sight: Sight,
+    ranges: &'c RangeDeletes,
     key: Vec<u8>,
     meta: Option<Meta>,
     value: Vec<u8>,
     /// The key of a version that is too new, met last on the way forward.
     too_new: Vec<u8>,
+    /// The reader sees it.
+    is_shown: bool,
     /// The key was found, and an error came before it was shown.
     owes: bool,
 }
 
 impl<'c, C: Cursor> Visible<'c, C> {
-    /// Over a cursor that was sought.
-    pub fn new(cursor: &'c mut C, sight: Sight) -> Visible<'c, C> {
-        Visible { cursor, sight, key: Vec::new(), meta: None, value: Vec::new(), too_new: Vec::new(), owes: false }
+    /// Over a cursor that was sought, without what these ranges hide.
+    pub fn new(cursor: &'c mut C, sight: Sight, ranges: &'c RangeDeletes) -> Visible<'c, C> {
+        let (key, value, too_new) = Default::default();
+        Visible { cursor, sight, ranges, key, meta: None, value, too_new, is_shown: false, owes: false }
     }
 
     /// The key found last.
@@ -203,7 +208,7 @@ impl<'c, C: Cursor> Visible<'c, C> {
                 continue;
             }
             self.take(meta, with_value)?;
-            self.owes = self.sight.shows(meta);
+            self.owes = self.is_shown;
             self.cursor.next()?;
             if std::mem::take(&mut self.owes) {
                 return Ok(Some(meta));
@@ -220,7 +225,7 @@ impl<'c, C: Cursor> Visible<'c, C> {
         let mut found = None;
         while let Some((key, meta)) = self.cursor.key().zip(self.cursor.meta()) {
             let is_next_key = found.is_some() && key != self.key;
-            if is_next_key && found.is_some_and(|found| self.sight.shows(found)) {
+            if is_next_key && self.is_shown {
                 return Ok(found);
             }
             if is_next_key {
@@ -232,7 +237,7 @@ impl<'c, C: Cursor> Visible<'c, C> {
             }
             self.cursor.prev()?;
         }
-        Ok(found.filter(|found| self.sight.shows(*found)))
+        Ok(found.filter(|_| self.is_shown))
     }
 
     fn take(&mut self, meta: Meta, with_value: bool) -> Result<(), Stop> {
@@ -240,7 +245,9 @@ impl<'c, C: Cursor> Visible<'c, C> {
         self.key.extend_from_slice(self.cursor.key().unwrap_or_default());
         self.meta = Some(meta);
         self.value.clear();
-        if with_value && self.sight.shows(meta) {
+        let is_hidden = self.ranges.hiding(&self.key, meta.version, self.sight.at).is_some();
+        self.is_shown = self.sight.shows(meta) && !is_hidden;
+        if with_value && self.is_shown {
             self.cursor.value(&mut self.value)?;
         }
         Ok(())
@@ -256,6 +263,7 @@ mod tests {
     use stratakv_base::random::Random;
 
     use super::*;
+    use crate::ranges::RangeDelete;
 
     /// Versions in memory.
     struct List {
@@ -324,10 +332,23 @@ mod tests {
         (history, lists)
     }
 
-    fn expected(history: &History, sight: Sight) -> Vec<(Vec<u8>, u64)> {
+    fn draw_ranges(random: &mut Random) -> RangeDeletes {
+        let key = |random: &mut Random| vec![b'a' + random.below(12) as u8].into();
+        let range =
+            |random: &mut Random| RangeDelete { from: key(random), to: key(random), version: random.below(100) };
+        RangeDeletes::new((0..random.below(4)).map(|_| range(random)).collect())
+    }
+
+    fn expected(history: &History, ranges: &RangeDeletes, sight: Sight) -> Vec<(Vec<u8>, u64)> {
         let newest = |versions: &BTreeMap<u64, Meta>| versions.range(..=sight.at).next_back().map(|(_, meta)| *meta);
         let seen = history.iter().filter_map(|(key, versions)| Some((key, newest(versions)?)));
-        seen.filter(|(_, meta)| sight.shows(*meta)).map(|(key, meta)| (key.clone(), meta.version)).collect()
+        let is_shown = |key: &[u8], meta: Meta| {
+            let hides = |range: &RangeDelete| {
+                range.version <= sight.at && meta.version < range.version && range.meets(key, key)
+            };
+            sight.shows(meta) && !ranges.all().iter().any(hides)
+        };
+        seen.filter(|(key, meta)| is_shown(key, *meta)).map(|(key, meta)| (key.clone(), meta.version)).collect()
     }
 
     proptest! {
@@ -337,11 +358,12 @@ mod tests {
             let (history, lists) = draw(&mut random);
             let sight = Sight { at: random.below(100), now: Wall(if random.below(2) == 0 { 40 } else { 60 }) };
             let mut merge = Merge::new(lists.into_iter().map(|list| Box::new(list) as Box<dyn Cursor>).collect());
-            let all = expected(&history, sight);
+            let ranges = draw_ranges(&mut random);
+            let all = expected(&history, &ranges, sight);
             let from = vec![b'a' + random.below(12) as u8];
 
             merge.seek(&from).unwrap();
-            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight));
+            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight, &ranges));
             while let Some(meta) = visible.forward(true).unwrap() {
                 prop_assert_eq!(visible.value(), meta.version.to_le_bytes());
                 found.push((visible.key().to_vec(), meta.version));
@@ -350,7 +372,7 @@ mod tests {
             prop_assert_eq!(found, after);
 
             merge.seek_before(Some(&from)).unwrap();
-            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight));
+            let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight, &ranges));
             while let Some(meta) = visible.backward(true).unwrap() {
                 prop_assert_eq!(visible.value(), meta.version.to_le_bytes());
                 found.push((visible.key().to_vec(), meta.version));

@@ -26,6 +26,7 @@ use crate::matrix::{Closing, Matrix};
 use crate::operations::Turns;
 use crate::pace::Pace;
 use crate::pairing::{Epoch, Known, Loss, VolumeState};
+use crate::ranges::{RangeDelete, RangeDeletes};
 use crate::reading::{Pins, Reads};
 use crate::snapshots::Snapshots;
 use crate::space::{Rest, pages_min};
@@ -395,6 +396,15 @@ impl<P: Pmem> MatrixOpener<P> {
     }
 }
 
+/// The deletes of ranges of the manifest, and those that are in logs only. None is newer than what the region has: the end of that may have been given up, and numbers go on from there.
+fn ranges_after<P: Pmem>(manifest: &Manifest, container: &mut Container<P>) -> RangeDeletes {
+    let behind = container.version() + 1;
+    let known = manifest.ranges.iter().map(|range| RangeDelete { version: range.version.min(behind), ..range.clone() });
+    let known: Vec<RangeDelete> = known.collect();
+    container.ranges_are_kept(known.iter().map(|range| range.version).max().unwrap_or(0));
+    RangeDeletes::new(known.into_iter().chain(container.ranges()).collect())
+}
+
 /// Damage that lies in the region, and not on the volume.
 fn region_damaged(error: Error) -> Error {
     match error {
@@ -408,7 +418,7 @@ fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refu
     let both = [first, second].map(|found| found.as_ref().err().cloned());
     for refusal in both.iter().flatten() {
         match refusal {
-            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: 3 },
+            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: 4 },
             Refusal::Foreign => {
                 return Error::WrongVolume(
                     "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
@@ -526,8 +536,12 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             superblock_repaired: self.repairs,
             loss: self.loss.take(),
         };
+        let ranges = ranges_after(&manifest, &mut container);
         let mut matrix = Matrix {
             container,
+            ranges: Arc::new(ranges),
+            ranges_wait: None,
+            ranges_looked: Default::default(),
             levels,
             extents: places,
             growth: Growth::new(self.config.capacity_bytes),

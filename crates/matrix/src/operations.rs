@@ -11,8 +11,9 @@ use stratakv_engine::{Change, ChangeKind, Error, RecordPart, Token, Update};
 use crate::changes::Before;
 use crate::lookup::LongRead;
 use crate::memory::Lease;
+use crate::range_delete::RangeWork;
 use crate::reading::Pins;
-use crate::scan::{PageWork, RangeWork};
+use crate::scan::PageWork;
 use crate::spill::Placed;
 
 /// What is to be done.
@@ -206,7 +207,7 @@ impl Work {
 
     /// Whether a part of it is done.
     pub(crate) fn is_begun(&self) -> bool {
-        matches!(self, Work::Deleting(range) if range.deleted > 0)
+        matches!(self, Work::Deleting(range) if range.is_begun())
     }
 
     /// Where its long values lie.

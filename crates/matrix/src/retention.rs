@@ -8,6 +8,9 @@ use crate::entry::{Body, Meta};
 /// Versions of one key that are kept, from new to old, each with its place among those that were given.
 pub type Kept = SmallVec<[(usize, Meta); 4]>;
 
+/// The place of a delete that no entry stands for.
+pub const OF_A_RANGE: usize = usize::MAX;
+
 /// For whom versions are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Readers<'a> {
@@ -36,6 +39,17 @@ impl Readers<'_> {
             kept.pop();
         }
         kept
+    }
+
+    /// As [`Readers::keep`], of a key that was deleted with ranges as well, at these versions, from old to new. Where such a delete hides what is kept for a snapshot it is among what is
+    /// returned, at [`OF_A_RANGE`]: it needs no entry, for it stays in force.
+    pub fn keep_under(&self, versions: &[Meta], deletes: &[u64]) -> Kept {
+        let delete = |version: &u64| Meta { version: *version, flags: 0, expiry: Expiry::NEVER, body: Body::Delete };
+        let mut all: Kept = versions.iter().copied().enumerate().collect();
+        all.extend(deletes.iter().map(|version| (OF_A_RANGE, delete(version))));
+        all.sort_by_key(|(_, meta)| std::cmp::Reverse(meta.version));
+        let metas: SmallVec<[Meta; 4]> = all.iter().map(|(_, meta)| *meta).collect();
+        self.keep(&metas).into_iter().map(|(at, meta)| (all.get(at).map_or(OF_A_RANGE, |one| one.0), meta)).collect()
     }
 
     /// Whether a snapshot was taken at or after `version`, and before `newer`.
@@ -91,6 +105,22 @@ mod tests {
         assert_eq!(kept(&history[1..], &[], false), [7]);
         assert_eq!(kept(&history[1..], &[], true), []);
         assert_eq!(kept(&history[1..], &[5], true), [7, 5]);
+    }
+
+    #[test]
+    fn what_a_range_hides_goes_and_the_range_has_no_entry() {
+        let history = versions(&[(9, PUT), (7, Body::Delete), (5, PUT), (3, PUT)]);
+        let kept = |snapshots: &[u64], deletes: &[u64]| {
+            let readers = Readers { snapshots, now: Wall(100), bottom: false };
+            let kept = readers.keep_under(&history, deletes);
+            let entries = kept.iter().filter(|(at, _)| *at != OF_A_RANGE).map(|(at, meta)| (*at, meta.version));
+            entries.collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&[], &[10]), []);
+        assert_eq!(kept(&[], &[8]), [(0, 9)]);
+        assert_eq!(kept(&[5], &[6, 10]), [(2, 5)]);
+        assert_eq!(kept(&[6, 9], &[6, 10]), [(0, 9)]);
+        assert_eq!(kept(&[3, 7], &[4]), [(0, 9), (1, 7), (3, 3)]);
     }
 
     #[test]

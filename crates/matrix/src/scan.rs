@@ -1,17 +1,15 @@
-//! Pages of scans, and range deletes. A page shows what a snapshot sees, or the newest of each key; it is gathered in as many attempts as its reads take, each going on where
+//! Pages of scans. A page shows what a snapshot sees, or the newest of each key; it is gathered in as many attempts as its reads take, each going on where
 //! the last one ended.
 
 use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Expiry, Key, canary};
+use stratakv_base::{Key, canary};
 use stratakv_engine::range::{before_engine_keys, is_empty_range};
 use stratakv_engine::{Item, PageRequest, RecordPart, Reply};
 use stratakv_pmem::Pmem;
 
-use crate::changes::Attempt;
-use crate::container::{Change, What};
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, Pointer};
 use crate::level_cursor::LevelCursor;
@@ -21,13 +19,11 @@ use crate::merge::{Merge, Sight, Visible};
 use crate::reading::{InMemory, RUN_PAGES};
 
 /// Most items of a page.
-const ITEMS_MAX: usize = 16 << 10;
+pub(crate) const ITEMS_MAX: usize = 16 << 10;
 /// Keys whose values, where those lie apart, are asked for together.
 const WINDOW: usize = 256;
 /// What is asked for together may take this share of the memory.
 const FETCHED_SHARE: u64 = 8;
-/// Keys deleted in one step of a range delete.
-const DELETED_MAX: usize = 256;
 
 /// A page that is being gathered.
 #[derive(Debug)]
@@ -53,16 +49,6 @@ pub(crate) struct PageWork {
     full: bool,
     /// It is a piece of this backup.
     pub(crate) backup: Option<u64>,
-}
-
-/// A range that is being deleted.
-#[derive(Debug)]
-pub(crate) struct RangeWork {
-    pub(crate) from: Bound<Key>,
-    pub(crate) to: Bound<Key>,
-    pub(crate) deleted: u64,
-    version: u64,
-    skips: usize,
 }
 
 impl PageWork {
@@ -133,17 +119,6 @@ impl PageWork {
     }
 }
 
-impl RangeWork {
-    pub(crate) fn new(from: Bound<Key>, to: Bound<Key>) -> RangeWork {
-        RangeWork { from, to: before_engine_keys(to), deleted: 0, version: 0, skips: 0 }
-    }
-
-    /// Grows with every key that it deletes or passes over.
-    pub(crate) fn progress(&self) -> usize {
-        self.deleted as usize + self.skips
-    }
-}
-
 /// What became of a key whose value is not where it was.
 enum Again {
     Gone,
@@ -159,7 +134,7 @@ fn block_bytes(pointer: Pointer) -> u64 {
 }
 
 /// Whether a scan that begins at `start` has less before it from `passed` on.
-fn is_further(start: &Bound<Key>, passed: &Bound<Key>, reverse: bool) -> bool {
+pub(crate) fn is_further(start: &Bound<Key>, passed: &Bound<Key>, reverse: bool) -> bool {
     let (Bound::Included(new) | Bound::Excluded(new)) = passed else { return false };
     match start {
         Bound::Unbounded => true,
@@ -169,7 +144,7 @@ fn is_further(start: &Bound<Key>, passed: &Bound<Key>, reverse: bool) -> bool {
 }
 
 /// The first key that is not before the bound.
-fn lower(bound: &Bound<Key>) -> Vec<u8> {
+pub(crate) fn lower(bound: &Bound<Key>) -> Vec<u8> {
     match bound {
         Bound::Included(key) => key.encoded().to_vec(),
         // The next key after `key` is `key` and a zero.
@@ -179,7 +154,7 @@ fn lower(bound: &Bound<Key>) -> Vec<u8> {
 }
 
 /// The first key that is beyond the bound; `None`: none is.
-fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
+pub(crate) fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
     match bound {
         Bound::Included(key) => Some([key.encoded(), &[0]].concat()),
         Bound::Excluded(key) => Some(key.encoded().to_vec()),
@@ -190,7 +165,7 @@ fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
 impl<P: Pmem> Matrix<P> {
     /// Everything, as one cursor that stands at `key`, or before it as [`Cursor::seek_before`] says. `memory` has one for each level. The container is searched when nothing is missing
     /// of the levels: once, however often this is attempted.
-    fn cursor_at<'a>(
+    pub(crate) fn cursor_at<'a>(
         &'a self,
         memory: &'a [InMemory<'a>],
         key: Option<&[u8]>,
@@ -211,7 +186,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// The pages of each level that a scan can use which wants so many items; where one is missing, what lies in it of those is read at once.
-    fn memory_of_levels(&self, items: usize, backward: bool) -> Vec<InMemory<'_>> {
+    pub(crate) fn memory_of_levels(&self, items: usize, backward: bool) -> Vec<InMemory<'_>> {
         let level = |level| {
             let quarters = self.levels.quarter_pages_of(level, items as u64);
             // They begin within a page. Less than a quarter of one seldom reaches into the next.
@@ -249,7 +224,7 @@ impl<P: Pmem> Matrix<P> {
         let (from, to) = (lower(&work.from), upper(&work.to));
         let mut cursor =
             self.cursor_at(&memory, if work.reverse { to.as_deref() } else { Some(&from) }, work.reverse)?;
-        let mut visible = Visible::new(&mut cursor, work.sight);
+        let mut visible = Visible::new(&mut cursor, work.sight, &self.ranges);
         for _ in 0..WINDOW {
             let found = if work.reverse { visible.backward(!work.keys_only) } else { visible.forward(!work.keys_only) };
             let found = match found {
@@ -321,63 +296,5 @@ impl<P: Pmem> Matrix<P> {
             Body::Apart(pointer) => Ok(Again::Apart(located.meta, pointer)),
             _ => Ok(Again::Here(located.meta, self.value(&located, memory)?)),
         }
-    }
-
-    /// Goes on deleting a range, a few keys at a time.
-    ///
-    /// # Errors
-    /// [`Stop`]: it goes on from here once the pages are there.
-    pub(crate) fn delete_range(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
-        if is_empty_range(&work.from, &work.to) {
-            return Ok(Attempt::Logged(Reply::Number { number: work.deleted, version: work.version }));
-        }
-        let mut passed = None;
-        let found = self.keys_to_delete(work, &mut passed);
-        if let Some(passed) = passed.filter(|passed| is_further(&work.from, passed, false)) {
-            (work.from, work.skips) = (passed, work.skips + 1);
-        }
-        let (keys, is_last) = found?;
-        let appends: Vec<_> = keys
-            .iter()
-            .map(|key| Change { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what: What::Delete })
-            .collect();
-        if let Some(last) = keys.last() {
-            work.version = match self.append(&appends) {
-                Ok(version) => version,
-                Err(refused) => return Ok(refused),
-            };
-            work.deleted += keys.len() as u64;
-            work.from = Bound::Excluded(last.clone());
-        }
-        let reply = Reply::Number { number: work.deleted, version: work.version };
-        Ok(if is_last { Attempt::Logged(reply) } else { Attempt::Again })
-    }
-
-    /// The next keys of the range, and whether those are the last ones. `passed`: how far it came without finding any.
-    fn keys_to_delete(&self, work: &RangeWork, passed: &mut Option<Bound<Key>>) -> Result<(Vec<Key>, bool), Stop> {
-        let memory = self.memory_of_levels(ITEMS_MAX, false);
-        let to = upper(&work.to);
-        let mut cursor = self.cursor_at(&memory, Some(&lower(&work.from)), false)?;
-        let mut visible = Visible::new(&mut cursor, self.sight());
-        let (mut keys, mut bytes) = (Vec::new(), 0);
-        // A step of it must find room in the container.
-        while keys.len() < DELETED_MAX && bytes < self.container.record_bytes_max() {
-            let found = match visible.forward(false) {
-                // What was found so far is deleted before the rest is read.
-                Err(Stop::Missing) if !keys.is_empty() => return Ok((keys, false)),
-                Err(stop) => {
-                    *passed = visible.passed(false);
-                    return Err(stop);
-                }
-                Ok(found) => found,
-            };
-            let inside = to.as_deref().is_none_or(|to| visible.key() < to);
-            let Some((_, key)) = found.filter(|_| inside).zip(Key::from_encoded(visible.key())) else {
-                return Ok((keys, true));
-            };
-            bytes += key.encoded().len() as u64;
-            keys.push(key);
-        }
-        Ok((keys, false))
     }
 }

@@ -41,7 +41,7 @@ pub(crate) enum Rest {
 }
 
 /// A compaction that leaves values where they are: what it makes is no longer than what it reads.
-fn in_place(mut job: Job) -> Job {
+pub(crate) fn in_place(mut job: Job) -> Job {
     job.moves = Moves::Nothing;
     job
 }
@@ -179,7 +179,8 @@ impl<P: Pmem> Matrix<P> {
             return Some(job);
         }
         // Before what the container holds takes the room for it.
-        if let Some(job) = self.collection(POOR_PERCENT).or_else(|| self.stale_job(1)) {
+        let clears = self.half_hidden_job().or_else(|| self.collection(POOR_PERCENT)).or_else(|| self.stale_job(1));
+        if let Some(job) = clears {
             return Some(job);
         }
         // Short columns make short tables and value files, which take whole pages; but up to the next table's end needs the least room.
@@ -270,7 +271,7 @@ impl<P: Pmem> Matrix<P> {
         let dead = bytes.saturating_sub(live_bytes);
         let is_due = dead * 100 > bytes * DEAD_PERCENT_MAX && dead > 2 * self.config.table_bytes;
         let job = if is_due { self.collection(POOR_PERCENT) } else { None };
-        let job = job.or_else(|| self.stale_job(self.config.table_bytes / 4));
+        let job = job.or_else(|| self.stale_job(self.config.table_bytes / 4)).or_else(|| self.half_hidden_job());
         if job.is_none() {
             self.looked_at_installs = self.counters.installs;
         }

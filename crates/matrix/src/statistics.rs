@@ -34,6 +34,8 @@ pub(crate) struct Counters {
     pub(crate) full_refusals: u64,
     pub(crate) corrupt_records: u64,
     pub(crate) stalled_turns: u64,
+    pub(crate) range_deletes: u64,
+    pub(crate) tables_dropped: u64,
     phases: Phases,
 }
 
@@ -110,7 +112,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// About how many records there are: what nobody has looked up cannot be counted. A key with several versions that were not merged yet counts for each of them, a delete takes one
-    /// away, and what has expired counts until it is merged. O(tables).
+    /// away, and what has expired, or was deleted with its range, counts until it is merged. O(tables).
     pub fn records(&self) -> u64 {
         let container = self.container.statistics();
         let facts = || self.tables().map(|table| &table.facts);
@@ -181,6 +183,9 @@ impl<P: Pmem> Matrix<P> {
             add(name, ns);
         }
         add("rows_flushed", counters.rows);
+        add("range_deletes", counters.range_deletes);
+        add("range_deletes_in_force", self.ranges.all().len() as u64);
+        add("tables_dropped_whole", counters.tables_dropped);
         add("stalled_turns", counters.stalled_turns);
         add("full_refusals", counters.full_refusals);
         add("corrupt_records", counters.corrupt_records);

@@ -19,6 +19,7 @@ fn opener(opening: Opening, memory: &Memory, ending: Ending) -> MatrixOpener<Mem
         row_bytes: 1 << 20,
         table_bytes: 256 << 10,
         level_bytes: 4 << 20,
+        range_keys_few: 1,
         // With and without.
         layer_bytes: if ending == Ending::PowerCut { 8 << 20 } else { 0 },
         read_only: false,

@@ -455,6 +455,9 @@ fn boot() -> Option<[u8; 16]> {
     u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
 }
 
+/// Keys of a range that are deleted one by one: 64 deletes take some 4 KiB of the log.
+const RANGE_KEYS_FEW: usize = 64;
+
 /// What shards of both engines are told. The lengths are those of the container.
 fn matrix_config(config: &SlabConfig) -> MatrixConfig {
     MatrixConfig {
@@ -468,6 +471,7 @@ fn matrix_config(config: &SlabConfig) -> MatrixConfig {
         table_bytes: 0,
         level_bytes: 0,
         layer_bytes: 0,
+        range_keys_few: RANGE_KEYS_FEW,
         read_only: config.read_only,
         session: 0,
     }

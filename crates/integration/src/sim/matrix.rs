@@ -65,6 +65,7 @@ impl Engine for MatrixEngine {
             table_bytes: 16 << 10,
             level_bytes,
             layer_bytes,
+            range_keys_few: 1,
             read_only: opening.read_only,
             session: opening.memory_bytes ^ u64::from(opening.depth),
         };

@@ -287,6 +287,7 @@ impl Host {
             table_bytes: 16 << 10,
             level_bytes: 64 << 10,
             layer_bytes: 0,
+            range_keys_few: 1,
             read_only: false,
             session: self.openings,
         };

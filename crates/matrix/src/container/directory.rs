@@ -125,7 +125,7 @@ impl Directory {
         }
         for row in &self.rows {
             bytes.extend(row.number.to_le_bytes());
-            let wrapped = if layout.joins && row.wrapped { ROW_WRAPPED } else { 0 };
+            let wrapped = if layout.joins() && row.wrapped { ROW_WRAPPED } else { 0 };
             for word in [row.first_unit, row.header_crc, row.down_from | wrapped, row.down_to] {
                 bytes.extend(word.to_le_bytes());
             }
@@ -168,11 +168,11 @@ impl Directory {
         for ordinal in 0..rows {
             let (number, first_unit, header_crc) = (reader.u64()?, reader.u32()?, reader.u32()?);
             let (down_from, down_to) = (reader.u32()?, reader.u32()?);
-            let wrapped = match layout.joins {
+            let wrapped = match layout.joins() {
                 true => down_from & ROW_WRAPPED != 0,
                 false => ordinal < directory.compactor_rows && directory.rotation.wrapped,
             };
-            let down_from = if layout.joins { down_from & !ROW_WRAPPED } else { down_from };
+            let down_from = if layout.joins() { down_from & !ROW_WRAPPED } else { down_from };
             directory.rows.push(RowEntry { number, first_unit, header_crc, down_from, down_to, wrapped });
         }
         directory.rotation.start = reader.bytes(start as usize)?.to_vec();

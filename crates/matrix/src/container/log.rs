@@ -136,12 +136,16 @@ impl<P: Pmem> Container<P> {
         let not_durable = u32::try_from(self.version - self.durable).unwrap_or(u32::MAX);
         let stamp = Stamp { number: self.active.number, place, version, ends_batch, not_durable };
         record::encode(&self.medium.layout, change, stamp, &mut self.log.head);
-        let value = if let What::Put(value) = change.what { value } else { &[] };
+        let value = if let What::Put(value) | What::Range(value) = change.what { value } else { &[] };
         self.store(place, value)?;
         self.log.at += bytes;
         self.log.soil(place, place + bytes);
         self.version = version;
         let taken = Taken { place, bytes, version, is_delete: change.what == What::Delete };
+        if let What::Range(to) = change.what {
+            self.active.insert_range(change.key, to, taken);
+            return Ok(());
+        }
         self.active.insert(&self.medium, change.key, taken, retain).map_err(super::damaged)
     }
 

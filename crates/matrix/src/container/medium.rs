@@ -17,11 +17,21 @@ pub(super) struct Layout {
     pub(super) unit_bytes: u32,
     pub(super) region_bytes: u64,
     pub(super) directory_bytes: u32,
-    /// Rows join the compactor while columns go down (format 2); else only an empty one takes rows.
-    pub(super) joins: bool,
+    /// Version of the format.
+    pub(super) format: u32,
 }
 
 impl Layout {
+    /// Rows join the compactor while columns go down; before format 2 only an empty one takes rows.
+    pub(super) fn joins(&self) -> bool {
+        self.format >= 2
+    }
+
+    /// There may be records that delete a range.
+    pub(super) fn has_ranges(&self) -> bool {
+        self.format >= 3
+    }
+
     /// Where the units begin.
     pub(super) fn first(&self) -> u64 {
         (4096 + 2 * u64::from(self.directory_bytes)).next_multiple_of(u64::from(self.unit_bytes))

@@ -14,6 +14,7 @@ use super::record::{self, Head};
 use super::units::Units;
 use crate::cursor::{Cursor, Stop};
 use crate::entry::Meta;
+use crate::ranges::RangeDelete;
 
 /// Keys that a cursor takes from the index at once.
 const CHUNK_KEYS: usize = 32;
@@ -49,6 +50,8 @@ pub(super) struct Memtable {
     pub(super) highest: u64,
     /// Snapshots that its row is made for.
     pub(super) retain: Vec<u64>,
+    /// Ranges that its log deletes, oldest first. Its row has none of them.
+    pub(super) ranges: Vec<RangeDelete>,
 }
 
 /// Whether a snapshot sees a version that another one replaced.
@@ -79,13 +82,7 @@ impl Memtable {
         retain: &[u64],
     ) -> Result<(), Corruption> {
         let previous = self.tree.insert(key, Entry { place, expiry: 0 });
-        self.bytes += bytes;
-        self.records += 1;
-        self.longest = self.longest.max(bytes);
-        self.highest = version;
-        if self.lowest == 0 {
-            self.lowest = version;
-        }
+        self.count(bytes, version);
         self.deletes += u64::from(is_delete);
         let Some(previous) = previous.map(|entry| entry.place) else { return Ok(()) };
         if self.deletes > u64::from(is_delete) && record::is_delete_at(medium, previous)? {
@@ -100,6 +97,22 @@ impl Memtable {
             self.older.insert(place, older);
         }
         Ok(())
+    }
+
+    /// Takes a record that was just written, and deletes a range.
+    pub(super) fn insert_range(&mut self, from: &[u8], to: &[u8], Taken { bytes, version, .. }: Taken) {
+        self.count(bytes, version);
+        self.ranges.push(RangeDelete { from: from.into(), to: to.into(), version });
+    }
+
+    fn count(&mut self, bytes: u64, version: u64) {
+        self.bytes += bytes;
+        self.records += 1;
+        self.longest = self.longest.max(bytes);
+        self.highest = version;
+        if self.lowest == 0 {
+            self.lowest = version;
+        }
     }
 
     /// The newest version of a key that is not newer than `at`.

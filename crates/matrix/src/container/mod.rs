@@ -53,6 +53,7 @@ use self::row::{Build, Row, Source, Tally, View};
 use self::units::Units;
 use crate::cursor::Stop;
 use crate::entry::Meta;
+use crate::ranges::RangeDelete;
 
 /// Memtables that may wait to be made rows.
 const IMMUTABLES_MAX: usize = 2;
@@ -73,6 +74,8 @@ pub struct Container<P> {
     row_bytes: u64,
     version: u64,
     durable: u64,
+    /// The deletes of ranges up to this version are in the volume's manifest, or have nothing left to hide.
+    ranges_kept: u64,
     tally: Tally,
     /// A store failed half-way: nothing is written until the region is opened again.
     failed: bool,
@@ -91,6 +94,8 @@ pub struct Found {
 pub enum Flush {
     /// No sealed memtable waits.
     Idle,
+    /// The oldest one deletes ranges, up to this version, and waits for the manifest that has them: [`Container::ranges_are_kept`].
+    Waits(u64),
     /// There is more to do.
     More,
     /// A row is there, and durable; its log is free.
@@ -189,6 +194,7 @@ impl<P: Pmem> Container<P> {
             row_bytes,
             version,
             durable: version,
+            ranges_kept: 0,
             tally: Tally::default(),
             failed: false,
         }
@@ -348,6 +354,13 @@ impl<P: Pmem> Container<P> {
         self.writable()?;
         let Some(memtable) = self.immutables.front() else { return Ok(Flush::Idle) };
         let (number, source_units) = (memtable.number, memtable.units.clone());
+        let newest = memtable.ranges.last().map_or(0, |range| range.version);
+        if newest > self.ranges_kept {
+            return Ok(Flush::Waits(newest));
+        }
+        if memtable.tree.is_empty() {
+            return self.forget_log();
+        }
         if self.build.is_none() {
             if !self.directory.has_room(&self.medium.layout) {
                 return Err(Error::Full("the directory of the container has no room for another row"));
@@ -386,8 +399,9 @@ impl<P: Pmem> Container<P> {
             self.medium.pmem.fence()?;
         }
         let row = build.into_row();
+        let highest = self.immutables.front().map_or(row.highest, |memtable| memtable.highest);
         let mut directory = self.directory.clone();
-        (directory.flushed, directory.version) = (row.number, row.highest.max(directory.version));
+        (directory.flushed, directory.version) = (row.number, highest.max(directory.version));
         directory.rows.push(row.entry());
         self.store_directory(directory)?;
         self.failed = false;
@@ -400,9 +414,50 @@ impl<P: Pmem> Container<P> {
         Ok(committed)
     }
 
+    /// Frees the log of a memtable that only deletes ranges: there is nothing to make a row of.
+    fn forget_log(&mut self) -> Result<Flush, Error> {
+        let Some(memtable) = self.immutables.front() else { return Ok(Flush::Idle) };
+        let (flushed, version) = (memtable.number, memtable.highest.max(self.directory.version));
+        self.failed = true;
+        self.store_directory(Directory { flushed, version, ..self.directory.clone() })?;
+        self.failed = false;
+        if let Some(memtable) = self.immutables.pop_front() {
+            memtable.units.iter().for_each(|unit| self.units.give_back(*unit));
+            self.durable = self.durable.max(memtable.highest);
+        }
+        Ok(Flush::More)
+    }
+
+    /// Whether a record may delete a range. Not in regions of before format 3.
+    pub fn has_ranges(&self) -> bool {
+        self.medium.layout.has_ranges()
+    }
+
+    /// The ranges that logs delete, oldest first.
+    pub fn ranges(&self) -> Vec<RangeDelete> {
+        let memtables = self.immutables.iter().chain([&self.active]);
+        memtables.flat_map(|memtable| memtable.ranges.iter().cloned()).collect()
+    }
+
+    /// The volume's manifest has all deletes of ranges up to this version that still hide something: their logs are not needed for them any more.
+    pub fn ranges_are_kept(&mut self, up_to: u64) {
+        self.ranges_kept = self.ranges_kept.max(up_to);
+    }
+
+    /// Whether a memtable or row has anything that a delete of a range hides, perhaps.
+    pub fn has_older_than(&self, range: &RangeDelete) -> bool {
+        let overlaps = |first: &[u8], last: &[u8]| first < &range.to[..] && last >= &range.from[..];
+        let in_row = |row: &Row| row.lowest < range.version && overlaps(&row.first_key, &row.last_key);
+        let in_memtable = |memtable: &Memtable| {
+            (1..range.version).contains(&memtable.lowest)
+                && memtable.ends().is_some_and(|(first, last)| overlaps(&first, &last))
+        };
+        self.rows.iter().any(in_row) || self.memtables().any(in_memtable)
+    }
+
     /// Whether rows may come to a compactor that has some. In regions of before format 2 they wait until it is empty.
     pub fn joins(&self) -> bool {
-        self.medium.layout.joins
+        self.medium.layout.joins()
     }
 
     /// Makes the receiver's rows the compactor's: the next column is cut through them, too. No data moves. No column may be on its way down: it was cut through fewer

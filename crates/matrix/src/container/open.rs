@@ -236,7 +236,13 @@ impl<P: Pmem> Replay<'_, P> {
             }
             let (bytes, version) = (head.record_bytes(), head.version());
             let taken = Taken { place: head.place, bytes, version, is_delete: head.is_delete() };
-            self.memtable.insert(self.medium, head.key(), taken, &[])?;
+            if head.is_range() {
+                let mut to = Vec::new();
+                head.value(self.medium, &mut to)?;
+                self.memtable.insert_range(head.key(), &to, taken);
+            } else {
+                self.memtable.insert(self.medium, head.key(), taken, &[])?;
+            }
             self.version = version;
             self.end_at = head.place + bytes;
         }
@@ -266,7 +272,7 @@ impl<P: Pmem> Replay<'_, P> {
         }
         for at in ((from - unit_start) as usize..bytes.len()).step_by(8) {
             // A length, a kind and flags there can be.
-            let is_plausible = bytes[at + 4..at + 6] != [0, 0] && (1..=3).contains(&bytes[at + 6]) && bytes[at + 7] < 2;
+            let is_plausible = bytes[at + 4..at + 6] != [0, 0] && (1..=4).contains(&bytes[at + 6]) && bytes[at + 7] < 2;
             if is_plausible && let Ok(head) = Head::load(self.medium, number, unit_start + at as u64) {
                 self.claim(&head);
             }

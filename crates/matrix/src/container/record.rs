@@ -16,6 +16,7 @@ const VERSION_BITS: u32 = 54;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const APART: u8 = 3;
+const RANGE: u8 = 4;
 /// What is loaded of a record before its key's length is known.
 const GUESS_BYTES: u64 = 96;
 
@@ -28,6 +29,8 @@ pub enum What<'a> {
     Put(&'a [u8]),
     /// It has a value that lies in a value file. Its checksum is that of the version it will have.
     Apart(Pointer),
+    /// No key from this one up to that, which is not among them, is there any more.
+    Range(&'a [u8]),
 }
 
 /// A change of a key, without its version.
@@ -44,11 +47,21 @@ pub struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// Bytes of key and value.
+    pub(crate) fn user_bytes(&self) -> u64 {
+        let value = match self.what {
+            What::Put(value) | What::Range(value) => value.len() as u64,
+            What::Apart(pointer) => u64::from(pointer.value_bytes),
+            What::Delete => 0,
+        };
+        self.key.len() as u64 + value
+    }
+
     /// Length of its record.
     pub(crate) fn record_bytes(&self) -> u64 {
         let value_bytes = match self.what {
             What::Delete => 0,
-            What::Put(value) => value.len(),
+            What::Put(value) | What::Range(value) => value.len(),
             What::Apart(_) => POINTER_BYTES,
         };
         (HEADER_BYTES + self.key.len() + value_bytes).next_multiple_of(8) as u64
@@ -71,6 +84,7 @@ pub(super) fn encode(layout: &Layout, change: &Change<'_>, stamp: Stamp, head: &
         What::Delete => (DELETE, 0, 0),
         What::Put(value) => (PUT, value.len() as u32, value_checksum(stamp.version, value)),
         What::Apart(pointer) => (APART, pointer.value_bytes, pointer.checksum),
+        What::Range(to) => (RANGE, to.len() as u32, value_checksum(stamp.version, to)),
     };
     head.clear();
     head.extend([0; 4]);
@@ -141,17 +155,26 @@ impl Head {
         let head = HEADER_BYTES + self.key_bytes();
         let head = match self.kind() {
             DELETE if self.value_bytes() == 0 => head,
-            PUT => head,
+            PUT | RANGE => head,
             APART => head + POINTER_BYTES,
             _ => return None,
         };
-        let here = if self.kind() == PUT { u64::from(self.value_bytes()) } else { 0 };
+        let here = if self.has_value() { u64::from(self.value_bytes()) } else { 0 };
         (head as u64 + here <= room).then_some(head)
     }
 
     fn key_bytes(&self) -> usize {
         let flags = self.bytes.get(7).copied().unwrap_or(0);
         u32_at(&self.bytes, 4) as usize & 0xFFFF | usize::from(flags >> 1 & 1) << 16
+    }
+
+    /// Its value lies in it; of one that deletes a range that is where the range ends.
+    fn has_value(&self) -> bool {
+        matches!(self.kind(), PUT | RANGE)
+    }
+
+    pub(super) fn is_range(&self) -> bool {
+        self.kind() == RANGE
     }
 
     fn kind(&self) -> u8 {
@@ -203,13 +226,13 @@ impl Head {
 
     /// Bytes of the record, with its value and what fills the last word.
     pub(super) fn record_bytes(&self) -> u64 {
-        let here = if self.kind() == PUT { self.value_bytes() as usize } else { 0 };
+        let here = if self.has_value() { self.value_bytes() as usize } else { 0 };
         (self.bytes.len() + here).next_multiple_of(8) as u64
     }
 
     /// Appends the value that lies in the record, its checksum compared.
     pub(super) fn value<P: Pmem>(&self, medium: &Medium<P>, into: &mut Vec<u8>) -> Result<(), Corruption> {
-        if self.kind() != PUT {
+        if !self.has_value() {
             return Ok(());
         }
         let start = into.len();

@@ -11,8 +11,8 @@ use super::medium::{Layout, Medium, u32_at, u64_at};
 use super::record;
 
 const MAGIC: &[u8; 16] = b"StrataKV matrix\0";
-/// Version of the format. In 1 the compactor takes rows only when it is empty.
-const FORMAT: u32 = 2;
+/// Version of the format. In 1 the compactor takes rows only when it is empty; before 3 no record deletes a range.
+const FORMAT: u32 = 3;
 /// Bytes of the superblock that count.
 const USED_BYTES: usize = 64;
 /// Where the first directory slot is.
@@ -53,7 +53,7 @@ pub(super) fn plan(region_bytes: u64, config: &Config) -> Result<Layout, Error> 
     let rows = rows.min(region_bytes / u64::from(unit_bytes) / 2);
     let directory = super::directory::bytes(rows as usize, 2 * (key_bytes_max(unit_bytes) + 1)) as u64;
     let directory_bytes = u32::try_from(directory.next_multiple_of(4096)).unwrap_or(u32::MAX);
-    let layout = Layout { uuid, shard, unit_bytes, region_bytes, directory_bytes, joins: true };
+    let layout = Layout { uuid, shard, unit_bytes, region_bytes, directory_bytes, format: FORMAT };
     if layout.units() < UNITS_MIN {
         let needed = layout.first() + u64::from(UNITS_MIN) * u64::from(unit_bytes);
         return refuse(format!("the region has {region_bytes} bytes, with units of {unit_bytes} it takes {needed}"));
@@ -64,7 +64,7 @@ pub(super) fn plan(region_bytes: u64, config: &Config) -> Result<Layout, Error> 
 pub(super) fn encode(layout: &Layout) -> [u8; USED_BYTES] {
     let mut bytes = [0; USED_BYTES];
     bytes[..16].copy_from_slice(MAGIC);
-    bytes[16..20].copy_from_slice(&(if layout.joins { FORMAT } else { 1 }).to_le_bytes());
+    bytes[16..20].copy_from_slice(&layout.format.to_le_bytes());
     bytes[20..24].copy_from_slice(&layout.unit_bytes.to_le_bytes());
     bytes[24..32].copy_from_slice(&layout.region_bytes.to_le_bytes());
     bytes[32..36].copy_from_slice(&layout.directory_bytes.to_le_bytes());
@@ -159,7 +159,7 @@ fn decode(bytes: &[u8; USED_BYTES]) -> Result<Layout, (String, String)> {
         unit_bytes: u32_at(bytes, 20),
         region_bytes: u64_at(bytes, 24),
         directory_bytes: u32_at(bytes, 32),
-        joins: u32_at(bytes, 16) > 1,
+        format: u32_at(bytes, 16),
     })
 }
 

@@ -74,7 +74,8 @@ impl<P: Pmem> MatrixOpener<P> {
         let (loss, mut left) = self.loss_without(manifest, Table::lies_in_layer);
         self.loss = Some(Loss { why, ..loss });
         self.leave_out(manifest, &mut left)?;
-        let version = manifest.levels.iter().flatten().map(|table| table.facts.highest_version).max().unwrap_or(0);
+        let tables = manifest.levels.iter().flatten().map(|table| table.facts.highest_version);
+        let version = tables.chain(manifest.ranges.iter().map(|range| range.version)).max().unwrap_or(0);
         let VolumeState { known, directory, compactor, .. } = *volume;
         let awaited = if canary!("trial_layer_given_up_unannounced") { manifest.number } else { left.number };
         let lost = Predecessor { known, directory, compactor, version, manifest: awaited };
@@ -108,6 +109,7 @@ impl<P: Pmem> MatrixOpener<P> {
             pages,
             checksum: manifest_checksum(&self.config.uuid, left.number, &bytes),
             layered: left.extents().any(Extent::in_layer),
+            has_ranges: !left.ranges.is_empty(),
             ..self.superblock
         };
         (self.bytes, self.gives_up_tables) = (bytes, true);

@@ -18,13 +18,13 @@ pub(super) fn with_layer(layer_bytes: u64) -> Trial {
 }
 
 /// Power is cut, and the store is opened again.
-fn cut(trial: &mut Trial) {
+pub(super) fn cut(trial: &mut Trial) {
     trial.region.memory.cut();
     trial.reopen();
 }
 
 /// All records, in order, page by page.
-fn scan(trial: &mut Trial, reverse: bool, at: Option<u64>) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(super) fn scan(trial: &mut Trial, reverse: bool, at: Option<u64>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (mut records, mut next) = (Vec::new(), None);
     loop {
         let mut operation = page(500, at);
@@ -48,7 +48,7 @@ fn scan(trial: &mut Trial, reverse: bool, at: Option<u64>) -> Vec<(Vec<u8>, Vec<
 }
 
 /// Puts, deletes, also of ranges, and values that lie apart, at random, beside a model.
-fn churn(trial: &mut Trial, model: &mut BTreeMap<String, Bytes>, seed: u64, writes: u64) {
+pub(super) fn churn(trial: &mut Trial, model: &mut BTreeMap<String, Bytes>, seed: u64, writes: u64) {
     let mut random = Random::new(seed);
     for _ in 0..writes {
         let number = random.below(2500);
@@ -77,7 +77,7 @@ fn churn(trial: &mut Trial, model: &mut BTreeMap<String, Bytes>, seed: u64, writ
 }
 
 /// Every key, and all of them in order both ways.
-fn assert_is(trial: &mut Trial, model: &BTreeMap<String, Bytes>, at: Option<u64>) {
+pub(super) fn assert_is(trial: &mut Trial, model: &BTreeMap<String, Bytes>, at: Option<u64>) {
     if at.is_none() {
         for number in 0..2500 {
             let found = found(&trial.ask(get(&name(number))));

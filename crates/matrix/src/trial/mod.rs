@@ -8,6 +8,7 @@ mod growth;
 mod installs;
 mod layer;
 mod pairing;
+mod ranges;
 mod reads;
 mod space;
 
@@ -112,6 +113,7 @@ pub(crate) fn config() -> MatrixConfig {
         table_bytes: 64 << 10,
         level_bytes: 256 << 10,
         layer_bytes: 0,
+        range_keys_few: 16,
         read_only: false,
         session: 1,
     }

@@ -1,11 +1,14 @@
 //! The manifest: which tables and value files there are, and where. Written whole with each change.
 
+use std::collections::BTreeMap;
+
 use stratakv_base::codec::{Reader, Truncated};
 
 use super::extents::Extent;
 use super::places::LAYER_FIRST;
 use super::superblock::PAGES_MAX;
 use crate::container::Rotation;
+use crate::ranges::RangeDelete;
 use crate::table::TableFacts;
 
 /// All that a volume holds.
@@ -25,6 +28,8 @@ pub struct Manifest {
     pub values: Vec<ValueFile>,
     /// Bytes that tables have only for snapshots, by file: none of these outlives the process.
     pub kept: Vec<(u64, u64)>,
+    /// Deletes of ranges that hide something in tables or rows, perhaps.
+    pub ranges: Vec<RangeDelete>,
 }
 
 /// One table of a level.
@@ -34,6 +39,8 @@ pub struct Table {
     pub facts: TableFacts,
     /// Where its pages lie, one after the other.
     pub extents: Vec<Extent>,
+    /// Of what deletes of ranges up to this version hide it has nothing.
+    pub clean_version: u64,
 }
 
 impl Table {
@@ -103,6 +110,7 @@ impl Manifest {
             put(&mut out, u64::from(values.loose));
         }
         put_pairs(&mut out, &self.kept);
+        self.put_ranges(&mut out);
         out
     }
 
@@ -134,7 +142,43 @@ impl Manifest {
         if reader.at() < bytes.len() {
             manifest.kept = get_pairs(reader)?;
         }
+        // Before version 4 the same.
+        if reader.at() < bytes.len() {
+            manifest.get_ranges(reader)?;
+        }
         Ok(manifest)
+    }
+
+    /// Nothing while there are none: it is version 3 then, or 2.
+    fn put_ranges(&self, out: &mut Vec<u8>) {
+        if self.ranges.is_empty() {
+            return;
+        }
+        put(out, self.ranges.len() as u64);
+        for range in &self.ranges {
+            put_bytes(out, &range.from);
+            put_bytes(out, &range.to);
+            put(out, range.version);
+        }
+        let clean = self
+            .levels
+            .iter()
+            .flatten()
+            .filter(|table| table.clean_version > 0)
+            .map(|table| (table.facts.file, table.clean_version));
+        put_pairs(out, &clean.collect::<Vec<_>>());
+    }
+
+    fn get_ranges(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        for _ in 0..get(reader)? {
+            let (from, to) = (get_bytes(reader)?.into(), get_bytes(reader)?.into());
+            self.ranges.push(RangeDelete { from, to, version: get(reader)? });
+        }
+        let clean: BTreeMap<u64, u64> = get_pairs(reader)?.into_iter().collect();
+        for table in self.levels.iter_mut().flatten() {
+            table.clean_version = clean.get(&table.facts.file).copied().unwrap_or_default();
+        }
+        Ok(())
     }
 
     /// Takes out the tables that are lost, and what they have alive in value files: a file of which nothing else is alive goes with them. They come back, from the top down, each with its
@@ -209,7 +253,7 @@ fn get_table(reader: &mut Reader<'_>) -> Result<Table, Malformed> {
         deletes: get(reader)?,
         apart: get_pairs(reader)?,
     };
-    Ok(Table { facts, extents })
+    Ok(Table { facts, extents, clean_version: 0 })
 }
 
 fn get_pairs(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
@@ -304,6 +348,7 @@ mod tests {
         let table = |file: u64| Table {
             facts: facts(file),
             extents: vec![Extent { page: 100 * file, pages: 7 }, Extent { page: 1 << 40, pages: 1 }],
+            clean_version: 0,
         };
         let rotation =
             Rotation { compactor: 3, start: b"start".into(), cursor: b"cursor".into(), begun: true, wrapped: false };
@@ -321,6 +366,26 @@ mod tests {
                 loose: true,
             }],
             kept: vec![(3, 900)],
+            ranges: Vec::new(),
+        }
+    }
+
+    fn with_ranges() -> Manifest {
+        let range = |from: &[u8], to: &[u8], version| RangeDelete { from: from.into(), to: to.into(), version };
+        let mut manifest = sample();
+        manifest.ranges = vec![range(b"a", &[0xFF; 200], 1 << 50), range(&[0], b"b", 800)];
+        manifest.levels[2][0].clean_version = 799;
+        manifest
+    }
+
+    #[test]
+    fn deletes_of_ranges_are_read_and_their_format_is_this() {
+        let (manifest, without) = (with_ranges(), sample().encode().len());
+        let bytes = manifest.encode();
+        assert_eq!(Manifest::decode(&bytes).as_ref(), Ok(&manifest));
+        assert_eq!(crc32c(0, &bytes), 3_199_567_072, "a change of the format needs a new version");
+        for len in without + 1..bytes.len() {
+            assert!(Manifest::decode(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
         }
     }
 
@@ -361,7 +426,7 @@ mod tests {
     #[test]
     fn bytes_at_random_are_no_panic_and_no_memory() {
         let mut random = Random::new(1);
-        let whole = sample().encode();
+        let whole = with_ranges().encode();
         for round in 0..50_000 {
             let mut bytes = whole.clone();
             for _ in 0..=round % 4 {

@@ -10,6 +10,8 @@ const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
 const FORMAT: u32 = 2;
 /// That of a volume whose manifest names pages of the layer.
 const FORMAT_OF_LAYERS: u32 = 3;
+/// That of a volume whose manifest has deletes of ranges.
+const FORMAT_OF_RANGES: u32 = 4;
 /// Without what the volume knows of the region.
 const FORMAT_UNPAIRED: u32 = 1;
 const CRC_AT: usize = 124;
@@ -41,6 +43,8 @@ pub struct Superblock {
     pub known: Known,
     /// The manifest names pages of the layer in the region.
     pub layered: bool,
+    /// The manifest has deletes of ranges.
+    pub has_ranges: bool,
 }
 
 /// Why bytes are no superblock of this store.
@@ -64,7 +68,11 @@ impl Superblock {
     pub fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
         page.fill(0);
         let mut writer = Writer::new(page);
-        let format = if self.layered { FORMAT_OF_LAYERS } else { FORMAT };
+        let format = match self.layered {
+            _ if self.has_ranges => FORMAT_OF_RANGES,
+            true => FORMAT_OF_LAYERS,
+            false => FORMAT,
+        };
         writer.bytes(&MAGIC).u32(format).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
         writer.u64(self.number).u64(self.page).u32(self.pages).u32(self.checksum).u32(u32::from(self.clean));
         let Known { epoch, directory, version, oldest, records } = self.known;
@@ -96,17 +104,17 @@ impl Superblock {
         if reader.u32()? != crc32c(0, covered) {
             return Ok(Err(Refusal::Damaged("its checksum does not match")));
         }
-        if !matches!(format, FORMAT | FORMAT_OF_LAYERS | FORMAT_UNPAIRED) {
+        if !(FORMAT_UNPAIRED..=FORMAT_OF_RANGES).contains(&format) {
             return Ok(Err(Refusal::Newer(format)));
         }
-        let layered = format == FORMAT_OF_LAYERS;
+        let (layered, has_ranges) = (format == FORMAT_OF_LAYERS, format == FORMAT_OF_RANGES);
         if found != *uuid {
             return Ok(Err(Refusal::Foreign));
         }
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
             return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
         }
-        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, known, layered }))
+        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, known, layered, has_ranges }))
     }
 
     fn known(reader: &mut Reader<'_>) -> Result<Known, Truncated> {
@@ -133,6 +141,7 @@ mod tests {
             clean: true,
             known,
             layered: false,
+            has_ranges: false,
         };
         let mut page = vec![0xFF; 4096];
         superblock.encode(&[7; 16], &mut page);
@@ -180,9 +189,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_told() {
         let (_, mut page) = sample();
-        page[16] = 4;
+        page[16] = 6;
         let checksum = crc32c(0, &page[..CRC_AT]);
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(4)));
+        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(6)));
     }
 }

@@ -159,10 +159,10 @@ fn what_is_no_container_is_refused_with_a_reason() {
     says(image.clone(), (UUID, SHARD + 1), "another store or shard");
     says(image[..image.len() - 4096].to_vec(), own, "restore its length");
     let mut newer = image.clone();
-    newer[16] = 3;
+    newer[16] = 4;
     let crc = stratakv_base::checksum::crc32c(0, &newer[..60]);
     newer[60..64].copy_from_slice(&crc.to_le_bytes());
-    says(newer, own, "format 3");
+    says(newer, own, "format 4");
     let mut without_directories = image.clone();
     without_directories[4096..4096 * 7].fill(0);
     says(without_directories, own, "directory is damaged");

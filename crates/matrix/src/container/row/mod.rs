@@ -223,7 +223,7 @@ impl Row {
             return Ok(Down { from: 0, to: self.elements, wrapped: wrapped || crosses });
         }
         let view = View::silent(medium, self, now);
-        let joins = medium.layout.joins;
+        let joins = medium.layout.joins();
         let from = if joins || now.begun { from } else { view.first_at_or_after(&then.start)? };
         let is_end = then.wrapped && then.cursor.is_empty();
         let found = if is_end { 0 } else { view.first_at_or_after(&then.cursor)? };

@@ -1,0 +1,279 @@
+//! Deleting ranges: what is in one is counted, then one record deletes it. Tables of which all is hidden go at once, others are rewritten when there is time.
+
+use std::ops::Bound;
+
+use stratakv_base::{Expiry, Key, canary};
+use stratakv_engine::Reply;
+use stratakv_engine::range::{before_engine_keys, is_empty_range};
+use stratakv_pmem::Pmem;
+
+use crate::changes::Attempt;
+use crate::container::{Change as Append, What};
+use crate::cursor::Stop;
+use crate::install::Made;
+use crate::job::{Job, Moves, Source};
+use crate::levels::Change;
+use crate::matrix::Matrix;
+use crate::merge::Visible;
+use crate::ranges::RangeDelete;
+use crate::scan::{ITEMS_MAX, is_further, lower, upper};
+use crate::space::in_place;
+
+/// Deletes of ranges in force at a time. With so many, keys are deleted one by one.
+const RANGES_MAX: usize = 256;
+/// Keys counted in one attempt.
+const COUNTED_MAX: usize = 4096;
+/// Keys deleted in one step where each has a record.
+const DELETED_MAX: usize = 256;
+
+/// A range that is being deleted. Writes in it wait meanwhile.
+#[derive(Debug)]
+pub(crate) struct RangeWork {
+    pub(crate) from: Bound<Key>,
+    pub(crate) to: Bound<Key>,
+    /// It goes on here.
+    next: Bound<Key>,
+    /// Keys that are deleted, or that will be with one record.
+    deleted: u64,
+    /// The first of them, as many as are few.
+    few: Vec<Key>,
+    /// All are counted.
+    is_counted: bool,
+    /// Each key gets a record of its own, before the next ones are looked for.
+    one_by_one: Option<bool>,
+    version: u64,
+    skips: usize,
+}
+
+impl RangeWork {
+    pub(crate) fn new(from: Bound<Key>, to: Bound<Key>) -> RangeWork {
+        RangeWork {
+            next: from.clone(),
+            from,
+            to: before_engine_keys(to),
+            deleted: 0,
+            few: Vec::new(),
+            is_counted: false,
+            one_by_one: None,
+            version: 0,
+            skips: 0,
+        }
+    }
+
+    /// Grows with every key that it deletes, counts or passes over.
+    pub(crate) fn progress(&self) -> usize {
+        self.deleted as usize + self.skips
+    }
+
+    /// Whether a part of it is done.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.one_by_one == Some(true) && self.deleted > 0
+    }
+
+    fn reply(&self) -> Attempt {
+        Attempt::Logged(Reply::Number { number: self.deleted, version: self.version })
+    }
+
+    /// These are dealt with.
+    fn pass(&mut self, keys: &[Key]) {
+        if let Some(last) = keys.last() {
+            self.deleted += keys.len() as u64;
+            self.next = Bound::Excluded(last.clone());
+        }
+    }
+}
+
+/// What there was when something was looked for: installations, deletes of ranges, snapshots.
+pub(crate) type Looked = (u64, u64, usize);
+
+impl<P: Pmem> Matrix<P> {
+    /// Goes on deleting a range, for a few keys.
+    ///
+    /// # Errors
+    /// [`Stop`]: it goes on from here once the pages are there.
+    pub(crate) fn delete_range(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
+        if is_empty_range(&work.from, &work.to) {
+            return Ok(work.reply());
+        }
+        let one_by_one = *work.one_by_one.get_or_insert_with(|| self.range_record(&work.from, &work.to).is_none());
+        if one_by_one {
+            return self.delete_some(work);
+        }
+        if !work.is_counted {
+            let (keys, is_last) = self.next_keys(work, COUNTED_MAX, u64::MAX)?;
+            let more = self.config.range_keys_few.saturating_sub(work.few.len());
+            work.few.extend(keys.iter().take(more).cloned());
+            work.is_counted = is_last;
+            work.pass(&keys);
+        }
+        if !work.is_counted {
+            return Ok(Attempt::Again);
+        }
+        self.delete_counted(work)
+    }
+
+    /// The ends of a range as a record has them; `None`: there can be no such record.
+    fn range_record(&self, from: &Bound<Key>, to: &Bound<Key>) -> Option<(Vec<u8>, Vec<u8>)> {
+        // No key is empty, and none is before a single zero.
+        let from = Some(lower(from)).filter(|from| !from.is_empty()).unwrap_or_else(|| vec![0]);
+        let to = upper(to)?;
+        let record = Append { key: &from, flags: 0, expiry: Expiry::NEVER, what: What::Range(&to) };
+        let fits = from.len() <= self.container.key_bytes_max()
+            && record.record_bytes() <= self.container.record_bytes_max()
+            && self.ranges.all().len() < RANGES_MAX;
+        (self.container.has_ranges() && fits).then_some((from, to))
+    }
+
+    /// All keys are counted: few are deleted one by one, together, others with one record.
+    fn delete_counted(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
+        if work.deleted == work.few.len() as u64 {
+            return Ok(match self.delete_keys(&work.few) {
+                Ok(version) => {
+                    work.version = version;
+                    work.reply()
+                }
+                Err(refused) => refused,
+            });
+        }
+        let Some((from, to)) = self.range_record(&work.from, &work.to) else {
+            // Another one was faster.
+            (work.one_by_one, work.next, work.deleted) = (Some(true), work.from.clone(), 0);
+            return Ok(Attempt::Again);
+        };
+        let change = Append { key: &from, flags: 0, expiry: Expiry::NEVER, what: What::Range(&to) };
+        let version = match self.append(&[change]) {
+            Ok(version) => version,
+            Err(refused) => return Ok(refused),
+        };
+        self.ranges = self.ranges.with(RangeDelete { from: from.into(), to: to.into(), version }).into();
+        self.counters.range_deletes += 1;
+        self.looked_at_installs = u64::MAX;
+        self.wake_compaction();
+        work.version = version;
+        Ok(work.reply())
+    }
+
+    /// Goes on, each key with a record of its own.
+    fn delete_some(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
+        // A step of it must find room in the container.
+        let (keys, is_last) = self.next_keys(work, DELETED_MAX, self.container.record_bytes_max())?;
+        match self.delete_keys(&keys) {
+            Ok(0) => {}
+            Ok(version) => work.version = version,
+            Err(refused) => return Ok(refused),
+        }
+        work.pass(&keys);
+        Ok(if is_last { work.reply() } else { Attempt::Again })
+    }
+
+    /// Deletes these, as one batch. Its version; 0: there are none.
+    fn delete_keys(&mut self, keys: &[Key]) -> Result<u64, Attempt> {
+        let delete = |key| Append { key, flags: 0, expiry: Expiry::NEVER, what: What::Delete };
+        let appends: Vec<_> = keys.iter().map(|key| delete(key.encoded())).collect();
+        if appends.is_empty() { Ok(0) } else { self.append(&appends) }
+    }
+
+    /// The next keys of the range that are there, and whether those are the last ones.
+    fn next_keys(&self, work: &mut RangeWork, keys_max: usize, bytes_max: u64) -> Result<(Vec<Key>, bool), Stop> {
+        let memory = self.memory_of_levels(ITEMS_MAX, false);
+        let to = upper(&work.to);
+        let mut cursor = self.cursor_at(&memory, Some(&lower(&work.next)), false)?;
+        let mut visible = Visible::new(&mut cursor, self.sight(), &self.ranges);
+        let (mut keys, mut bytes) = (Vec::new(), 0);
+        while keys.len() < keys_max && bytes < bytes_max {
+            let found = match visible.forward(false) {
+                // What was found so far is dealt with before the rest is read.
+                Err(Stop::Missing) if !keys.is_empty() => return Ok((keys, false)),
+                Err(stop) => {
+                    if let Some(passed) = visible.passed(false).filter(|passed| is_further(&work.next, passed, false)) {
+                        (work.next, work.skips) = (passed, work.skips + 1);
+                    }
+                    return Err(stop);
+                }
+                Ok(found) => found,
+            };
+            let inside = to.as_deref().is_none_or(|to| visible.key() < to);
+            let Some((_, key)) = found.filter(|_| inside).zip(Key::from_encoded(visible.key())) else {
+                return Ok((keys, true));
+            };
+            bytes += key.encoded().len() as u64;
+            keys.push(key);
+        }
+        Ok((keys, false))
+    }
+
+    /// Those that no crash can take back.
+    pub(crate) fn durable_ranges(&self) -> impl Iterator<Item = &RangeDelete> {
+        let durable = self.container.durable_version();
+        self.ranges.all().iter().take_while(move |range| range.version <= durable)
+    }
+
+    /// Forgets deletes of ranges that hide nothing any more: no memtable, row or table has anything older in them.
+    pub(crate) fn forget_ranges(&mut self) {
+        if self.ranges.is_empty() {
+            return;
+        }
+        let durable = self.container.durable_version();
+        let needed = self.ranges.needed(self.snapshots.versions(), durable, |range| {
+            let in_table = || self.tables().any(|table| may_hide(range, table));
+            self.container.has_older_than(range) || (in_table() && !canary!("trial_range_forgotten_above_tables"))
+        });
+        if let Some(needed) = needed {
+            self.ranges = needed.into();
+        }
+    }
+
+    /// Drops tables of which everything is hidden, without reading them. Whether there are any. O(tables · ranges), when something has changed.
+    pub(crate) fn drops_hidden_tables(&mut self) -> bool {
+        let newest = self.durable_ranges().last().map_or(0, |range| range.version);
+        let looked = (self.counters.installs, newest, self.snapshots.len());
+        if newest == 0 || looked == self.ranges_looked {
+            return false;
+        }
+        let (durable, mut change) = (self.container.durable_version(), Change::default());
+        for table in self.tables() {
+            let (facts, snapshots) = (&table.facts, self.snapshots.versions());
+            let keys = (&facts.first_key[..], &facts.last_key[..]);
+            if self.ranges.hide_all(keys, (facts.lowest_version, facts.highest_version), snapshots, durable) {
+                change.removed.push(facts.file);
+                for (file, bytes) in &facts.apart {
+                    *change.dropped.entry(*file).or_default() += bytes;
+                }
+            }
+        }
+        if change.removed.is_empty() {
+            self.ranges_looked = looked;
+            return false;
+        }
+        if self.waits_for_growth(self.manifest_pages()) {
+            return false;
+        }
+        let dropped = change.removed.len() as u64;
+        let Ok(install) = self.begin_install(Made::Hidden(change)) else { return false };
+        self.counters.tables_dropped += dropped;
+        self.install = Some(install);
+        true
+    }
+
+    /// Rewrites a table of which something is hidden, so that the delete that hides it can be forgotten one day. Not while a snapshot may see it.
+    pub(crate) fn half_hidden_job(&self) -> Option<Job> {
+        if self.ranges.is_empty() || self.snapshots.len() > 0 {
+            return None;
+        }
+        let places =
+            (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
+        let mut half_hidden = places.filter(|(_, table)| self.durable_ranges().any(|range| may_hide(range, table)));
+        let (level, table) = half_hidden.next()?;
+        let mut job = in_place(Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new()));
+        job.moves = Moves::Files(Vec::new());
+        self.has_room_for(job.pages_in()).then_some(job)
+    }
+}
+
+/// Whether a table may have something that a range hides.
+fn may_hide(range: &RangeDelete, table: &crate::volume::Table) -> bool {
+    let facts = &table.facts;
+    facts.lowest_version < range.version
+        && table.clean_version < range.version
+        && range.meets(&facts.first_key, &facts.last_key)
+}

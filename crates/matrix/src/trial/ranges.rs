@@ -1,0 +1,168 @@
+//! Deletes of ranges.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
+
+use stratakv_base::random::Random;
+use stratakv_engine::SnapshotOp;
+
+use super::layer::{assert_is, churn, cut};
+use super::*;
+
+fn range(keys: Range<u64>) -> Operation {
+    let (from, to) = (Bound::Included(key(&name(keys.start))), Bound::Excluded(key(&name(keys.end))));
+    Operation::DeleteRange { range: Box::new((from, to)), level: Level::PowerLoss }
+}
+
+fn deleted(trial: &mut Trial, keys: Range<u64>) -> u64 {
+    match trial.ask(range(keys)) {
+        Reply::Number { number, .. } => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn trial() -> Trial {
+    let lengths = MatrixConfig { table_bytes: 16 << 10, level_bytes: 64 << 10, ..config() };
+    Trial::new(lengths, 512 << 10, UNIT_BYTES)
+}
+
+fn assert_gone(trial: &mut Trial, keys: Range<u64>) {
+    for number in keys {
+        assert_eq!(found(&trial.ask(get(&name(number)))), None, "key {number}");
+    }
+}
+
+/// What deletes it is as long for a thousand keys as for a hundred; what it hides whole goes unread, and comes back in no way.
+#[test]
+pub(super) fn a_range_is_deleted_with_one_record() {
+    let mut trial = trial();
+    trial.fill(0..6000, 150);
+    trial.fill(0..3000, 600);
+    let before = trial.statistic("user_bytes");
+    assert_eq!(deleted(&mut trial, 1000..5000), 4000);
+    assert!(trial.statistic("user_bytes") - before < 64, "one record");
+    assert_gone(&mut trial, 1000..5000);
+    trial.fill(2000..2100, 150);
+    let dropped = trial.statistic("tables_dropped_whole");
+    assert!(dropped > 10, "{dropped} tables dropped");
+    cut(&mut trial);
+    for _ in 0..3 {
+        assert_gone(&mut trial, 1000..2000);
+        trial.assert_filled(2000..2100, 150);
+        assert_gone(&mut trial, 2100..5000);
+        trial.assert_filled(5000..6000, 150);
+        trial.assert_filled(0..1000, 600);
+        trial.assert_sound();
+        trial.fill(2000..2100, 150);
+        trial.fill(5000..6000, 150);
+    }
+    assert_eq!(deleted(&mut trial, 1000..5000), 100);
+    assert_eq!(deleted(&mut trial, 1000..5000), 0);
+}
+
+/// The log that has it goes, and what it hides is still there.
+#[test]
+pub(super) fn a_range_outlives_its_log() {
+    let mut trial = trial();
+    trial.fill(0..3000, 150);
+    // Some tables lie across both ends.
+    assert_eq!(deleted(&mut trial, 705..1395), 690);
+    trial.fill(5000..7000, 150);
+    trial.settle();
+    for _ in 0..2 {
+        assert_gone(&mut trial, 705..1395);
+        cut(&mut trial);
+    }
+    trial.assert_filled(0..705, 150);
+    trial.assert_filled(1395..3000, 150);
+    trial.assert_sound();
+    // In the end nothing is left that it could hide.
+    for round in 0..20 {
+        trial.fill(5000..7000, 100 + round);
+        trial.settle();
+        if trial.statistic("range_deletes_in_force") == 0 {
+            return cut_without_range(&mut trial);
+        }
+    }
+    panic!("it is never forgotten");
+}
+
+fn cut_without_range(trial: &mut Trial) {
+    cut(trial);
+    assert_gone(trial, 705..1395);
+    trial.fill(705..1395, 150);
+    trial.assert_filled(0..3000, 150);
+}
+
+/// A store that has room for all in its region.
+fn in_region() -> Trial {
+    Trial::new(config(), 2 << 20, UNIT_BYTES)
+}
+
+/// Its log became a row, which has no ranges, before a manifest had it.
+#[test]
+pub(super) fn a_range_outlives_a_log_that_no_manifest_has_seen() {
+    let mut trial = in_region();
+    trial.fill(0..1000, 150);
+    assert_eq!(deleted(&mut trial, 100..900), 800);
+    trial.fill(2000..2400, 150);
+    trial.settle();
+    assert_eq!(trial.statistic("columns_down"), 0);
+    cut(&mut trial);
+    assert_gone(&mut trial, 100..900);
+    trial.assert_filled(0..100, 150);
+    trial.assert_sound();
+}
+
+/// A memtable that has nothing but deletes of ranges makes no row.
+#[test]
+fn a_log_of_ranges_alone_is_freed() {
+    let mut trial = in_region();
+    trial.fill(0..1000, 150);
+    trial.shard.container.seal(&[]).unwrap();
+    trial.settle();
+    for from in 0..20 {
+        assert_eq!(deleted(&mut trial, from * 50..from * 50 + 40), 40);
+    }
+    trial.shard.container.seal(&[]).unwrap();
+    trial.fill(2000..2001, 150);
+    trial.settle();
+    assert_eq!(trial.shard.container.statistics().memtables, 1);
+    for _ in 0..2 {
+        cut(&mut trial);
+        for from in 0..20 {
+            assert_gone(&mut trial, from * 50..from * 50 + 40);
+            trial.assert_filled(from * 50 + 40..from * 50 + 50, 150);
+        }
+        trial.assert_sound();
+    }
+}
+
+/// Beside a model: with snapshots and cuts, over ranges that lie across each other, and one key at a time in them.
+#[test]
+fn ranges_at_random_hide_what_a_model_deletes() {
+    for seed in 0..4 {
+        let (mut trial, mut model, mut random) = (trial(), BTreeMap::new(), Random::new(seed));
+        churn(&mut trial, &mut model, seed, 4000);
+        for _ in 0..12 {
+            let then = model.clone();
+            let Reply::Number { number: id, .. } = trial.ask(Operation::Snapshot(SnapshotOp::Open)) else {
+                panic!("none")
+            };
+            for _ in 0..random.below(4) {
+                let from = random.below(2400);
+                let to = from + 1 + random.below(900);
+                let before = model.len() as u64;
+                model.retain(|key, _| *key < name(from) || *key >= name(to));
+                assert_eq!(deleted(&mut trial, from..to), before - model.len() as u64);
+                churn(&mut trial, &mut model, random.next_u64(), random.below(400));
+            }
+            assert_is(&mut trial, &then, Some(id));
+            match random.below(3) {
+                0 => cut(&mut trial),
+                _ => drop(trial.ask(Operation::Snapshot(SnapshotOp::Close(id)))),
+            }
+            assert_is(&mut trial, &model, None);
+        }
+    }
+}
