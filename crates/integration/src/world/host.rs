@@ -22,8 +22,9 @@ use super::{Setup, Statistics};
 /// Of a shard of engine `matrix`: its region, and what a unit of it has.
 const REGION_BYTES: u64 = 1 << 20;
 const UNIT_BYTES: u32 = 4096;
-/// A pool has a chunk of each class however little memory there is, and lends one more of each to what makes room.
+/// A pool has a chunk of each class however little memory there is, and lends one more of each to what makes room. What is beside the pool leaves one of these within the memory.
 const POOL_BYTES_MIN: u64 = 4 << 20;
+const BEYOND_BYTES: u64 = 1 << 20;
 
 /// See the module.
 pub(super) struct Host {
@@ -373,7 +374,7 @@ impl Host {
         let mut sum = 0;
         for (shard, pool) in self.pools.iter().enumerate() {
             let held = pool.held_bytes() as u64;
-            let most = self.setup.memory_bytes.max(POOL_BYTES_MIN);
+            let most = self.setup.memory_bytes.max(POOL_BYTES_MIN) + BEYOND_BYTES;
             if held > most {
                 return Err(format!("shard {shard} holds {held} bytes of blocks, and may have {most}"));
             }
