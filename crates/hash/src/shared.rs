@@ -110,6 +110,7 @@ impl<P: Pmem> Hash<P> {
                 [change] => Ok(reply(self.change(change, wall)?)),
                 changes => Ok(reply(self.write(changes, wall)?)),
             },
+            Operation::Load { .. } => Err(Error::Unsupported(Capability::Load)),
             Operation::Page(request) => {
                 let (items, next) = self.page(&request, wall)?;
                 Ok(Reply::Page { items, next })
