@@ -6,8 +6,8 @@ use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Now, Wall};
 use stratakv_engine::update::{self, Refusal};
 use stratakv_engine::{
-    Capabilities, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared, SnapshotOp,
-    Statistic, Unmet, Update, Value,
+    Capabilities, Capability, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared,
+    SnapshotOp, Statistic, Unmet, Update, Value,
 };
 use stratakv_pmem::Pmem;
 

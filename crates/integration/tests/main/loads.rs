@@ -36,7 +36,7 @@ fn statistic(store: &Store, name: &str) -> u64 {
 /// All of them and nothing else, in order.
 fn assert_has(collection: &Collection, numbers: std::ops::Range<u64>, round: u64) {
     let mut wanted = records(numbers, round);
-    for item in collection.scan(stratakv::ScanOptions::default()) {
+    for item in collection.scan(stratakv::ScanOptions::all()) {
         let (found, record) = item.expect("sound");
         let (key, value) = wanted.next().expect("nothing else");
         assert!(found[..] == key && record.to_bytes()[..] == value, "record {key:?}");
@@ -107,7 +107,7 @@ fn collections_are_loaded_in_their_order() {
     assert_eq!(between.load(records(0..30_000, 5)).expect("loaded"), 30_000);
     assert!(statistic(&store, "loaded_bytes") > 25 * MIB, "most of it goes straight to its place");
     let mut expected = 0;
-    for item in numbers.scan(stratakv::ScanOptions::default()) {
+    for item in numbers.scan(stratakv::ScanOptions::all()) {
         let (key, record) = item.expect("sound");
         assert!(key[..] == decimal(expected) && record.flags == 7 && record.to_bytes()[..] == value_of(expected, 4));
         expected += 1;
@@ -117,7 +117,7 @@ fn collections_are_loaded_in_their_order() {
     for name in ["before", "behind"] {
         assert_has(&store.collection(name).expect("there"), 0..30_000, 3);
     }
-    let error = numbers.load([(b"9", b""), (b"11", b""), (b"2", b"")].map(|(a, b)| (&a[..], &b[..])));
+    let error = numbers.load(["9", "11", "2"].map(|key| (key, "")));
     let Err(Error::Operation(EngineError::Unsorted(_))) = &error else { panic!("{error:?}") };
     let said = error.expect_err("it is refused").to_string();
     assert!(said.starts_with("`2` of collection") && said.contains("comes after `11` of collection"), "{said}");
@@ -130,7 +130,9 @@ fn collections_are_loaded_in_their_order() {
 fn every_engine_takes_loads() {
     for engine in [Engine::Slab, Engine::Hash, Engine::Matrix, Engine::Tier] {
         let place = place::directory();
-        let store = options(engine, 2).open(place.path().join("data")).expect("a store");
+        let store = options(engine, if engine == Engine::Hash { 1 } else { 2 })
+            .open(place.path().join("data"))
+            .expect("a store");
         store.put(&key(500), b"before").expect("a put");
         assert_eq!(store.load(records(0..3_000, 1)).expect("loaded"), 3_000, "{engine:?}");
         assert_eq!(store.load(records(1_000..2_000, 2)).expect("loaded"), 1_000, "{engine:?}");
@@ -161,14 +163,14 @@ fn loads_go_on_beside_writes_and_backups() {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| store.load(records(0..60_000, 1)).expect("loaded"));
         let count =
-            scope.spawn(|| (0..20_000_u64).for_each(|n| drop(counts.increment(&key(n % 50), 1).expect("counted"))));
+            scope.spawn(|| (0..20_000_u64).for_each(|n| _ = counts.increment(&key(n % 50), 1).expect("counted")));
         store.backup(&copy).expect("a backup");
         assert_eq!(load.join().expect("it ends"), 60_000);
         count.join().expect("it ends");
     });
     assert_has(store, 0..60_000, 1);
     let sum: u64 = counts
-        .scan(stratakv::ScanOptions::default())
+        .scan(stratakv::ScanOptions::all())
         .map(|item| item.expect("sound").1.to_bytes())
         .map(|number| std::str::from_utf8(&number).expect("digits").parse::<u64>().expect("a number"))
         .sum();
@@ -191,18 +193,12 @@ fn a_backup_is_restored_by_loads() {
     let summary = stratakv::restore(&copy, &restored, &options(Engine::Matrix, 2)).expect("restored");
     assert!(summary.records >= 70_000);
     let again = options(Engine::Matrix, 2).open(&restored).expect("opened");
+    let (elements, logged) = (statistic(&again, "container_elements"), statistic(&again, "memtable_bytes"));
+    assert!(elements < 2_000 && logged < MIB, "{elements} records and {logged} bytes of them were put");
     assert_has(&again, 0..50_000, 1);
     assert_has(&again.collection("named").expect("there"), 0..20_000, 2);
     again.close().expect("closed");
     assert_sound(&restored);
-    let volumes: u64 = place::volumes(&restored).iter().map(|path| used_bytes(path)).sum();
-    let bytes = summary.bytes;
-    assert!(volumes < bytes * 3 / 2 + 200 * MIB, "{volumes} bytes of volumes for {bytes}");
-}
-
-fn used_bytes(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(path).expect("there").blocks() * 512
 }
 
 #[test]
@@ -215,10 +211,10 @@ fn lines_in_order_are_loaded_and_others_told() {
         (0..100).map(|n| format!("{{\"collection\":\"other\",\"key\":\"{n:03}\",\"value\":\"\"}}\n")).collect();
     std::fs::write(&file, of_others + &lines).expect("written");
     let (data_text, file_text) = (data.to_str().expect("text"), file.to_str().expect("text"));
-    let load = ["load", "--data", data_text, "--engine", "matrix", "--shards", "1", "--sorted", file_text];
+    let load = ["load", "--data", data_text, "--engine", "matrix", "--sorted", file_text];
     let output = program::run(&load);
     let said = program::said(&output);
-    assert!(output.status.success() && said.contains("3,100 records"), "{said}");
+    assert!(output.status.success() && said.contains("3100 records"), "{said}");
     std::fs::write(&file, line(4_000) + &line(4_001) + &line(3_999)).expect("written");
     let output = program::run(&["load", "--data", data_text, "--sorted", file_text]);
     let said = program::said(&output);
