@@ -15,7 +15,7 @@ use crate::store::odd;
 /// Bytes of records that a shard is given as one load: so many that what its installation costs is little beside them, and a share of the shard's memory.
 const CHUNK_BYTES_MAX: usize = 8 << 20;
 const CHUNK_BYTES_MIN: usize = 1 << 20;
-const CHUNK_SHARE: u64 = 4;
+const CHUNK_SHARE: u64 = 16;
 /// Fewer are put: they would be a table of their own, and two flushes.
 const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// Bytes of puts that are begun at once.
