@@ -10,7 +10,7 @@ use stratakv::{Change, ChangeKind, Engine, Expect, Expiry, Level, Operation, Opt
 type Failure = Box<dyn std::error::Error>;
 
 /// Puts begun at once.
-const IN_FLIGHT: u64 = 2048;
+const IN_FLIGHT: u64 = 4096;
 
 fn key(number: u64) -> [u8; 16] {
     let mut key = *b"user0000\0\0\0\0\0\0\0\0";
