@@ -30,6 +30,9 @@ use crate::volume::Table;
 
 /// What an entry of a table takes beside its key and value, at most.
 const ENTRY_BYTES: u64 = 40;
+/// A load has numbers of files of its own, so many: a crash forgets which ones an earlier load had, whose records are nowhere else. Had this one the same, a page of it that the
+/// device lost without a word would be taken for one that the earlier one left there.
+const FILES_BITS: u32 = 10;
 /// So often compactions go before a load while the container has hardly room.
 const YIELDS_MAX: u32 = 4;
 /// More tables than one of each of two levels are not in the way of a load: then something keeps making them.
@@ -212,6 +215,9 @@ impl<P: Pmem> Matrix<P> {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
         };
+        if !canary!("matrix_loads_name_files_again") {
+            self.next_file = self.next_file.max(load.version << FILES_BITS);
+        }
         Ok(Attempt::Loads)
     }
 

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example sorted_load -- DIRECTORY [load|puts|restore] [records] [bytes of a value] [shards]`; the directory must not exist, and is removed at the end.
 
+#![expect(clippy::print_stdout, reason = "an example prints")]
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
