@@ -34,10 +34,10 @@ pub fn loads_are_whole_or_refused(subject: &mut dyn Subject) {
         expect_value(subject, &key("z"), b"there");
         subject.reopen();
     }
-    let over = subject.execute(load_of(vec![record("k0000", 3), record("k0005", 3)]));
+    let over = subject.execute(load_of(vec![record("k0005", 3), record("k0015", 3)]));
     assert!(matches!(over, Reply::Unmet(Unmet::Occupied)), "{}", brief(&over));
-    expect_absent(subject, &key("k0000"));
-    assert!(put(subject, &key("k0000"), "later") > version);
+    expect_absent(subject, &key("k0005"));
+    assert!(put(subject, &key("k0005"), "later") > version);
     let turned = vec![record("m2", 1), record("m1", 1)];
     assert!(matches!(failed(subject.execute(load_of(turned))), Error::Unsorted(_)));
     assert!(matches!(failed(subject.execute(load_of(Vec::new()))), Error::BadBatch(_)));
