@@ -31,11 +31,13 @@ const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv load backup.jsonl\n  zcat backup.jsonl.gz | stratakv load --data copy -
   stratakv load --durability process_crash --skip-errors big.jsonl
+  stratakv load --engine matrix --sorted backup.jsonl
   stratakv load --collection scores --order stratakv.numeric scores.jsonl
 
 Records that exist are overwritten. A line's \"collection\" says where it goes, else --collection does; both are made if there are
 none. At the first line that is bad or cannot be written it stops with its number and exit code 1: all lines before it are
 written, and of those after it at most 256. With --skip-errors malformed lines are told, counted and passed over.
+With --sorted engine `matrix` writes each byte once where nothing lies yet; lines before a bad one are written then, too.
 A dump does not say of which engine it was taken: for a store of engine `hash` say --engine hash, and --region with room for it
 (`stratakv plan --engine hash`). A backup does: `stratakv restore`.")]
 pub(crate) struct Arguments {
@@ -53,6 +55,9 @@ pub(crate) struct Arguments {
     /// Pass over malformed lines
     #[arg(long)]
     skip_errors: bool,
+    /// The lines of each collection are in the order of its keys, each key once, as `dump` writes them
+    #[arg(long)]
+    sorted: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -81,6 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         waiting: HashMap::new(),
         keys: HashSet::new(),
         bytes_waiting: 0,
+        sorted: arguments.sorted.then(HashMap::new),
         refused: None,
         records: 0,
         bytes: 0,
@@ -88,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let started = Instant::now();
     let result = loader.load(lines, &name, arguments.skip_errors);
-    let drained = loader.drain();
+    let drained = loader.drain().and(loader.finish());
     loader.report(&name, started);
     let refused = loader.refused.take();
     drop(loader);
@@ -118,6 +124,8 @@ struct Loader {
     /// Keys in flight: a second write of one of them waits for the first, so that the last line wins.
     keys: HashSet<Key>,
     bytes_waiting: usize,
+    /// With `--sorted`: each collection's records go through its loader, and nothing is in flight.
+    sorted: Option<HashMap<CollectionId, stratakv::Loader>>,
     /// The first line whose write was refused. Answers come in any order, so it is known only when nothing is in flight.
     refused: Option<(u64, Failure)>,
     records: u64,
@@ -146,8 +154,8 @@ impl Loader {
             }
             match parse(&text) {
                 Ok(parsed) => {
-                    let change = self.change(parsed).map_err(|failure| failure.at(format!("{name}: line {line}")))?;
-                    self.submit(line, change)?;
+                    let taken = self.take(line, parsed);
+                    taken.map_err(|failure| failure.at(format!("{name}: line {line}")))?;
                 }
                 Err(why) if skip_errors => {
                     eprintln!("stratakv: {name}: line {line}: {why}; passed over");
@@ -162,9 +170,23 @@ impl Loader {
         Ok(())
     }
 
-    /// The write a line asks for.
-    fn change(&mut self, line: Parsed) -> Result<Change, Failure> {
-        let collection = match line.collection {
+    /// Begins the write that a line asks for. An error is the line's, or the session's own.
+    fn take(&mut self, line: u64, parsed: Parsed) -> Result<(), Failure> {
+        let Parsed { collection, key, value, flags, expiry, .. } = parsed;
+        let collection = self.collection(collection)?.clone();
+        if let Some(loaders) = &mut self.sorted {
+            let loader = loaders.entry(collection.id()).or_insert_with(|| collection.loader());
+            loader.add_with(&key, &value, flags, expiry)?;
+            self.bytes += (key.len() + value.len()) as u64;
+            return Ok(());
+        }
+        let kind = ChangeKind::Put { value: Bytes::from(value), flags, expiry };
+        self.submit(line, Change { key: collection.key(&key)?, expect: Expect::Any, kind })
+    }
+
+    /// Where a line goes.
+    fn collection(&mut self, named: Option<Named>) -> Result<&Collection, Failure> {
+        Ok(match named {
             None => &self.default,
             Some(named) => {
                 if !self.named.contains_key(&named) {
@@ -179,10 +201,7 @@ impl Loader {
                     }
                 }
             }
-        };
-        let key = collection.key(&line.key)?;
-        let kind = ChangeKind::Put { value: Bytes::from(line.value), flags: line.flags, expiry: line.expiry };
-        Ok(Change { key, expect: Expect::Any, kind })
+        })
     }
 
     fn submit(&mut self, line: u64, change: Change) -> Result<(), Failure> {
@@ -234,6 +253,19 @@ impl Loader {
             }
         }
         Ok(())
+    }
+
+    /// Loads what `--sorted` has waiting. What came before a bad line is written all the same.
+    fn finish(&mut self) -> Result<(), Failure> {
+        let mut finished = Ok(());
+        for (_, loader) in self.sorted.iter_mut().flat_map(HashMap::drain) {
+            let before = loader.loaded();
+            match loader.finish() {
+                Ok(records) => self.records += records,
+                Err(error) => (self.records, finished) = (self.records + before, finished.and(Err(error.into()))),
+            }
+        }
+        finished
     }
 
     fn report(&self, name: &str, started: Instant) {

@@ -10,6 +10,7 @@ pub mod concurrent;
 pub mod conditions;
 mod disk;
 pub mod expiry;
+pub mod loads;
 mod oracle;
 pub mod pages;
 pub mod random;
@@ -106,6 +107,7 @@ macro_rules! conformance_cases {
             pages::delete_range,
             unsupported::answers_say_so,
             unsupported::batches_are_atomic_or_refused,
+            loads::loads_are_whole_or_refused,
             concurrent::increments_of_one_key_all_count,
             concurrent::one_absent_put_wins,
             concurrent::many_keys_in_one_turn,

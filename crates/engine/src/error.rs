@@ -1,8 +1,8 @@
 //! Why an operation did not happen.
 
-use stratakv_base::Corruption;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::VALUE_BYTES_MAX;
+use stratakv_base::{Corruption, Key};
 use stratakv_device::IoFault;
 use stratakv_pmem::PmemError;
 
@@ -23,6 +23,8 @@ pub enum Unmet {
     },
     /// Increment or decrement of a value that is no decimal number of 64 bits.
     NotANumber,
+    /// Something lies between the first and the last key of a load, or there is hardly room for it: its records can be put.
+    Occupied,
 }
 
 /// A capability an engine may lack.
@@ -38,6 +40,8 @@ pub enum Capability {
     Backup,
     /// The durability level asked for.
     Level,
+    /// Loads that are more than puts.
+    Load,
 }
 
 /// What is not there, and what to do without it.
@@ -51,6 +55,7 @@ impl std::fmt::Display for Capability {
                 "backups: it is a cache and may drop any record at any time. Closed in order it is warm when it is opened again"
             }
             Capability::Level => "such durability: it acknowledges from memory",
+            Capability::Load => "loads of its own: put the records",
         })
     }
 }
@@ -81,7 +86,10 @@ pub enum Error {
     /// A batch that cannot be: empty, or with a key that occurs twice.
     #[error("the batch cannot be written: {0}")]
     BadBatch(&'static str),
-    /// The keys and values of a batch are longer than the limit.
+    /// Of a load a key does not come after the one before it.
+    #[error("{} comes after {}, and keys of a load ascend: sort them, each once", .0[1], .0[0])]
+    Unsorted(Box<[Key; 2]>),
+    /// The keys and values of a batch or a load are longer than the limit.
     #[error(
         "the batch has {len_bytes} bytes of keys and values; the largest allowed has {max_bytes}: write it in parts"
     )]

@@ -27,8 +27,8 @@ pub use error::{Capability, Error, Unmet};
 pub use event::ShardEvent;
 pub use io_table::IoTable;
 pub use operation::{
-    Change, ChangeKind, Expect, Hold, Item, Operation, PageRequest, Record, RecordPart, Reply, SnapshotOp, Txn, Update,
-    Value,
+    Change, ChangeKind, Expect, Hold, Item, LoadRecord, Operation, PageRequest, Record, RecordPart, Reply, SnapshotOp,
+    Txn, Update, Value,
 };
 pub use shard::{Budget, Capabilities, Message, Opener, Progress, Room, Shard, ShardId, Statistic, Token};
 pub use shared::Shared;

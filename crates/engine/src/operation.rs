@@ -131,6 +131,43 @@ pub enum Update {
     Touch(Expiry),
 }
 
+/// A record of a load.
+#[derive(Clone, Debug)]
+pub struct LoadRecord {
+    /// The key.
+    pub key: Key,
+    /// The value, at most `VALUE_BYTES_MAX`.
+    pub value: Bytes,
+    /// Opaque to the store.
+    pub flags: u32,
+    /// When it expires.
+    pub expiry: Expiry,
+}
+
+impl LoadRecord {
+    /// Bytes of key and value.
+    pub fn len_bytes(&self) -> u64 {
+        (self.key.encoded().len() + self.value.len()) as u64
+    }
+
+    /// What is wrong with the order of these: the first two keys of which the second one does not come after the first.
+    ///
+    /// # Errors
+    /// [`Error::Unsorted`].
+    pub fn check_order(records: &[LoadRecord]) -> Result<(), Error> {
+        match records.windows(2).find(|pair| pair[0].key >= pair[1].key) {
+            Some(pair) => Err(Error::Unsorted(Box::new([pair[0].key.clone(), pair[1].key.clone()]))),
+            None => Ok(()),
+        }
+    }
+
+    /// The put that leaves the same.
+    pub fn to_change(&self) -> Change {
+        let LoadRecord { key, value, flags, expiry } = self.clone();
+        Change { key, expect: Expect::Any, kind: ChangeKind::Put { value, flags, expiry } }
+    }
+}
+
 /// Marks a write as one participant's share of a batch across shards (NOTES rule 9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
@@ -195,6 +232,15 @@ pub enum Operation {
         level: Level,
         /// Part of a batch across shards.
         txn: Option<Txn>,
+    },
+    /// Puts records that are not there yet where they would lie in the end, all or none, also over a crash: by engines that can do that for less than what as many puts cost
+    /// ([`Capability::Load`](crate::Capability::Load)). Replied as `Done` with the version that all of them have. Writes between its first and its last key that come later wait for it; readers see
+    /// nothing of it, then all. [`Unmet::Occupied`]: nothing was changed, and puts are the way.
+    Load {
+        /// In ascending order of keys, none twice; at least one, and of several at most 64 MiB of keys and values.
+        records: Arc<[LoadRecord]>,
+        /// When to acknowledge.
+        level: Level,
     },
     /// One page of a scan.
     Page(Box<PageRequest>),

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use stratakv_base::{Expiry, Key, Now, Wall};
 use stratakv_engine::update::{self, Refusal};
 use stratakv_engine::{
-    Capabilities, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared, SnapshotOp,
-    Statistic, Unmet, Update, Value,
+    Capabilities, Capability, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared,
+    SnapshotOp, Statistic, Unmet, Update, Value,
 };
 use stratakv_pmem::Pmem;
 
@@ -110,6 +110,7 @@ impl<P: Pmem> Hash<P> {
                 [change] => Ok(reply(self.change(change, wall)?)),
                 changes => Ok(reply(self.write(changes, wall)?)),
             },
+            Operation::Load { .. } => Err(Error::Unsupported(Capability::Load)),
             Operation::Page(request) => {
                 let (items, next) = self.page(&request, wall)?;
                 Ok(Reply::Page { items, next })

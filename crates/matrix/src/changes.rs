@@ -28,6 +28,8 @@ pub(crate) enum Attempt {
     Grows,
     /// A part of it is done.
     Again,
+    /// It is a load that is logged: the shard's job is to make its tables.
+    Loads,
     /// It has values that are too long for the log: they are to be written to the volume first.
     Spill(Vec<Bytes>),
 }

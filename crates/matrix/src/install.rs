@@ -6,7 +6,7 @@ use stratakv_base::canary;
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Class, IoFault, Part};
-use stratakv_engine::Effects;
+use stratakv_engine::{Effects, Reply};
 use stratakv_pmem::Pmem;
 
 use crate::job::{Job, Moves, Source};
@@ -190,7 +190,7 @@ impl<P: Pmem> Matrix<P> {
         let rotation = match made {
             Made::Compaction(job) => match &job.source {
                 Source::Column(column) => column.after.clone(),
-                Source::Level { .. } => self.container.rotation().clone(),
+                Source::Level { .. } | Source::Load(_) => self.container.rotation().clone(),
             },
             _ => self.container.rotation().clone(),
         };
@@ -279,6 +279,8 @@ impl<P: Pmem> Matrix<P> {
         match made {
             Made::Spill(spill) => self.refuse(&spill, &error, effects),
             Made::Repair => self.repairs = true,
+            Made::Compaction(job) if job.is_load() => self.end_load(Reply::Failed(error.clone())),
+            Made::Compaction(job) if job.for_load => self.refuse_load(),
             Made::Compaction(_) | Made::Hidden(_) => {}
         }
         self.put_off(&error);
@@ -362,8 +364,11 @@ impl<P: Pmem> Matrix<P> {
         let levels = &self.levels;
         self.snapshots.forget(|file| levels.locate(file, 0).is_some());
         self.bound_snapshots();
-        self.counters.compacted_bytes += job.read_bytes;
+        if !job.is_load() {
+            self.counters.compacted_bytes += job.read_bytes;
+        }
         match &job.source {
+            Source::Load(load) => self.loaded(load),
             Source::Column(column) => {
                 self.counters.columns += 1;
                 self.went_down(column.bytes);

@@ -13,6 +13,7 @@ use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::level_cursor::LevelCursor;
 use crate::levels::Change;
+use crate::load::{Load, LoadCursor};
 use crate::lookup::{LongRead, value_bytes};
 use crate::matrix::Matrix;
 use crate::merge::Merge;
@@ -39,6 +40,8 @@ pub(crate) enum Source {
     Column(Column),
     /// Tables of this level.
     Level { tables: Vec<Arc<Table>> },
+    /// Records of a load.
+    Load(Load),
 }
 
 /// Which values that it meets a job moves to new files.
@@ -82,6 +85,10 @@ pub(crate) struct Job {
     /// Tables of the level below its own that lie before the last key; and those of them that the open table lies above.
     passed: usize,
     lies_above: usize,
+    /// Another table begins at the first key from here on.
+    cut: Option<Vec<u8>>,
+    /// A load waits for it: it is that, or makes room for it between two keys.
+    pub(crate) for_load: bool,
     values: Option<(ValuesWriter, Output)>,
     /// Files that are finished, but for their last writes.
     pub(crate) finished: Vec<Output>,
@@ -159,6 +166,8 @@ impl Job {
             table: None,
             passed: 0,
             lies_above: 0,
+            cut: None,
+            for_load: false,
             values: None,
             finished: Vec::new(),
             change,
@@ -169,6 +178,22 @@ impl Job {
             scratch: Scratch::default(),
             read_bytes: 0,
         }
+    }
+
+    /// A load, into a level where nothing is in its way.
+    pub(crate) fn of_load(load: Load, level: usize) -> Job {
+        Job { for_load: true, ..Job::new(Source::Load(load), level, Vec::new()) }
+    }
+
+    /// A table of a level becomes two, the second of which begins at the first key from `cut` on.
+    pub(crate) fn of_split(table: Arc<Table>, level: usize, cut: Vec<u8>) -> Job {
+        let job = Job::new(Source::Level { tables: vec![table] }, level, Vec::new());
+        Job { for_load: true, cut: Some(cut), moves: Moves::Nothing, ..job }
+    }
+
+    /// Whether it is a load.
+    pub(crate) fn is_load(&self) -> bool {
+        matches!(self.source, Source::Load(_))
     }
 
     /// The files that its tables have values in, and bytes of them.
@@ -185,10 +210,13 @@ impl Job {
     pub(crate) fn pages_in(&self) -> u64 {
         let tables = if let Source::Level { tables } = &self.source { &tables[..] } else { &[] };
         let pages = tables.iter().chain(&self.below).map(|table| u64::from(table.facts.pages)).sum::<u64>();
-        // Values that columns bring begin at pages of their own at worst.
-        let column =
-            if let Source::Column(column) = &self.source { column.bytes.div_ceil(4096) * 5 / 4 + 1 } else { 0 };
-        pages + column + 4
+        let brought = match &self.source {
+            // Values that columns bring begin at pages of their own at worst.
+            Source::Column(column) => column.bytes.div_ceil(4096) * 5 / 4 + 1,
+            Source::Load(load) => load.pages(),
+            Source::Level { .. } => 0,
+        };
+        pages + brought + 4
     }
 
     /// It waits for the reads that begin at these pages.
@@ -325,6 +353,7 @@ impl<P: Pmem> Matrix<P> {
                 rows.map(|row| Box::new(row) as Box<dyn Cursor + '_>).collect()
             }
             Source::Level { tables, .. } => vec![Box::new(LevelCursor::new(tables, memory))],
+            Source::Load(load) => vec![Box::new(LoadCursor::new(load))],
         };
         cursors.push(Box::new(LevelCursor::new(below, memory)));
         let mut cursor = Merge::new(cursors);
@@ -430,7 +459,8 @@ impl<P: Pmem> Matrix<P> {
             job.lies_above += usize::from(job.table.is_some());
         }
         let is_long = job.table.as_ref().is_some_and(|(builder, _)| builder.bytes() >= self.config.table_bytes);
-        if is_long || job.lies_above > TABLES_BELOW_MAX {
+        let is_cut = job.cut.take_if(|cut| key >= &cut[..]).is_some();
+        if is_long || is_cut || job.lies_above > TABLES_BELOW_MAX {
             job.end_table();
             job.lies_above = 0;
         }

@@ -19,6 +19,7 @@ mod job;
 mod layer;
 mod level_cursor;
 pub mod levels;
+mod load;
 mod lookup;
 mod maintain;
 mod matrix;

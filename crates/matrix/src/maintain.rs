@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stratakv_base::{Mono, canary};
 use stratakv_device::{Class, IoFault};
-use stratakv_engine::{Budget, Effects, Error};
+use stratakv_engine::{Budget, Effects, Error, Reply};
 use stratakv_pmem::Pmem;
 
 use crate::container::{Column, ColumnLimits, Flush};
@@ -42,7 +42,7 @@ impl<P: Pmem> Matrix<P> {
         if let Err(error) = self.flush(written, share, effects) {
             return self.fail_region(error);
         }
-        if self.closing == Closing::Open || !self.stalled.is_empty() {
+        if self.closing == Closing::Open || !self.stalled.is_empty() || self.load.is_some() {
             self.plan_job(free);
         }
         if self.job.is_some() {
@@ -74,7 +74,7 @@ impl<P: Pmem> Matrix<P> {
             self.install = Some(install);
             effects.more();
         }
-        if self.is_stuck() && !self.stalled.is_empty() {
+        if (self.is_stuck() && !self.stalled.is_empty()) || !self.promises.is_empty() {
             // They are told in the next turn.
             effects.more();
         }
@@ -85,7 +85,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Whether writes wait for room, so that what makes it goes on by itself.
     fn somebody_waits(&self) -> bool {
-        !self.stalled.is_empty() || !self.after_install.is_empty()
+        !self.stalled.is_empty() || !self.after_install.is_empty() || self.load.is_some()
     }
 
     pub(crate) fn free_percent(&self) -> u64 {
@@ -133,7 +133,14 @@ impl<P: Pmem> Matrix<P> {
     fn plan_job(&mut self, free_percent: u64) {
         self.wake_after_a_while();
         let waits = self.job.is_some() || self.install.is_some() || self.now.mono < self.job_not_before;
-        if waits || self.rest != Rest::No || self.drops_hidden_tables() {
+        if waits {
+            return;
+        }
+        let is_urgent = self.rest == Rest::No && (free_percent <= FREE_PERCENT_MIN || !self.stalled.is_empty());
+        if let Some(job) = self.load_job(is_urgent) {
+            return self.begin_job(job);
+        }
+        if self.rest != Rest::No || self.drops_hidden_tables() {
             return;
         }
         let is_clearing = self.is_clearing();
@@ -155,14 +162,18 @@ impl<P: Pmem> Matrix<P> {
                 self.rest_for_want_of_room();
             }
         }
-        if let Some(mut job) = self.job.take() {
-            self.pace.begin_job(self.now.mono);
-            self.jobs_begun += 1;
-            job.number = self.jobs_begun;
-            job.ranges = self.ranges.clone();
-            self.choose_moves(&mut job);
-            self.job = Some(job);
+        if let Some(job) = self.job.take() {
+            self.begin_job(job);
         }
+    }
+
+    fn begin_job(&mut self, mut job: Job) {
+        self.pace.begin_job(self.now.mono);
+        self.jobs_begun += 1;
+        job.number = self.jobs_begun;
+        job.ranges = self.ranges.clone();
+        self.choose_moves(&mut job);
+        self.job = Some(job);
     }
 
     /// Of the container's units, so many of a hundred may stay free.
@@ -319,7 +330,10 @@ impl<P: Pmem> Matrix<P> {
                 Ok(install) => self.install = Some(install),
                 // No pages side by side for the manifest: there will be some. It is compacted again.
                 Err(_) if self.is_growing() => {}
-                Err(_) => self.volume_is_full(),
+                Err(_) => {
+                    self.refuse_load();
+                    self.volume_is_full();
+                }
             }
             effects.more();
         }
@@ -328,7 +342,8 @@ impl<P: Pmem> Matrix<P> {
     /// Hands what the job made to the device.
     fn pump_outputs(&mut self, effects: &mut Effects) {
         if let Some(mut job) = self.job.take() {
-            let written = job.outputs().try_for_each(|output| self.pump_output(output, false, effects));
+            let is_load = job.is_load();
+            let written = job.outputs().try_for_each(|output| self.pump_output(output, is_load, effects));
             self.job = Some(job);
             if written.is_err() {
                 self.volume_is_full();
@@ -343,12 +358,13 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    fn pump_output(&mut self, output: &mut Output, is_spill: bool, effects: &mut Effects) -> Result<(), NoRoom> {
+    /// `is_asked`: an operation waits for it, which takes no room that is kept for others.
+    fn pump_output(&mut self, output: &mut Output, is_asked: bool, effects: &mut Effects) -> Result<(), NoRoom> {
         if let Err(error) = self.store_in_layer(output, effects) {
             self.fail_region(error);
             return Ok(());
         }
-        let reserve_pages = if is_spill { self.reserve_pages() } else { self.manifest_pages() };
+        let reserve_pages = if is_asked { self.reserve_pages() } else { self.manifest_pages() };
         while output.wants_write() {
             if self.waits_for_growth(reserve_pages + SLICE_PAGES) {
                 break;
@@ -358,7 +374,7 @@ impl<P: Pmem> Matrix<P> {
                 self.counters.write_bytes += u64::from(part.len);
                 self.counters.wrote(output.role(), part.len.into());
                 let io = self.io.start(Purpose::Output(output.file()));
-                if !is_spill {
+                if !is_asked {
                     effects.background(io);
                 }
                 effects.write(io, place, vec![part], false);
@@ -386,6 +402,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// A compaction failed, and is tried again later.
     pub(crate) fn put_off(&mut self, error: &Error) {
+        if self.job.as_ref().is_some_and(Job::is_load) {
+            self.end_load(Reply::Failed(error.clone()));
+        }
         tracing::warn!(%error, shard = self.config.shard, "a compaction failed; it is tried again");
         self.job_not_before = Mono(self.now.mono.0 + RETRY_NS);
         self.drop_job();
@@ -393,7 +412,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// The volume has no room for what a compaction makes.
     fn volume_is_full(&mut self) {
-        if !self.reclaim() {
+        let is_load = self.job.as_ref().is_some_and(Job::is_load);
+        if !is_load && !self.reclaim() {
             self.rest_for_want_of_room();
         }
         self.drop_job();
@@ -416,6 +436,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// Nothing of the job counts. Its room is free once its writes have ended.
     pub(crate) fn drop_job(&mut self) {
+        if self.job.as_ref().is_some_and(|job| job.for_load) {
+            self.refuse_load();
+        }
         self.dropped.extend(self.job.take().into_iter().flat_map(Job::into_outputs));
         self.bury();
     }

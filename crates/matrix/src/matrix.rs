@@ -11,7 +11,7 @@ use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, canary};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::{
     Budget, Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome,
-    Reply, Room, Shard, ShardId, SnapshotOp, Statistic, Token,
+    Reply, Room, Shard, ShardId, Statistic, Token,
 };
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
@@ -26,6 +26,7 @@ use crate::install::{Condemned, Install};
 use crate::job::Job;
 use crate::layer::Plan;
 use crate::levels::Levels;
+use crate::load::{Load, LoadTurn};
 use crate::memory::Lease;
 use crate::merge::Sight;
 use crate::operations::{Parked, Turns, Work};
@@ -115,6 +116,7 @@ pub struct Matrix<P> {
     pub(crate) backups: Backups,
     pub(crate) job: Option<Job>,
     pub(crate) jobs_begun: u64,
+    pub(crate) load: Option<LoadTurn>,
     pub(crate) install: Option<Install>,
     pub(crate) superblock: Superblock,
     /// Where its manifest lies, and room for the next one.
@@ -274,6 +276,9 @@ impl<P: Pmem> Matrix<P> {
                     .or_else(|| batch_error(changes))
                     .or_else(|| twice().then_some(Error::BadBatch("a key occurs twice")))
             }
+            Operation::Load { records, level } => {
+                self.refusal().or_else(|| self.unsupported(*level)).or_else(|| Self::load_error(records))
+            }
             Operation::DeleteRange { level, .. } => self.refusal().or_else(|| self.unsupported(*level)),
             Operation::Sync => self.refusal(),
             Operation::Page(_) | Operation::Snapshot(_) | Operation::Backup { .. } => None,
@@ -295,15 +300,11 @@ impl<P: Pmem> Matrix<P> {
                 let (from, to) = *range;
                 Work::DeleteRange { from, to }
             }
+            Operation::Load { records, .. } => Work::Load(Load::new(records)),
             Operation::Sync => Work::Sync,
-            Operation::Snapshot(operation) => return effects.reply(token, self.snapshot(operation)),
-            Operation::Backup { cursor: 0, .. } => {
-                let reply = self.begin_backup();
-                return effects.reply(token, reply);
-            }
-            Operation::Backup { cursor, .. } => match self.backup_piece(cursor) {
-                Ok(page) => Work::Page(page),
-                Err(error) => return effects.reply(token, Reply::Failed(error)),
+            operation @ (Operation::Snapshot(_) | Operation::Backup { .. }) => match self.cut(operation) {
+                Ok(work) => work,
+                Err(reply) => return effects.reply(token, reply),
             },
         };
         self.next_operation += 1;
@@ -325,27 +326,6 @@ impl<P: Pmem> Matrix<P> {
         }
         self.turns.queue(id, &parked.work);
         self.parked.insert(id, parked);
-    }
-
-    pub(crate) fn sight_of(&self, snapshot: Option<u64>) -> Result<Sight, Error> {
-        let at = match snapshot {
-            // A page may take several attempts, and nothing keeps for it what is overwritten meanwhile: it shows the newest of each key.
-            None => u64::MAX,
-            Some(id) => self.snapshots.version_of(id).ok_or(Error::NoSnapshot { id })?,
-        };
-        Ok(Sight { at, now: self.now.wall })
-    }
-
-    fn snapshot(&mut self, operation: SnapshotOp) -> Reply {
-        match operation {
-            SnapshotOp::Open if self.snapshots.are_many() => Reply::Failed(Error::Busy),
-            SnapshotOp::Open => {
-                let version = self.container.version();
-                Reply::Number { number: self.snapshots.open(version, self.now.mono), version }
-            }
-            SnapshotOp::Close(id) if self.close_snapshot(id) => Reply::Number { number: id, version: 0 },
-            SnapshotOp::Close(id) => Reply::Failed(Error::NoSnapshot { id }),
-        }
     }
 
     /// Attempts an operation. `queued`: it has its turn among writes.
@@ -374,6 +354,13 @@ impl<P: Pmem> Matrix<P> {
                 self.wait_for_turn(id, &parked, queued);
                 self.parked.insert(id, parked);
                 self.stalled.push_back(id);
+                return;
+            }
+            Ok(Attempt::Loads) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.queue_load(id, &parked.work);
+                self.parked.insert(id, parked);
+                effects.more();
                 return;
             }
             Ok(Attempt::Grows) => {
@@ -419,13 +406,6 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// The snapshot of a page that was closed while the page was gathered: what it showed may be gone.
-    fn missing_snapshot(&self, work: &Work) -> Option<u64> {
-        let Work::Page(page) = work else { return None };
-        page.snapshot
-            .filter(|id| self.snapshots.version_of(*id).is_none() && !canary!("trial_page_outlives_its_snapshot"))
-    }
-
     /// A write that cannot be ended now holds its keys from here on.
     fn wait_for_turn(&mut self, id: u64, parked: &Parked, queued: bool) {
         if parked.work.is_write() && !queued {
@@ -446,6 +426,15 @@ impl<P: Pmem> Matrix<P> {
                 Ok(Attempt::Reply(reply))
             }
             Work::Sync => Ok(Attempt::Logged(Reply::Done { version: 0, existed: false })),
+            Work::Load(load) => self.begin_load(load),
+            Work::AfterLoad(operation) => match self.cut(operation.clone()) {
+                Ok(Work::AfterLoad(_)) => Ok(Attempt::Grows),
+                Ok(page) => {
+                    *work = page;
+                    self.step(work)
+                }
+                Err(reply) => Ok(Attempt::Reply(reply)),
+            },
             Work::DeleteRange { from, to } => {
                 // All writes before it are done, those after it within the range wait for it.
                 *work = Work::Deleting(RangeWork::new(from.clone(), to.clone()));
@@ -580,6 +569,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn fail_operation(&mut self, id: u64, error: Error, effects: &mut Effects) {
         let Some(mut parked) = self.parked.remove(&id) else { return };
         self.orphan(&mut parked.work);
+        self.load.take_if(|turn| turn.id == id);
         if parked.work.is_write() {
             self.turns.done(id, &parked.work);
         }
@@ -674,14 +664,18 @@ impl<P: Pmem> Matrix<P> {
         let mut waiting: Vec<(u64, bool)> = waiting.map(|(id, parked)| (*id, parked.work.is_begun())).collect();
         waiting.sort_unstable();
         for (id, is_begun) in waiting {
-            let error = if is_begun { Error::Unknown("a part of the range was deleted") } else { error.clone() };
+            let error = match self.load.as_ref().is_some_and(|turn| turn.id == id) && self.install.is_some() {
+                true => Error::Unknown("a load was being installed"),
+                false if is_begun => Error::Unknown("a part of the range was deleted"),
+                false => error.clone(),
+            };
             self.fail_operation(id, error, effects);
         }
     }
 }
 
 /// Most bytes of keys and values in a batch.
-const BATCH_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 fn batch_error(changes: &[Change]) -> Option<Error> {
     let value_bytes = |change: &Change| if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };

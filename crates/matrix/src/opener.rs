@@ -569,6 +569,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             backups: Backups::default(),
             job: None,
             jobs_begun: 0,
+            load: None,
             install: None,
             superblock: self.superblock,
             manifest_extent: own,

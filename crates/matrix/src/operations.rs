@@ -2,13 +2,15 @@
 //! of one key are attempted in the order in which they came.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound::{self, Included};
+use std::ops::RangeBounds;
 
 use foldhash::HashMap;
 use stratakv_base::{Corruption, Key, canary};
-use stratakv_engine::{Change, ChangeKind, Error, RecordPart, Token, Update};
+use stratakv_engine::{Change, ChangeKind, Error, Operation, RecordPart, Token, Update};
 
 use crate::changes::Before;
+use crate::load::Load;
 use crate::lookup::LongRead;
 use crate::memory::Lease;
 use crate::range_delete::RangeWork;
@@ -44,6 +46,10 @@ pub(crate) enum Work {
         to: Bound<Key>,
     },
     Deleting(RangeWork),
+    /// Until it has begun it waits for the writes that came before it.
+    Load(Load),
+    /// A snapshot or a backup.
+    AfterLoad(Operation),
     Sync,
 }
 
@@ -117,6 +123,10 @@ impl Turns {
         match work {
             Work::DeleteRange { from, to } => self.ranges.push((id, from.clone(), to.clone())),
             Work::Deleting(range) => self.ranges.push((id, range.from.clone(), range.to.clone())),
+            Work::Load(load) => {
+                let bounds = load.range().map(|(first, last)| (id, Included(first.clone()), Included(last.clone())));
+                self.ranges.extend(bounds);
+            }
             _ => {}
         }
         for key in work.keys() {
@@ -180,6 +190,7 @@ impl Work {
         match self {
             Work::Write { changes, .. } => changes.iter().map(bytes).sum(),
             Work::Update { update: Update::Append(more) | Update::Prepend(more), .. } => more.len() as u64,
+            Work::Load(load) => load.held_bytes(),
             _ => 0,
         }
     }
@@ -220,11 +231,15 @@ impl Work {
 
     /// Whether it waits for its turn among writes.
     pub(crate) fn is_write(&self) -> bool {
-        matches!(self, Work::Write { .. } | Work::Update { .. } | Work::Deleting(_)) || self.is_barrier()
+        matches!(self, Work::Write { .. } | Work::Update { .. } | Work::Deleting(_) | Work::Load(_))
+            || self.is_barrier()
     }
 
     /// Whether it waits for all writes before it.
     pub(crate) fn is_barrier(&self) -> bool {
-        matches!(self, Work::DeleteRange { .. } | Work::Sync)
+        match self {
+            Work::Load(load) => !load.begun,
+            _ => matches!(self, Work::DeleteRange { .. } | Work::Sync),
+        }
     }
 }

@@ -3,7 +3,13 @@
 use std::collections::BTreeMap;
 
 use foldhash::HashMap;
-use stratakv_base::Mono;
+use stratakv_base::{Mono, canary};
+use stratakv_engine::{Error, Operation, Reply, SnapshotOp};
+use stratakv_pmem::Pmem;
+
+use crate::matrix::Matrix;
+use crate::merge::Sight;
+use crate::operations::Work;
 
 /// Most snapshots open at a time.
 const OPEN_MAX: usize = 64;
@@ -164,6 +170,50 @@ impl Snapshots {
     /// Age of the oldest one in nanoseconds.
     pub(crate) fn oldest_ns(&self, now: Mono) -> u64 {
         self.open.values().map(|snapshot| now.0.saturating_sub(snapshot.opened.0)).max().unwrap_or(0)
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// What a reader of a snapshot sees, or one without.
+    ///
+    /// # Errors
+    /// [`Error::NoSnapshot`].
+    pub(crate) fn sight_of(&self, snapshot: Option<u64>) -> Result<Sight, Error> {
+        let at = match snapshot {
+            // A page may take several attempts, and nothing keeps for it what is overwritten meanwhile: it shows the newest of each key.
+            None => u64::MAX,
+            Some(id) => self.snapshots.version_of(id).ok_or(Error::NoSnapshot { id })?,
+        };
+        Ok(Sight { at, now: self.now.wall })
+    }
+
+    /// The snapshot of a page that was closed while the page was gathered: what it showed may be gone.
+    pub(crate) fn missing_snapshot(&self, work: &Work) -> Option<u64> {
+        let Work::Page(page) = work else { return None };
+        page.snapshot
+            .filter(|id| self.snapshots.version_of(*id).is_none() && !canary!("trial_page_outlives_its_snapshot"))
+    }
+
+    /// What a snapshot or a backup asks for.
+    ///
+    /// # Errors
+    /// The reply, if there is no more to do for it.
+    pub(crate) fn cut(&mut self, operation: Operation) -> Result<Work, Reply> {
+        match operation {
+            operation if self.waits_for_load(&operation) => Ok(Work::AfterLoad(operation)),
+            Operation::Backup { cursor: 0, .. } => Err(self.begin_backup()),
+            Operation::Backup { cursor, .. } => self.backup_piece(cursor).map(Work::Page).map_err(Reply::Failed),
+            Operation::Snapshot(SnapshotOp::Open) if self.snapshots.are_many() => Err(Reply::Failed(Error::Busy)),
+            Operation::Snapshot(SnapshotOp::Open) => {
+                let version = self.container.version();
+                Err(Reply::Number { number: self.snapshots.open(version, self.now.mono), version })
+            }
+            Operation::Snapshot(SnapshotOp::Close(id)) if self.close_snapshot(id) => {
+                Err(Reply::Number { number: id, version: 0 })
+            }
+            Operation::Snapshot(SnapshotOp::Close(id)) => Err(Reply::Failed(Error::NoSnapshot { id })),
+            _ => Err(Reply::Failed(Error::Unknown("it is no cut"))),
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Counters {
     pub(crate) layer_write_bytes: u64,
     pub(crate) layer_read_bytes: u64,
     pub(crate) user_bytes: u64,
+    /// Of them, those that loads brought.
+    pub(crate) loaded_bytes: u64,
     pub(crate) installs: u64,
     pub(crate) columns: u64,
     pub(crate) level_compactions: u64,
@@ -174,6 +176,7 @@ impl<P: Pmem> Matrix<P> {
         add("layer_write_bytes", counters.layer_write_bytes);
         add("layer_read_bytes", counters.layer_read_bytes);
         add("user_bytes", counters.user_bytes);
+        add("loaded_bytes", counters.loaded_bytes);
         add("installs", counters.installs);
         add("columns_down", counters.columns);
         add("level_compactions", counters.level_compactions);

@@ -146,7 +146,7 @@ impl Direct {
     /// Whether an operation takes longer than those who share its thread should have to wait.
     fn may_wait(&self, operation: &Operation) -> bool {
         match operation {
-            Operation::Update { .. } | Operation::Write { .. } => self.writes_wait,
+            Operation::Update { .. } | Operation::Write { .. } | Operation::Load { .. } => self.writes_wait,
             Operation::DeleteRange { .. } | Operation::Snapshot(_) | Operation::Backup { .. } | Operation::Sync => true,
             Operation::Get { .. } | Operation::Page(_) => false,
         }

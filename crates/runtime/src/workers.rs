@@ -58,6 +58,7 @@ impl Workers {
         match operation {
             Operation::Get { key, .. } | Operation::Update { key, .. } => Scope::Keys(vec![hash(key)]),
             Operation::Write { changes, .. } => Scope::Keys(changes.iter().map(|change| hash(&change.key)).collect()),
+            Operation::Load { records, .. } => Scope::Keys(records.iter().map(|record| hash(&record.key)).collect()),
             Operation::DeleteRange { .. } => Scope::Range,
             Operation::Page(_) | Operation::Snapshot(_) | Operation::Backup { .. } | Operation::Sync => Scope::All,
         }

@@ -65,6 +65,11 @@ pub trait Engine {
         false
     }
 
+    /// Whether it takes loads.
+    fn takes_loads(&self) -> bool {
+        false
+    }
+
     /// What was damaged, and whether the books balance. Asked after each recovery, and at rest.
     fn audit(&self, shard: &Self::Shard) -> Audit;
 }
@@ -89,6 +94,11 @@ pub struct Machine<'e, E: Engine> {
 const IDLE_TURNS_MAX: u32 = 3_000;
 
 impl<'e, E: Engine> Machine<'e, E> {
+    /// Whether the engine takes loads.
+    pub fn takes_loads(&self) -> bool {
+        self.engine.takes_loads()
+    }
+
     /// A machine with an empty disk, switched off.
     pub fn new(engine: &'e E, disk: Disk, opening: Opening) -> Machine<'e, E> {
         let pool = Pool::new(opening.memory_bytes as usize);

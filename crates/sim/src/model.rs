@@ -322,6 +322,11 @@ impl History {
         open.map(|write| pages_of(&write.after, key_bytes)).max().unwrap_or_default()
     }
 
+    /// The states that a write and those after it leave.
+    pub fn states_from(&self, number: usize) -> Vec<State> {
+        self.writes[number - 1..].iter().map(|write| write.after.clone()).collect()
+    }
+
     /// The state a write leaves.
     pub fn after(&self, number: usize) -> &State {
         &self.writes[number - 1].after

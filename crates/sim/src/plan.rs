@@ -168,6 +168,13 @@ pub enum What {
         /// How many.
         count: u8,
     },
+    /// Loads this key and the next ones, each with `len` bytes; by engines that have loads.
+    Load {
+        /// How many.
+        count: u8,
+        /// The length of their values.
+        len: u32,
+    },
     /// Makes everything durable.
     Sync,
 }
@@ -522,6 +529,29 @@ fn paced(seed: u64, setup: Setup) -> Setup {
     // A lie that opening believed and a second one about the same place are two faults on one record: the cache keeps the second away.
     let record_cache = random.below(3) > 0 || setup.regime == Regime::Lies;
     Setup { checkpoint_bytes, record_cache, ..setup }
+}
+
+impl Plan {
+    /// The same with loads among the steps of some seeds, drawn apart: at the beginning, when nothing lies there yet, and wherever something may. For engines that have loads.
+    pub fn with_loads(mut self, seed: u64) -> Plan {
+        let mut random = Random::new(seed ^ 0x10AD_50F7);
+        if random.below(3) > 0 {
+            return self;
+        }
+        let len = [20, 300, 900, 5000][random.below(4) as usize];
+        for number in 0..1 + random.below(6) {
+            let at = if number == 0 { 0 } else { random.below(self.steps.len() as u64 + 1) as usize };
+            let (key, count) = (random.below(self.setup.keys.into()) as u16, 1 + random.below(12) as u8);
+            // Turns that carry it out, or a part of it, before the next crash.
+            for _ in 0..random.below(8) {
+                let turn = Step::Turn { completions: random.below(6) as u8, seed: random.next_u64() as u32 };
+                self.steps.insert(at, turn);
+            }
+            let request = Request { key, what: What::Load { count, len }, power_loss: random.below(4) > 0 };
+            self.steps.insert(at, Step::Submit(request));
+        }
+        self
+    }
 }
 
 /// On a volume so small that places are soon used again.

@@ -1,6 +1,7 @@
 //! Runs a plan against an engine and judges every answer by the model.
 
 mod judge;
+mod loads;
 mod requests;
 
 use stratakv_base::Level;
@@ -31,6 +32,8 @@ pub struct Statistics {
     pub operations: u64,
     /// Writes acknowledged.
     pub acknowledged: u64,
+    /// Of them, loads that went straight to their place.
+    pub loads: u64,
     /// Keys compared after a crash.
     pub verified: u64,
     /// Openings that failed for an injected error, and went well after a repair.
@@ -62,6 +65,7 @@ impl Statistics {
         self.in_recovery.iter_mut().zip(other.in_recovery).for_each(|(mine, theirs)| *mine += theirs);
         self.operations += other.operations;
         self.acknowledged += other.acknowledged;
+        self.loads += other.loads;
         self.verified += other.verified;
         self.repairs += other.repairs;
         self.failed_reads += other.failed_reads;
@@ -284,6 +288,7 @@ impl<'e, E: Engine> World<'e, E> {
     /// The end of a life, perhaps of some recoveries; then the store is opened and compared with the model.
     fn crash(&mut self, crash: &Crash) -> Result<bool, String> {
         let random = &mut random(crash.seed);
+        let loads = self.open_loads();
         self.asked.clear();
         self.end_life(crash.power, random);
         let rots = std::mem::take(&mut self.closed) && crash.rot && !self.rotten;
@@ -319,6 +324,9 @@ impl<'e, E: Engine> World<'e, E> {
         self.poisoned = false;
         self.failed_flushes = self.machine.disk.failed_flushes();
         self.compare(&from, rots, random)?;
+        if !self.lies() && !self.rotten {
+            self.compare_loads(&loads)?;
+        }
         self.machine.disk.break_again(broken);
         Ok(true)
     }

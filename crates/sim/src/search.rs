@@ -74,6 +74,7 @@ pub fn run_plan<E: Engine>(engine: &E, plan: &Plan) -> Result<Statistics, String
 /// The failed scenario, as drawn.
 pub fn run_seed<E: Engine>(engine: &E, seed: u64) -> Result<Statistics, Box<Failure>> {
     let plan = Generator::plan(seed);
+    let plan = if engine.takes_loads() { plan.with_loads(seed) } else { plan };
     run_plan(engine, &plan).map_err(|why| Box::new(Failure { seed, why, plan }))
 }
 

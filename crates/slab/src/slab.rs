@@ -452,6 +452,7 @@ impl Shard for Slab {
                 let work = Work::new(Origin::Client(token), key, expect, Kind::Update(update), level);
                 self.accept_work(token, work, effects);
             }
+            Operation::Load { .. } => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Load))),
             Operation::Page(request) => self.scan(token, *request, effects),
             Operation::DeleteRange { range, level } => self.delete_range(token, *range, level, effects),
             Operation::Snapshot(_) => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Snapshot))),

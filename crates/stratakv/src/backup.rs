@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use bytes::Bytes;
@@ -13,13 +14,12 @@ use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_base::quantity::{format_bytes, format_count};
 use stratakv_base::{CollectionId, Expiry, Key, Level};
-use stratakv_engine::{
-    Capability, Change, ChangeKind, Error as EngineError, Expect, Item, Operation, Reply, SnapshotOp,
-};
+use stratakv_engine::{Capability, Error as EngineError, Item, LoadRecord, Operation, Reply, SnapshotOp};
 
 use crate::directory::{io_error, make, write_durably};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::load::Chunks;
 use crate::options::Options;
 use crate::store::{Store, odd};
 
@@ -27,10 +27,8 @@ const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"STRBKUP\0";
 /// Longest block that is believed: a record of the longest kind beside a full piece, twice over.
 const BLOCK_BYTES_MAX: u32 = 3 * (VALUE_BYTES_MAX + KEY_BYTES_MAX + 4096) as u32;
-/// Bytes of writes given to the store at once by a restore.
-const RESTORE_BYTES: usize = 4 << 20;
-/// Bytes that a write takes beside its key and value: many small ones count too.
-const WRITE_BYTES: usize = size_of::<Operation>() + size_of::<Change>();
+/// A block has no more than so many bytes and one record.
+const BLOCK_BYTES: usize = 4 << 20;
 const UNFINISHED: &str = "restore.unfinished";
 
 /// What a backup holds.
@@ -201,7 +199,7 @@ impl<W: Write> Blocks<W> {
                 let Some(record) = &item.record else { continue };
                 encode(&item.key, record, &mut body);
                 self.summary.records += 1;
-                if body.len() > RESTORE_BYTES {
+                if body.len() > BLOCK_BYTES {
                     self.block(&std::mem::take(&mut body))?;
                 }
             }
@@ -259,17 +257,16 @@ fn encode(key: &Key, record: &stratakv_engine::Record, out: &mut Vec<u8>) {
     record.value.slices().for_each(|slice| out.extend_from_slice(slice));
 }
 
-fn decode(reader: &mut Reader<'_>) -> Result<Option<Change>, Truncated> {
+fn decode(reader: &mut Reader<'_>) -> Result<Option<LoadRecord>, Truncated> {
     let (key_word, value_bytes, flags) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let (key_bytes, millis) = (key_word & KEY_MASK, key_word >> KEY_BITS);
     let expiry = u64::from(reader.u32()?) * 1000 + u64::from(millis);
     let _version = reader.u64()?;
     let key = Key::from_encoded(reader.bytes(key_bytes as usize)?);
     let value = Bytes::copy_from_slice(reader.bytes(value_bytes as usize)?);
-    let kind = ChangeKind::Put { value, flags, expiry: Expiry(expiry) };
     // What no store writes: a record of the engine's own would be taken for a share of a batch.
     let key = key.filter(|key| key.collection() != CollectionId::ENGINE && value_bytes as usize <= VALUE_BYTES_MAX);
-    Ok(key.map(|key| Change { key, expect: Expect::Any, kind }))
+    Ok(key.map(|key| LoadRecord { key, value, flags, expiry: Expiry(expiry) }))
 }
 
 /// Makes a new store in `directory` from a backup: every record, in its collection, with flags and expiry; versions are made anew. `options` says how (shards, level,
@@ -397,19 +394,15 @@ fn read_manifest(from: &Path) -> Result<Manifest, Error> {
 /// Reads a shard's file and writes its records; how many.
 fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<u64, Error> {
     let file = File::open(path).map_err(|error| io_error("read", path)(error))?;
-    let mut writes: Vec<Operation> = Vec::new();
-    let mut bytes = 0;
-    let records = read_file(BufReader::with_capacity(1 << 20, file), path, shard, |change| {
-        bytes += WRITE_BYTES + change.key.encoded().len();
-        bytes += if let ChangeKind::Put { value, .. } = &change.kind { value.len() } else { 0 };
-        writes.push(Operation::Write { changes: vec![change], level: Level::ProcessCrash, txn: None });
-        if bytes < RESTORE_BYTES {
-            return Ok(());
+    let (mut chunks, mut last) = (Chunks::new(Arc::clone(store.inner()), Level::ProcessCrash), None);
+    let records = read_file(BufReader::with_capacity(1 << 20, file), path, shard, |record| {
+        // Those of `matrix` are in order; of others they come as they lie.
+        if last.replace(record.key.clone()).is_some_and(|last| last >= record.key) {
+            chunks.end_order()?;
         }
-        bytes = 0;
-        write_all(store, &mut writes)
+        chunks.push(record)
     })?;
-    write_all(store, &mut writes)?;
+    chunks.flush()?;
     Ok(records)
 }
 
@@ -418,7 +411,7 @@ pub(crate) fn read_file(
     file: impl Read,
     path: &Path,
     shard: u32,
-    mut take: impl FnMut(Change) -> Result<(), Error>,
+    mut take: impl FnMut(LoadRecord) -> Result<(), Error>,
 ) -> Result<u64, Error> {
     let mut blocks = BlockReader { file, shard, number: 0, path: path.into() };
     blocks.header()?;
@@ -426,24 +419,13 @@ pub(crate) fn read_file(
     while let Some(body) = blocks.next()? {
         let mut reader = Reader::new(&body);
         while reader.left() > 0 {
-            let change =
+            let record =
                 decode(&mut reader).ok().flatten().ok_or_else(|| blocks.damaged("a record that makes no sense"))?;
             records += 1;
-            take(change)?;
+            take(record)?;
         }
     }
     Ok(records)
-}
-
-fn write_all(store: &Store, writes: &mut Vec<Operation>) -> Result<(), Error> {
-    for reply in store.execute_many(std::mem::take(writes)) {
-        match reply {
-            Reply::Done { .. } => {}
-            Reply::Failed(error) => return Err(error.into()),
-            _ => return Err(EngineError::Unknown("the engine gave an answer of another kind").into()),
-        }
-    }
-    Ok(())
 }
 
 struct BlockReader<R> {

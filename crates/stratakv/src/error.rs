@@ -221,6 +221,7 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         | EngineError::Option(_)
         | EngineError::ValueTooLarge { .. }
         | EngineError::BadBatch(_)
+        | EngineError::Unsorted(_)
         | EngineError::BatchTooLarge { .. } => ErrorKind::Usage,
         EngineError::Full(_) | EngineError::MemoryFull { .. } => ErrorKind::Full,
         EngineError::Corrupt(_) | EngineError::WrongVolume(_) => ErrorKind::Corrupt,

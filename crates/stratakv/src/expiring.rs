@@ -117,6 +117,11 @@ impl Inner {
                 let expired = changes.iter().map(|change| change.key.collection()).find(|id| self.is_expired(*id))?;
                 Some(Reply::Failed(EngineError::Expired { collection: expired.0 }))
             }
+            Operation::Load { records, .. } => {
+                let mut collections = records.iter().map(|record| record.key.collection());
+                let expired = collections.find(|id| self.is_expired(*id))?;
+                Some(Reply::Failed(EngineError::Expired { collection: expired.0 }))
+            }
             Operation::Page(request) if self.is_page_expired(request) => {
                 Some(Reply::Page { items: Vec::new(), next: None })
             }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use stratakv_base::codec::Reader;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_engine::{Change, ChangeKind, Item, Record, Value};
+use stratakv_engine::{Item, LoadRecord, Record, Value};
 
 use crate::backup::{self, Blocks, HEADER_BYTES};
 use crate::directory;
@@ -61,10 +61,10 @@ fn some<'a>(choices: &mut Reader<'a>, len: usize) -> &'a [u8] {
 }
 
 /// What a restore would take, and whether it came to the end.
-fn read(file: &[u8]) -> (Vec<Change>, bool) {
+fn read(file: &[u8]) -> (Vec<LoadRecord>, bool) {
     let mut taken = Vec::new();
-    let read = backup::read_file(file, Path::new("backup"), SHARD, |change| {
-        taken.push(change);
+    let read = backup::read_file(file, Path::new("backup"), SHARD, |record| {
+        taken.push(record);
         Ok(())
     });
     match &read {
@@ -87,9 +87,9 @@ fn forged_backup(choices: &mut Reader<'_>) {
         file.extend_from_slice(body);
     }
     let (taken, _) = read(&file);
-    for Change { key, kind, .. } in &taken {
+    for LoadRecord { key, value, .. } in &taken {
         assert!(key.collection() != CollectionId::ENGINE && Key::new(key.collection(), key.user()).as_ref() == Ok(key));
-        assert!(matches!(kind, ChangeKind::Put { value, .. } if value.len() <= VALUE_BYTES_MAX));
+        assert!(value.len() <= VALUE_BYTES_MAX);
     }
 }
 
@@ -121,8 +121,8 @@ fn damaged_backup(choices: &mut Reader<'_>) {
     assert!(!whole || taken.len() == items.len());
     for (taken, item) in taken.iter().zip(&items) {
         let record = item.record.as_ref().expect("each has one");
-        let kind = ChangeKind::Put { value: record.value.to_bytes(), flags: record.flags, expiry: record.expiry };
-        assert_eq!((&taken.key, format!("{:?}", taken.kind)), (&item.key, format!("{kind:?}")));
+        let was = (&item.key, record.value.to_bytes(), record.flags, record.expiry);
+        assert_eq!((&taken.key, taken.value.clone(), taken.flags, taken.expiry), was);
     }
 }
 

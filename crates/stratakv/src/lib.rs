@@ -45,6 +45,7 @@ pub mod fuzzing;
 mod in_region;
 mod kind;
 mod list;
+mod load;
 mod merge;
 mod open;
 mod options;
@@ -63,8 +64,8 @@ mod walk;
 
 pub use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Now, Place, Wall, limits};
 pub use stratakv_engine::{
-    Capability, Change, ChangeKind, Error as EngineError, Expect, Operation, PageRequest, Record as EngineRecord,
-    RecordPart, Reply, Statistic, Unmet, Update, Value,
+    Capability, Change, ChangeKind, Error as EngineError, Expect, LoadRecord, Operation, PageRequest,
+    Record as EngineRecord, RecordPart, Reply, Statistic, Unmet, Update, Value,
 };
 pub use stratakv_runtime::{Event, Pending};
 
@@ -79,6 +80,7 @@ pub use events::StoreEvent;
 pub use format::{Format, format_of};
 pub use kind::Kind;
 pub use list::{Element, Elements, End, List, Position};
+pub use load::Loader;
 pub use options::{IoBackend, OpenProgress, Options, Placement};
 pub use order::{Order, OrderError};
 pub use record::Record;

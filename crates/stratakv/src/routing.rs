@@ -99,6 +99,13 @@ impl Inner {
         match operation {
             Operation::Get { key, .. } | Operation::Update { key, .. } => Route::Shard(self.shard_of(key)),
             Operation::Write { changes, .. } => self.route_write(changes),
+            Operation::Load { records, .. } => {
+                let mut shards = records.iter().map(|record| self.shard_of(&record.key));
+                match shards.next() {
+                    Some(first) if self.shards() == 1 || shards.all(|shard| shard == first) => Route::Shard(first),
+                    _ => Route::Refused(EngineError::BadBatch("the keys of a load lie on one shard")),
+                }
+            }
             Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Snapshot(_) | Operation::Sync
                 if self.shards() == 1 =>
             {

@@ -141,6 +141,7 @@ impl Tier {
                 .refusal()
                 .or_else(|| unsupported(*level))
                 .or_else(|| collections(range).is_none().then_some(Error::Unsupported(Capability::Ordered))),
+            Operation::Load { .. } => Some(Error::Unsupported(Capability::Load)),
             Operation::Page(_) => Some(Error::Unsupported(Capability::Ordered)),
             Operation::Snapshot(_) => Some(Error::Unsupported(Capability::Snapshot)),
             Operation::Backup { .. } => Some(Error::Unsupported(Capability::Backup)),

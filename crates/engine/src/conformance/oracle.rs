@@ -245,6 +245,7 @@ impl Subject for Oracle {
                 .map(|_| Reply::Record(self.records.get(&key).map(|stored| stored.record(RecordPart::Whole)))),
             Operation::Update { key, update, .. } => self.update(key, update),
             Operation::Write { changes, .. } => self.write(changes),
+            Operation::Load { .. } => Err(Reply::Failed(Error::Unsupported(Capability::Load))),
             Operation::Page(request) => Ok(self.page(&request)),
             Operation::DeleteRange { range, .. } => Ok(self.delete_range(*range)),
             Operation::Snapshot(_) => Err(Reply::Failed(Error::Unsupported(Capability::Snapshot))),

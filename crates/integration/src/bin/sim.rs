@@ -342,8 +342,8 @@ fn print(sums: &Statistics) {
         sums.scenarios, sums.power_cuts, sums.kills, sums.in_recovery[0], sums.in_recovery[1], sums.in_recovery[2]
     );
     println!(
-        "{} operations, {} writes acknowledged, {} keys compared after a crash",
-        sums.operations, sums.acknowledged, sums.verified
+        "{} operations, {} writes acknowledged, {} of them loads, {} keys compared after a crash",
+        sums.operations, sums.acknowledged, sums.loads, sums.verified
     );
     println!(
         "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed",

@@ -89,6 +89,10 @@ impl Engine for MatrixEngine {
         true
     }
 
+    fn takes_loads(&self) -> bool {
+        true
+    }
+
     fn audit(&self, shard: &Matrix<Memory>) -> Audit {
         let (damage, mistakes) = shard.check();
         let repaired = shard.recovery().superblock_repaired;

@@ -21,6 +21,7 @@ mod kinds;
 mod library;
 mod linearizability;
 mod lists;
+mod loads;
 mod matrix;
 mod metamorphic;
 mod order_model;

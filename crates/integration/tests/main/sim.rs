@@ -34,7 +34,7 @@ fn seeds_of_matrix_lose_nothing() {
 #[test]
 fn seeds_of_matrix_that_failed_once_pass() {
     for seed in [4174] {
-        if let Err(why) = run_plan(&MatrixEngine, &Generator::plan(seed)) {
+        if let Err(why) = run_plan(&MatrixEngine, &Generator::plan(seed).with_loads(seed)) {
             panic!("seed {seed}: {why}");
         }
     }

@@ -7,6 +7,7 @@ mod giving_up;
 mod growth;
 mod installs;
 mod layer;
+mod load;
 mod pairing;
 mod ranges;
 mod reads;

@@ -41,6 +41,7 @@ impl<E: Engine> World<'_, E> {
                 self.judge_scan(Some(*key), *reverse, *keys_only, from, &reply, wall)
             }
             Asked::Range { writes } => self.judge_range(writes, &reply),
+            Asked::Load { writes } => self.judge_load(writes, &reply),
             Asked::Sync { durable } => match reply {
                 Reply::Done { .. } => {
                     for (history, number) in self.histories.iter_mut().zip(durable) {
@@ -55,7 +56,7 @@ impl<E: Engine> World<'_, E> {
     }
 
     /// Whether an error is in order, and what follows from it. `damaged`: what was asked for may be; `pages`: needed by what was asked.
-    fn failed(&mut self, error: &Error, damaged: bool, pages: Option<u64>) -> Result<(), String> {
+    pub(super) fn failed(&mut self, error: &Error, damaged: bool, pages: Option<u64>) -> Result<(), String> {
         let excused = match error {
             Error::Full(_) => self.may_be_full(pages, 3),
             // A flush that failed has lost what was written.
@@ -194,7 +195,7 @@ impl<E: Engine> World<'_, E> {
     }
 
     /// Whether what goes over a range may say that it is damaged though all its keys are right.
-    fn meets_damage_of_others(&self) -> bool {
+    pub(super) fn meets_damage_of_others(&self) -> bool {
         self.rotten && self.machine.shares_blocks()
     }
 

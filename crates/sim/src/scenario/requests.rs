@@ -22,6 +22,8 @@ pub(crate) enum Asked {
     Read { key: u16, from: usize, part: Part },
     /// A page of a scan.
     Scan { key: u16, reverse: bool, keys_only: bool, from: Vec<usize> },
+    /// Writes of a load.
+    Load { writes: Vec<(u16, usize)> },
     /// Writes of a range.
     Range { writes: Vec<(u16, usize)> },
     /// Everything up to these writes becomes durable.
@@ -74,6 +76,9 @@ impl<E: Engine> World<'_, E> {
         }
         let number = usize::from(request.key);
         // A refused write would change what those behind it are expected to do.
+        if let What::Load { count, len } = request.what {
+            return self.load(request, u16::from(count), len);
+        }
         let certain = self.histories[number].is_certain();
         let refusals = self.may_refuse(number);
         let simple = matches!(request.what, What::Put { expect: Condition::Any, .. } | What::Delete(Condition::Any));
@@ -106,6 +111,7 @@ impl<E: Engine> World<'_, E> {
             }
             What::Scan { reverse, keys_only, items } => self.scan(request.key, reverse, keys_only, items),
             What::DeleteRange { count } => self.delete_range(request, u16::from(count)),
+            What::Load { .. } => Ok(()),
             What::Sync => {
                 let durable = self.histories.iter().map(|history| history.acked()).collect();
                 self.hand_over(Operation::Sync, Asked::Sync { durable })
@@ -116,7 +122,10 @@ impl<E: Engine> World<'_, E> {
     /// Whether a write of the key that is under way may be refused for want of space, or fail.
     fn may_refuse(&self, number: usize) -> bool {
         let key_bytes = key(number as u16).encoded().len();
-        self.errors() || self.may_be_full(Some(1), 6) || self.histories[number].open_pages(key_bytes) > 1
+        self.errors()
+            || self.is_loading(number)
+            || self.may_be_full(Some(1), 6)
+            || self.histories[number].open_pages(key_bytes) > 1
     }
 
     fn hand_over(&mut self, operation: Operation, asked: Asked) -> Result<(), String> {
@@ -131,7 +140,7 @@ impl<E: Engine> World<'_, E> {
     }
 
     /// A value that no other write has, and of which every piece tells where it belongs.
-    fn value(&mut self, len: u32) -> Bytes {
+    pub(super) fn value(&mut self, len: u32) -> Bytes {
         self.counter += 1;
         let stamp = u64::from(self.counter).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 0x80;
         let mut value = vec![b'v'; len as usize];
