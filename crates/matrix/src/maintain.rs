@@ -150,6 +150,7 @@ impl<P: Pmem> Matrix<P> {
             self.jobs_begun += 1;
             job.number = self.jobs_begun;
             self.choose_moves(&mut job);
+            job.compression = self.compression_of(&job);
             self.job = Some(job);
         }
     }
@@ -178,7 +179,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn finds_no_room_in_layer(&self, column: &Job) -> bool {
-        self.plan.in_layer(0) && column.pages_in() > self.extents.layer_pages().0
+        self.plan.in_layer(0) && column.pages_likely() > self.extents.layer_pages().0
     }
 
     /// The column that is next while there is room.

@@ -79,7 +79,7 @@ pub use events::StoreEvent;
 pub use format::{Format, format_of};
 pub use kind::Kind;
 pub use list::{Element, Elements, End, List, Position};
-pub use options::{IoBackend, OpenProgress, Options, Placement};
+pub use options::{Compression, IoBackend, OpenProgress, Options, Placement};
 pub use order::{Order, OrderError};
 pub use record::Record;
 pub use repair::{LostRegion, LostTable, RepairReport, repair};

@@ -108,6 +108,7 @@ impl<P: Pmem> MatrixOpener<P> {
             pages,
             checksum: manifest_checksum(&self.config.uuid, left.number, &bytes),
             layered: left.extents().any(Extent::in_layer),
+            compressed: left.levels.iter().flatten().any(|table| table.facts.is_compressed()),
             ..self.superblock
         };
         (self.bytes, self.gives_up_tables) = (bytes, true);

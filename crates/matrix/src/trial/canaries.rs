@@ -6,9 +6,9 @@ use stratakv_base::canary;
 
 use crate::job;
 
-use super::{failures, giving_up, growth, installs, layer, pairing, space};
+use super::{compression, failures, giving_up, growth, installs, layer, pairing, space};
 
-const DEFECTS: [(&str, fn()); 29] = [
+const DEFECTS: [(&str, fn()); 30] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -36,6 +36,10 @@ const DEFECTS: [(&str, fn()); 29] = [
     ("trial_layer_not_flushed", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
     ("trial_layer_freed_before_the_superblock", layer::tables_of_the_layer_are_durable_before_a_manifest_names_them),
     ("trial_layer_given_up_unannounced", giving_up::every_cut_of_giving_up_a_layer_leaves_all_or_nothing),
+    (
+        "trial_tables_grow_beyond_the_room",
+        compression::a_full_volume_of_compressed_tables_recovers_when_compression_is_off,
+    ),
     ("trial_deletes_count_as_records", space::records_are_counted_about),
     ("trial_pages_go_with_the_first_read", job::tests::a_page_that_was_read_twice_goes_with_the_later_read),
 ];

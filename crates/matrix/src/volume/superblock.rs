@@ -10,6 +10,8 @@ const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
 const FORMAT: u32 = 2;
 /// That of a volume whose manifest names pages of the layer.
 const FORMAT_OF_LAYERS: u32 = 3;
+/// That of a volume whose tables may have compressed pages, and perhaps all that the versions before may have. Version 4 is one with deletes of ranges.
+const FORMAT_OF_COMPRESSED: u32 = 5;
 /// Without what the volume knows of the region.
 const FORMAT_UNPAIRED: u32 = 1;
 const CRC_AT: usize = 124;
@@ -39,8 +41,10 @@ pub struct Superblock {
     pub clean: bool,
     /// What the region was when this was written.
     pub known: Known,
-    /// The manifest names pages of the layer in the region.
+    /// The manifest names pages of the layer in the region; of one that was read, perhaps.
     pub layered: bool,
+    /// Tables have compressed pages.
+    pub compressed: bool,
 }
 
 /// Why bytes are no superblock of this store.
@@ -64,7 +68,11 @@ impl Superblock {
     pub fn encode(&self, uuid: &[u8; 16], page: &mut [u8]) {
         page.fill(0);
         let mut writer = Writer::new(page);
-        let format = if self.layered { FORMAT_OF_LAYERS } else { FORMAT };
+        let format = match self.layered {
+            _ if self.compressed => FORMAT_OF_COMPRESSED,
+            true => FORMAT_OF_LAYERS,
+            false => FORMAT,
+        };
         writer.bytes(&MAGIC).u32(format).u32(self.shard).u32(self.shards).u32(0).bytes(uuid);
         writer.u64(self.number).u64(self.page).u32(self.pages).u32(self.checksum).u32(u32::from(self.clean));
         let Known { epoch, directory, version, oldest, records } = self.known;
@@ -96,17 +104,18 @@ impl Superblock {
         if reader.u32()? != crc32c(0, covered) {
             return Ok(Err(Refusal::Damaged("its checksum does not match")));
         }
-        if !matches!(format, FORMAT | FORMAT_OF_LAYERS | FORMAT_UNPAIRED) {
+        if !matches!(format, FORMAT | FORMAT_OF_LAYERS | FORMAT_OF_COMPRESSED | FORMAT_UNPAIRED) {
             return Ok(Err(Refusal::Newer(format)));
         }
-        let layered = format == FORMAT_OF_LAYERS;
+        let compressed = format == FORMAT_OF_COMPRESSED;
+        let layered = compressed || format == FORMAT_OF_LAYERS;
         if found != *uuid {
             return Ok(Err(Refusal::Foreign));
         }
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
             return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
         }
-        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, known, layered }))
+        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, known, layered, compressed }))
     }
 
     fn known(reader: &mut Reader<'_>) -> Result<Known, Truncated> {
@@ -133,6 +142,7 @@ mod tests {
             clean: true,
             known,
             layered: false,
+            compressed: false,
         };
         let mut page = vec![0xFF; 4096];
         superblock.encode(&[7; 16], &mut page);
@@ -150,6 +160,21 @@ mod tests {
     fn the_format_of_the_superblock_is_this() {
         let (_, page) = sample();
         assert_eq!(crc32c(0, &page), 2_385_513_313, "a change of the format needs a new version");
+    }
+
+    #[test]
+    fn what_a_volume_may_have_is_its_version() {
+        let versions = [(false, false, 2), (true, false, 3), (false, true, 5), (true, true, 5)];
+        for (layered, compressed, version) in versions {
+            let (superblock, mut page) = sample();
+            Superblock { layered, compressed, ..superblock }.encode(&[7; 16], &mut page);
+            assert_eq!(page[16], version);
+            let read = Superblock::decode(&[7; 16], &page).unwrap();
+            assert_eq!((read.layered, read.compressed), (layered || compressed, compressed));
+            let mut again = vec![0; 4096];
+            read.encode(&[7; 16], &mut again);
+            assert_eq!(again, page, "as it was found");
+        }
     }
 
     #[test]
@@ -180,9 +205,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_told() {
         let (_, mut page) = sample();
-        page[16] = 4;
+        page[16] = 6;
         let checksum = crc32c(0, &page[..CRC_AT]);
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(4)));
+        assert_eq!(Superblock::decode(&[7; 16], &page), Err(Refusal::Newer(6)));
     }
 }
