@@ -84,7 +84,7 @@ pub(super) fn a_full_volume_of_compressed_tables_recovers_when_compression_is_of
     trial.config.compression = Compression::None;
     trial.reopen();
     trial.assert_sound();
-    let stays = |number: &u64| number % 4 == 0;
+    let stays = |number: &u64| number.is_multiple_of(4);
     for round in 0..3 {
         // What stays lies in every table.
         for number in (0..held).filter(|number| !stays(number)) {
