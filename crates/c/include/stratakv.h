@@ -101,6 +101,7 @@ void stratakv_options_free(stratakv_options *options);
  *   memory_bytes, capacity_bytes, region_bytes, layer_bytes
  *   region_path, directory, device    may be set several times
  *   placement                         in_place or packed
+ *   compression                       none or lz4, of engine matrix
  *   io                                auto, uring or blocking
  *   shards, depth, cores              numbers */
 stratakv_status stratakv_options_set(stratakv_options *options, const char *name, const char *value, char **message);

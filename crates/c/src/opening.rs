@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use stratakv::{Engine, IoBackend, Level, Order, Placement};
+use stratakv::{Compression, Engine, IoBackend, Level, Order, Placement};
 use stratakv_base::quantity::parse_bytes;
 
 use crate::arg::{self, Out, Text};
@@ -75,6 +75,7 @@ impl Options {
             "capacity_bytes" => options.capacity_bytes(bytes()?),
             "region_bytes" => options.region_bytes(bytes()?),
             "layer_bytes" => options.layer_bytes(bytes()?),
+            "compression" => options.compression(one_of(name, value, COMPRESSIONS)?),
             "placement" => options.placement(one_of(name, value, PLACEMENTS)?),
             "io" => options.io(one_of(name, value, IO)?),
             "shards" => options.shards(number(name, value)?),
@@ -101,6 +102,7 @@ impl Options {
 const ENGINES: &[(&str, Engine)] =
     &[("slab", Engine::Slab), ("hash", Engine::Hash), ("matrix", Engine::Matrix), ("tier", Engine::Tier)];
 const PLACEMENTS: &[(&str, Placement)] = &[("in_place", Placement::InPlace), ("packed", Placement::Packed)];
+const COMPRESSIONS: &[(&str, Compression)] = &[("none", Compression::None), ("lz4", Compression::Lz4)];
 const IO: &[(&str, IoBackend)] =
     &[("auto", IoBackend::Auto), ("uring", IoBackend::IoUring), ("blocking", IoBackend::Blocking)];
 const YES: &[(&str, bool)] = &[("true", true), ("false", false)];

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use stratakv::{Collection, Engine, Error, IoBackend, Kind, Level, Options, Order, OrderError, Placement, Store};
+use stratakv::{
+    Collection, Compression, Engine, Error, IoBackend, Kind, Level, Options, Order, OrderError, Placement, Store,
+};
 use stratakv_base::quantity::format_bytes;
 
 use crate::failure::{Exit, Failure};
@@ -143,6 +145,9 @@ pub(crate) struct EngineArguments {
     /// Of the region of a new store of engine `matrix`, so much holds the first levels of tables: then its volumes are written less. The rest is for what is on its way to them [default: none]
     #[arg(long, value_name = "BYTES", value_parser = stratakv_base::quantity::parse_bytes)]
     pub(crate) layer: Option<u64>,
+    /// Whether a store of engine `matrix` compresses the tables that it writes from now on; remembered [default: as it was last, none for a new one]
+    #[arg(long, value_enum)]
+    pub(crate) compression: Option<CompressionArgument>,
 }
 
 impl EngineArguments {
@@ -156,6 +161,9 @@ impl EngineArguments {
         }
         if let Some(bytes) = self.layer {
             options = options.layer_bytes(bytes);
+        }
+        if let Some(compression) = self.compression {
+            options = options.compression(compression.into());
         }
         options
     }
@@ -182,6 +190,24 @@ impl From<EngineArgument> for Engine {
             EngineArgument::Hash => Engine::Hash,
             EngineArgument::Matrix => Engine::Matrix,
             EngineArgument::Tier => Engine::Tier,
+        }
+    }
+}
+
+/// `--compression`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompressionArgument {
+    /// Pages of tables as they are
+    None,
+    /// As many records in a page as LZ4 makes room for. Values of 512 B and more stay as they are
+    Lz4,
+}
+
+impl From<CompressionArgument> for Compression {
+    fn from(compression: CompressionArgument) -> Compression {
+        match compression {
+            CompressionArgument::None => Compression::None,
+            CompressionArgument::Lz4 => Compression::Lz4,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p stratakv-matrix --example table_speed [ENTRIES]` (default: 1000000)
 //!
-//! Keys of 16 bytes; values of 100 bytes beside them, or pointers. All pages are in memory, their checksums compared before.
+//! Keys of 16 bytes; values beside them, of which none, half or all of the bytes are at random, or pointers; plain, and compressed. All pages are in memory, their checksums compared before.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -10,6 +10,7 @@ use stratakv_base::Expiry;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
 use stratakv_device::{Block, Class, Part, Pool};
+use stratakv_matrix::Compression;
 use stratakv_matrix::cursor::{Cursor, Pages, Stop};
 use stratakv_matrix::entry::{Body, Meta, Pointer, value_checksum};
 use stratakv_matrix::table::{Builder, Page, TableCursor, TableFacts, get, key_hash, may_contain, verify};
@@ -67,23 +68,33 @@ fn keys(entries: usize) -> Vec<[u8; 16]> {
     keys
 }
 
-fn build(keys: &[[u8; 16]], value: &[u8], apart: bool) -> (TableFacts, Vec<Part>) {
+/// Values of so many bytes, of which some are at random; 0 for pointers.
+#[derive(Clone, Copy)]
+struct Values {
+    bytes: usize,
+    drawn: usize,
+    compression: Compression,
+}
+
+fn build(keys: &[[u8; 16]], values: Values) -> (TableFacts, Vec<Part>) {
     let mut sink = Sink { pool: Pool::new(1 << 30), blocks: Vec::new(), pages: 0 };
-    let facts = feed(keys, value, apart, &mut |page| sink.push(page));
+    let facts = feed(keys, values, &mut |page| sink.push(page));
     (facts, sink.parts())
 }
 
-fn feed(keys: &[[u8; 16]], value: &[u8], apart: bool, sink: &mut impl FnMut(&Page)) -> TableFacts {
-    let mut builder = Builder::new(UUID, 1, 10);
-    let checksum = value_checksum(1_000_000, value);
+fn feed(keys: &[[u8; 16]], values: Values, sink: &mut impl FnMut(&Page)) -> TableFacts {
+    let mut builder = Builder::new(UUID, 1, 10, values.compression);
+    let (mut random, mut value) = (Random::new(5), vec![b'.'; values.bytes]);
     for (number, key) in keys.iter().enumerate() {
-        let body = if apart {
+        random.fill(&mut value[..values.drawn]);
+        let checksum = value_checksum(1_000_000, &value);
+        let body = if values.bytes == 0 {
             Body::Apart(Pointer { file: 9, offset: number as u64 * 1_000, value_bytes: 1_000, checksum })
         } else {
             Body::Here { value_bytes: value.len() as u32, checksum }
         };
         let meta = Meta { version: 1_000_000, flags: 0, expiry: Expiry::NEVER, body };
-        builder.add(key, &meta, value, sink).expect("keys ascend");
+        builder.add(key, &meta, &value, sink).expect("keys ascend");
     }
     builder.finish(sink).expect("there are keys")
 }
@@ -105,18 +116,18 @@ fn best(count: usize, mut turn: impl FnMut()) -> f64 {
     turns.fold(f64::MAX, f64::min)
 }
 
-fn measure(name: &str, entries: usize, value: &[u8], apart: bool) {
+fn measure(name: &str, entries: usize, values: Values) {
     let keys = keys(entries);
     let count = keys.len();
     let mut block = vec![0; 16 * PAGE_BYTES];
     let built = best(count, || {
         let mut pages = 0;
-        feed(&keys, value, apart, &mut |page| {
+        feed(&keys, values, &mut |page| {
             block[pages % 16 * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(page);
             pages += 1;
         });
     });
-    let (facts, parts) = build(&keys, value, apart);
+    let (facts, parts) = build(&keys, values);
     let verified = best(parts.len(), || {
         parts.iter().zip(0..).for_each(|(part, ordinal)| verify(part.bytes(), &UUID, 1, ordinal).expect("it checks"));
     });
@@ -137,7 +148,7 @@ fn measure(name: &str, entries: usize, value: &[u8], apart: bool) {
     });
     let bytes = f64::from(facts.pages) * PAGE_BYTES as f64 / count as f64;
     println!(
-        "{name:10} {built:7.1} {forward:9.1} {backward:9.1} {found:9.1} {refused:9.1} {verified:11.1} {bytes:9.1} {:7}",
+        "{name:14} {built:7.1} {forward:9.1} {backward:9.1} {found:9.1} {refused:9.1} {verified:11.1} {bytes:9.1} {:7}",
         facts.index_levels
     );
 }
@@ -158,7 +169,17 @@ fn iterate(facts: &TableFacts, memory: &Memory, forward: bool) {
 
 fn main() {
     let entries = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
-    println!("ns         build/v   next/v    prev/v    get       refused   verify/page  bytes/v  levels");
-    measure("pointers", entries, &[], true);
-    measure("100 bytes", entries, &[7; 100], false);
+    println!("ns             build/v   next/v    prev/v    get       refused   verify/page  bytes/v  levels");
+    for (name, bytes, drawn) in [
+        ("pointers", 0, 0),
+        ("dull 100", 100, 0),
+        ("half 100", 100, 50),
+        ("random 100", 100, 100),
+        ("half 400", 400, 200),
+    ] {
+        for compression in [Compression::None, Compression::Lz4] {
+            let name = if compression == Compression::Lz4 { format!("{name} lz4") } else { name.to_owned() };
+            measure(&name, entries, Values { bytes, drawn, compression });
+        }
+    }
 }

@@ -4,6 +4,16 @@ use stratakv_base::Corruption;
 
 use crate::pairing::Loss;
 
+/// What becomes of the data blocks of tables that are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// They are written as they are.
+    #[default]
+    None,
+    /// They are compressed by LZ4, where that makes them shorter.
+    Lz4,
+}
+
 /// How to create or open one shard.
 #[derive(Clone, Debug)]
 pub struct MatrixConfig {
@@ -21,7 +31,7 @@ pub struct MatrixConfig {
     pub capacity_bytes: Option<u64>,
     /// A memtable becomes a row when its records take so many bytes.
     pub row_bytes: u64,
-    /// A table is ended when it has so many bytes.
+    /// A table is ended when it has so many bytes, or would if nothing of it were compressed.
     pub table_bytes: u64,
     /// The first level may have so many bytes, each further level ten times as many. With a layer: see `layer_bytes`.
     pub level_bytes: u64,
@@ -29,6 +39,8 @@ pub struct MatrixConfig {
     pub layer_bytes: u64,
     /// A range with more keys is deleted with one record; fewer are deleted one by one, since a range in force costs each read something.
     pub range_keys_few: usize,
+    /// Of tables that are written from now on. What is there is read whatever it is, and stays until it is compacted.
+    pub compression: Compression,
     /// Refuse changes and write nothing.
     pub read_only: bool,
     /// A number drawn for this opening: see [`Epoch`](crate::pairing::Epoch).

@@ -121,6 +121,7 @@ impl<P: Pmem> Matrix<P> {
                 values.extents = extents;
             }
         }
+        self.counters.made(change.added.iter().map(|(_, table)| &table.facts));
         let mut levels = self.levels.clone();
         let mut free = levels.apply(change);
         // One that fails keeps its number: what is left of it in flight is nobody else's.
@@ -149,6 +150,7 @@ impl<P: Pmem> Matrix<P> {
             known: self.container.known(),
             layered: levels.have_layer(),
             has_ranges: !manifest.ranges.is_empty(),
+            compressed: levels.have_compressed(),
         };
         if canary!("matrix_freed_before_the_superblock") {
             self.limbo.append(&mut free);

@@ -8,6 +8,7 @@ use stratakv_base::canary;
 use stratakv_device::Part;
 use stratakv_pmem::Pmem;
 
+use crate::config::Compression;
 use crate::container::Column;
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
@@ -22,8 +23,8 @@ use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, RUN_PAGES};
 use crate::retention::{Kept, OF_A_RANGE, Readers};
 use crate::snapshots::{KeptFor, add_kept};
-use crate::table::Builder;
 use crate::table::values::{APART_BYTES_MIN, ValuesWriter};
+use crate::table::{Builder, TableFacts};
 use crate::volume::{Table, ValueFile};
 
 /// Reads of up to 16 pages that a job holds: two tables, with their indexes, and the value files that it moves values out of, each with what is read ahead.
@@ -102,6 +103,8 @@ pub(crate) struct Job {
     scratch: Scratch,
     /// Bytes of keys and values that went in.
     pub(crate) read_bytes: u64,
+    /// What its tables are written as.
+    pub(crate) compression: Compression,
 }
 
 /// Versions of one key.
@@ -177,6 +180,7 @@ impl Job {
             kept_in: Vec::new(),
             scratch: Scratch::default(),
             read_bytes: 0,
+            compression: Compression::None,
         }
     }
 
@@ -199,17 +203,32 @@ impl Job {
     /// The files that its tables have values in, and bytes of them.
     pub(crate) fn apart(&self) -> BTreeMap<u64, u64> {
         let mut files = BTreeMap::new();
-        let tables = if let Source::Level { tables } = &self.source { &tables[..] } else { &[] };
-        for (file, bytes) in tables.iter().chain(&self.below).flat_map(|table| &table.facts.apart) {
+        for (file, bytes) in self.tables().flat_map(|table| &table.facts.apart) {
             *files.entry(*file).or_default() += bytes;
         }
         files
     }
 
-    /// Pages of what it reads: what it makes takes hardly more, values that are moved aside.
+    /// Pages of what it reads, if nothing of that were compressed: what it makes takes hardly more, values that are moved aside. What it makes may be compressed less than what it reads, or
+    /// not at all: entries come to lie beside others, and compression may be off by now.
     pub(crate) fn pages_in(&self) -> u64 {
+        self.pages_likely() + self.growth_pages()
+    }
+
+    /// By how many pages what it makes may be longer than what it reads, if it is compressed no more.
+    pub(crate) fn growth_pages(&self) -> u64 {
+        let growth = |facts: &TableFacts| u64::from(facts.plain_pages.saturating_sub(facts.pages));
+        self.tables().map(|table| growth(&table.facts)).sum()
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         let tables = if let Source::Level { tables } = &self.source { &tables[..] } else { &[] };
-        let pages = tables.iter().chain(&self.below).map(|table| u64::from(table.facts.pages)).sum::<u64>();
+        tables.iter().chain(&self.below)
+    }
+
+    /// Pages of what it makes, if its tables are compressed as well as those that it reads.
+    pub(crate) fn pages_likely(&self) -> u64 {
+        let pages = self.tables().map(|table| u64::from(table.facts.pages)).sum::<u64>();
         let brought = match &self.source {
             // Values that columns bring begin at pages of their own at worst.
             Source::Column(column) => column.bytes.div_ceil(4096) * 5 / 4 + 1,
@@ -486,11 +505,11 @@ impl<P: Pmem> Matrix<P> {
             meta.body = Body::Apart(Pointer { file: output.file(), offset, value_bytes: value.len() as u32, checksum });
             inline = &[];
         }
-        let uuid = self.config.uuid;
+        let (uuid, compression) = (self.config.uuid, job.compression);
         let (builder, output) = job.table.get_or_insert_with(|| {
             let file = number(next_file);
             let role = Role::Table { level: job.level, in_layer: self.plan.in_layer(job.level) };
-            (Builder::new(uuid, file, FILTER_BITS), Output::new(file, role))
+            (Builder::new(uuid, file, FILTER_BITS, compression), Output::new(file, role))
         });
         let added = builder.add(key, &meta, inline, &mut |page| output.push(page));
         debug_assert!(added.is_ok(), "versions come in order: {added:?}");

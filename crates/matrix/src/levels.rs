@@ -187,6 +187,11 @@ impl Levels {
         self.by_file.values().any(|table| table.extents.iter().any(|extent| extent.in_layer()))
     }
 
+    /// Whether a table has compressed pages. O(tables).
+    pub fn have_compressed(&self) -> bool {
+        self.by_file.values().any(|table| table.facts.is_compressed())
+    }
+
     /// Extents of these that the others do not have.
     pub fn extents_not_in(&self, others: &Levels) -> Vec<Extent> {
         let tables = self.by_file.values().filter(|table| !others.by_file.contains_key(&table.facts.file));
@@ -223,6 +228,7 @@ mod tests {
             file,
             entries: 2,
             pages: 2,
+            plain_pages: 2,
             data_pages: 1,
             root: 0,
             index_levels: 0,

@@ -45,7 +45,7 @@ mod trial;
 pub mod volume;
 
 pub use check::{TableContents, ValueApart, ValueCheck};
-pub use config::{MatrixConfig, RecoveryReport};
+pub use config::{Compression, MatrixConfig, RecoveryReport};
 pub use matrix::Matrix;
 pub use opener::MatrixOpener;
 pub use pairing::{Loss, LostTable};

@@ -113,9 +113,10 @@ impl<P: Pmem> Matrix<P> {
             Ok(Flush::Waits(version)) => {
                 if canary!("trial_range_forgotten_with_its_log") {
                     self.container.ranges_are_kept(version);
+                } else {
+                    self.ranges_wait = Some(version);
                 }
                 self.flush_waits = self.now.mono < self.job_not_before;
-                self.ranges_wait = Some(version);
                 effects.more();
                 return Ok(());
             }
@@ -173,6 +174,7 @@ impl<P: Pmem> Matrix<P> {
         job.number = self.jobs_begun;
         job.ranges = self.ranges.clone();
         self.choose_moves(&mut job);
+        job.compression = self.compression_of(&job);
         self.job = Some(job);
     }
 
@@ -200,7 +202,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn finds_no_room_in_layer(&self, column: &Job) -> bool {
-        self.plan.in_layer(0) && column.pages_in() > self.extents.layer_pages().0
+        self.plan.in_layer(0) && column.pages_likely() > self.extents.layer_pages().0
     }
 
     /// The column that is next while there is room.

@@ -418,7 +418,7 @@ fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refu
     let both = [first, second].map(|found| found.as_ref().err().cloned());
     for refusal in both.iter().flatten() {
         match refusal {
-            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: 4 },
+            Refusal::Newer(found) => return Error::NewerFormat { found: *found, known: 5 },
             Refusal::Foreign => {
                 return Error::WrongVolume(
                     "this volume belongs to another store (its UUID differs): put the right one in its place".into(),

@@ -4,7 +4,7 @@ use stratakv_base::canary;
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
-use crate::config::MatrixConfig;
+use crate::config::{Compression, MatrixConfig};
 use crate::container::ColumnLimits;
 use crate::job::{Job, Moves, Source, TABLES_BELOW_MAX};
 use crate::maintain::COLUMN_TABLES;
@@ -205,6 +205,18 @@ impl<P: Pmem> Matrix<P> {
     /// Whether a compaction that makes so many pages finds room, the manifest's aside.
     pub(crate) fn has_room_for(&self, pages: u64) -> bool {
         self.room_pages() >= self.manifest_pages() + pages
+    }
+
+    /// What the tables of a compaction are written as. Where compression is off it goes on as long as there would be hardly room otherwise: what compressed tables take beyond their pages
+    /// once they are plain is not in the reserve, and a store that was filled with them may have no room for it at all.
+    pub(crate) fn compression_of(&self, job: &Job) -> Compression {
+        let growth = job.growth_pages();
+        let needs_it = growth > 0 && self.room_pages() < self.reserve_pages() + self.wanted_pages + growth;
+        if needs_it && !canary!("trial_tables_grow_beyond_the_room") {
+            Compression::Lz4
+        } else {
+            self.config.compression
+        }
     }
 
     /// Rewrites a table that has values in the value file of which the least is alive, so that those move elsewhere: after the last of them the file is free. Of files that have

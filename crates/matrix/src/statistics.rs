@@ -7,6 +7,7 @@ use stratakv_pmem::Pmem;
 
 use crate::matrix::Matrix;
 use crate::output::Role;
+use crate::table::TableFacts;
 
 /// Counters, see [`Shard::statistics`](stratakv_engine::Shard::statistics).
 #[derive(Debug, Default)]
@@ -22,6 +23,9 @@ pub(crate) struct Counters {
     pub(crate) manifest_write_bytes: u64,
     /// Of tables, by level; deeper ones together.
     pub(crate) level_write_bytes: [u64; LEVELS_TOLD.len()],
+    /// Of tables that were made, and what they would have if nothing of them were compressed.
+    pub(crate) table_write_bytes: u64,
+    pub(crate) table_plain_write_bytes: u64,
     pub(crate) layer_write_bytes: u64,
     pub(crate) layer_read_bytes: u64,
     pub(crate) user_bytes: u64,
@@ -97,6 +101,14 @@ impl Counters {
             Role::Values => self.value_write_bytes += bytes,
         }
     }
+
+    /// These tables were made.
+    pub(crate) fn made<'a>(&mut self, tables: impl Iterator<Item = &'a TableFacts>) {
+        for facts in tables {
+            self.table_write_bytes += u64::from(facts.pages) * PAGE_BYTES as u64;
+            self.table_plain_write_bytes += u64::from(facts.plain_pages) * PAGE_BYTES as u64;
+        }
+    }
 }
 
 impl<P: Pmem> Matrix<P> {
@@ -168,6 +180,13 @@ impl<P: Pmem> Matrix<P> {
         for (name, bytes) in LEVELS_TOLD.into_iter().zip(counters.level_write_bytes) {
             add(name, bytes);
         }
+        let bytes = |pages: fn(&TableFacts) -> u32| {
+            self.tables().map(|table| u64::from(pages(&table.facts))).sum::<u64>() * PAGE_BYTES as u64
+        };
+        add("table_bytes", bytes(|facts| facts.pages));
+        add("table_plain_bytes", bytes(|facts| facts.plain_pages));
+        add("table_write_bytes", counters.table_write_bytes);
+        add("table_plain_write_bytes", counters.table_plain_write_bytes);
         let (layer_used, layer_free, layer_all) = self.layer_bytes();
         add("layer_bytes", layer_all);
         add("layer_free_bytes", layer_free);

@@ -1,7 +1,7 @@
 //! The engines' common suite, with an orderly end, a killed process and a loss of power between lives.
 
 use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
-use stratakv_matrix::{MatrixConfig, MatrixOpener};
+use stratakv_matrix::{Compression, MatrixConfig, MatrixOpener};
 use stratakv_sim::pmem::Memory;
 
 const MEMORY_BYTES: u64 = 160 << 20;
@@ -22,6 +22,8 @@ fn opener(opening: Opening, memory: &Memory, ending: Ending) -> MatrixOpener<Mem
         range_keys_few: 1,
         // With and without.
         layer_bytes: if ending == Ending::PowerCut { 8 << 20 } else { 0 },
+        // With and without.
+        compression: if ending == Ending::Kill { Compression::None } else { Compression::Lz4 },
         read_only: false,
         session: 1,
     };

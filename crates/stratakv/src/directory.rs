@@ -13,6 +13,7 @@ use stratakv_base::limits::SHARDS_MAX;
 use crate::devices::Device;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::options::Compression;
 use crate::region;
 
 /// Version of the layout of a store's directory and of `store.toml`.
@@ -29,6 +30,9 @@ pub(crate) const FORMAT_OF_REGION: u32 = 4;
 pub(crate) const FORMAT_OF_MATRIX: u32 = 5;
 /// The format of stores of engine `tier`, wherever their volumes lie.
 pub(crate) const FORMAT_OF_TIER: u32 = 6;
+
+/// Name of [`Compression::Lz4`] in `store.toml`.
+pub(crate) const LZ4: &str = "lz4";
 
 /// What a store is: everything that is fixed at its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,12 +62,20 @@ pub(crate) struct Manifest {
     /// Bytes of all volumes of engine `tier` together, as they were asked for last: with another length they would begin empty. Format 6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache_bytes: Option<u64>,
+    /// `lz4` if engine `matrix` compresses the tables that it writes, or nothing. Older programs do not look at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) compression: Option<String>,
 }
 
 impl Manifest {
     /// The engine; one that is unknown was refused when the manifest was read.
     pub(crate) fn engine(&self) -> Engine {
         Engine::named(&self.engine).unwrap_or_default()
+    }
+
+    /// Whether tables are compressed from now on.
+    pub(crate) fn compression(&self) -> Compression {
+        if self.compression.is_some() { Compression::Lz4 } else { Compression::None }
     }
 
     pub(crate) fn uuid_bytes(&self) -> Option<[u8; 16]> {
@@ -269,6 +281,13 @@ pub(crate) fn parse(text: &[u8]) -> Result<Manifest, Refusal> {
         let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
         return Err(Refusal::Damaged(format!("placement `{placement}` {why}")));
     }
+    if let Some(compression) = manifest.compression.as_deref().filter(|compression| *compression != LZ4) {
+        let why = "is unknown to this program; use a newer stratakv, or restore the file from a backup";
+        return Err(Refusal::Damaged(format!("compression `{compression}` {why}")));
+    }
+    if manifest.compression.is_some() && manifest.engine() != Engine::Matrix {
+        return Err(Refusal::Damaged(format!("engine `{}` compresses nothing", manifest.engine)));
+    }
     if manifest.uuid_bytes().is_none() {
         return Err(Refusal::Damaged("`uuid` is not 32 hexadecimal digits".into()));
     }
@@ -346,6 +365,7 @@ mod tests {
             region: None,
             regions: Vec::new(),
             cache_bytes: None,
+            compression: None,
         }
     }
 

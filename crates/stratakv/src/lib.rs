@@ -81,7 +81,7 @@ pub use format::{Format, format_of};
 pub use kind::Kind;
 pub use list::{Element, Elements, End, List, Position};
 pub use load::Loader;
-pub use options::{IoBackend, OpenProgress, Options, Placement};
+pub use options::{Compression, IoBackend, OpenProgress, Options, Placement};
 pub use order::{Order, OrderError};
 pub use record::Record;
 pub use repair::{LostRegion, LostTable, RepairReport, repair};

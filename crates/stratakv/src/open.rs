@@ -22,12 +22,12 @@ use crate::containers::Containers;
 use crate::devices;
 use crate::directory::{
     Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER,
-    Manifest, io_error, volume_name,
+    LZ4, Manifest, io_error, volume_name,
 };
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
 use crate::events::{StoreEvent, listener};
-use crate::options::{OpenProgress, Options};
+use crate::options::{Compression, OpenProgress, Options};
 use crate::parts;
 use crate::region;
 use crate::store::{RecoverySummary, Region};
@@ -71,6 +71,12 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
                 path.display()
             )));
         }
+        if options.compression.is_some() {
+            return Err(Error::Option(format!(
+                "compression is of the engine `matrix`, and the new store in {} would be of `slab`: ask for the engine too (--engine matrix), or leave the option out",
+                path.display()
+            )));
+        }
     }
     let mut directory = Directory::lock(&path, creates, options.read_only)?;
     crate::backup::refuse_unfinished(&directory.path, options.restoring.is_some())?;
@@ -95,7 +101,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     }
     let engine = manifest.engine();
-    let manifest = resized(&directory, manifest, options)?;
+    let manifest = changed(&directory, manifest, options)?;
     let Running { runtime, recovery, region, mapping } = match engine {
         Engine::Slab | Engine::Matrix | Engine::Tier => run_shards(&directory, &manifest, options, created)?,
         Engine::Hash => run_in_region(&directory, &manifest, options, created)?,
@@ -107,17 +113,20 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     Ok(Opened { runtime, recovery, directory, uuid: manifest.uuid, region, engine, mapping })
 }
 
-/// What the store is, if the volumes of a cache are to be of another length from now on: remembered, for who names none.
-fn resized(directory: &Directory, manifest: Manifest, options: &Options) -> Result<Manifest, Error> {
-    let asked = options.capacity_bytes.filter(|_| manifest.engine() == Engine::Tier);
-    if asked.is_none_or(|bytes| manifest.cache_bytes == Some(bytes)) {
-        return Ok(manifest);
+/// What the store is, if the volumes of a cache are to be of another length from now on, or tables to be compressed or not: remembered, for who says nothing.
+fn changed(directory: &Directory, manifest: Manifest, options: &Options) -> Result<Manifest, Error> {
+    let cache_bytes = options.capacity_bytes.filter(|_| manifest.engine() == Engine::Tier).or(manifest.cache_bytes);
+    let compression = options.compression.map_or_else(|| manifest.compression.clone(), name_of);
+    let changed = Manifest { cache_bytes, compression, ..manifest.clone() };
+    if changed != manifest && !options.read_only && changed.complete {
+        directory.write_manifest(&changed)?;
     }
-    let resized = Manifest { cache_bytes: asked, ..manifest };
-    if !options.read_only && resized.complete {
-        directory.write_manifest(&resized)?;
-    }
-    Ok(resized)
+    Ok(changed)
+}
+
+/// As `store.toml` has it.
+fn name_of(compression: Compression) -> Option<String> {
+    (compression == Compression::Lz4).then(|| LZ4.to_owned())
 }
 
 /// What a new store will be, where nothing of another one is in its way.
@@ -155,6 +164,12 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
     if options.layer_bytes.is_some() && has != Engine::Matrix {
         return Err(Error::Option(format!(
             "a layer was asked for, and the store in {home} has the engine `{}`: only regions of `matrix` have one; leave the option out",
+            has.name()
+        )));
+    }
+    if options.compression.is_some() && has != Engine::Matrix {
+        return Err(Error::Option(format!(
+            "compression was asked for, and the store in {home} has the engine `{}`: only tables of `matrix` are compressed; leave the option out",
             has.name()
         )));
     }
@@ -293,6 +308,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
         region,
         regions,
         cache_bytes,
+        compression: options.compression.and_then(name_of),
     })
 }
 
@@ -386,7 +402,7 @@ fn open_one(
             AnyShard::Slab(Box::new(slab.map_err(|error| Error::opening(path, error))?))
         }
         Some(containers) => {
-            let opener = containers.opener(matrix_config(&config))?;
+            let opener = containers.opener(matrix_config(&config, manifest))?;
             let matrix = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
             let told = |error| containers.named(Error::opening(path, error));
             AnyShard::Matrix(Box::new(matrix.map_err(told)?))
@@ -459,7 +475,7 @@ fn boot() -> Option<[u8; 16]> {
 const RANGE_KEYS_FEW: usize = 64;
 
 /// What shards of both engines are told. The lengths are those of the container.
-fn matrix_config(config: &SlabConfig) -> MatrixConfig {
+fn matrix_config(config: &SlabConfig, manifest: &Manifest) -> MatrixConfig {
     MatrixConfig {
         uuid: config.uuid,
         shard: config.shard,
@@ -472,6 +488,7 @@ fn matrix_config(config: &SlabConfig) -> MatrixConfig {
         level_bytes: 0,
         layer_bytes: 0,
         range_keys_few: RANGE_KEYS_FEW,
+        compression: manifest.compression(),
         read_only: config.read_only,
         session: 0,
     }

@@ -7,6 +7,7 @@ use stratakv_base::Level;
 use stratakv_base::limits::SHARDS_MAX;
 use stratakv_base::quantity::{format_bytes, format_count};
 pub use stratakv_device::ring::RingKind as IoBackend;
+pub use stratakv_matrix::Compression;
 use stratakv_runtime::Clock;
 pub use stratakv_slab::Placement;
 
@@ -54,6 +55,7 @@ pub struct Options {
     pub(crate) engine: Option<Engine>,
     pub(crate) region_bytes: Option<u64>,
     pub(crate) layer_bytes: Option<u64>,
+    pub(crate) compression: Option<Compression>,
     pub(crate) region_paths: Vec<PathBuf>,
     pub(crate) region_nodes: Vec<u32>,
     pub(crate) clock: Clock,
@@ -91,6 +93,7 @@ impl Default for Options {
             engine: None,
             region_bytes: None,
             layer_bytes: None,
+            compression: None,
             region_paths: Vec::new(),
             region_nodes: Vec::new(),
             clock: Clock::System,
@@ -156,6 +159,14 @@ impl Options {
     #[must_use]
     pub fn layer_bytes(mut self, bytes: u64) -> Options {
         self.layer_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether a store of [`Engine::Matrix`] compresses the tables that it writes from now on. Remembered; what is there is read whatever it is, and changes when it is compacted. Values of
+    /// 512 bytes and more lie apart from the tables and are never compressed. Default of a new store: [`Compression::None`].
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Options {
+        self.compression = Some(compression);
         self
     }
 
@@ -362,6 +373,11 @@ impl Options {
         if self.layer_bytes.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
             return refuse(
                 "a layer is of the engine `matrix`, and another one was asked for: leave one of them out".into(),
+            );
+        }
+        if self.compression.is_some() && self.engine.is_some_and(|engine| engine != Engine::Matrix) {
+            return refuse(
+                "compression is of the engine `matrix`, and another one was asked for: leave one of them out".into(),
             );
         }
         order::check(&self.orders)?;

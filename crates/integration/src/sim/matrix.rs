@@ -1,9 +1,9 @@
-//! Engine `matrix` as the simulator sees it: a shard whose region loses what was not fenced whenever its life ends. Two stores in three have a layer in it.
+//! Engine `matrix` as the simulator sees it: a shard whose region loses what was not fenced whenever its life ends. Two stores in three have a layer in it, one in two compresses its tables.
 
 use std::cell::RefCell;
 
 use stratakv_base::random::Random;
-use stratakv_matrix::{Matrix, MatrixConfig, MatrixOpener};
+use stratakv_matrix::{Compression, Matrix, MatrixConfig, MatrixOpener};
 use stratakv_sim::machine::{Audit, Engine, Opening};
 use stratakv_sim::pmem::Memory;
 
@@ -34,8 +34,8 @@ struct Region {
     level_bytes: u64,
 }
 
-/// What a new store has of a layer, drawn from what scenarios differ in.
-fn draw_layer(opening: &Opening) -> (u64, u64) {
+/// A number that is another one with all that scenarios differ in.
+fn drawn(opening: &Opening) -> u64 {
     let drawn = [
         opening.capacity_bytes.unwrap_or(0),
         opening.checkpoint_bytes.unwrap_or(0).into(),
@@ -44,8 +44,17 @@ fn draw_layer(opening: &Opening) -> (u64, u64) {
         opening.volatile_cache.into(),
         opening.depth.into(),
     ];
-    let seed = drawn.into_iter().fold(0, |seed, one| Random::new(seed ^ one).next_u64());
-    LAYERS[Random::new(seed).below(LAYERS.len() as u64) as usize]
+    drawn.into_iter().fold(0, |seed, one| Random::new(seed ^ one).next_u64())
+}
+
+/// What a new store has of a layer.
+fn draw_layer(opening: &Opening) -> (u64, u64) {
+    LAYERS[Random::new(drawn(opening)).below(LAYERS.len() as u64) as usize]
+}
+
+/// Whether its tables are compressed in this life.
+fn draw_compression(opening: &Opening) -> Compression {
+    [Compression::None, Compression::Lz4][Random::new(drawn(opening) ^ 1).below(2) as usize]
 }
 
 impl Engine for MatrixEngine {
@@ -66,6 +75,7 @@ impl Engine for MatrixEngine {
             level_bytes,
             layer_bytes,
             range_keys_few: 1,
+            compression: draw_compression(opening),
             read_only: opening.read_only,
             session: opening.memory_bytes ^ u64::from(opening.depth),
         };

@@ -8,7 +8,7 @@ use stratakv_base::random::Random;
 use stratakv_base::{Mono, Now, Wall};
 use stratakv_device::{Geometry, Pool, Ring};
 use stratakv_engine::Opener;
-use stratakv_matrix::{MatrixConfig, MatrixOpener};
+use stratakv_matrix::{Compression, MatrixConfig, MatrixOpener};
 use stratakv_pmem::{MapOptions, Mapping, Part};
 use stratakv_runtime::{Clock, ManualClock, Member, OpenFailure, Runtime, open_shard_by};
 use stratakv_sim::coverage::{Coverage, Phase};
@@ -289,6 +289,8 @@ impl Host {
             level_bytes: 64 << 10,
             layer_bytes: 0,
             range_keys_few: 1,
+            // In every other life.
+            compression: if self.openings.is_multiple_of(2) { Compression::None } else { Compression::Lz4 },
             read_only: false,
             session: self.openings,
         };

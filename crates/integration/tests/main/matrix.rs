@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use stratakv::{Engine, EngineError, ErrorKind, Level, Operation, Options, Reply, Store};
+use stratakv::{Compression, Engine, EngineError, ErrorKind, Level, Operation, Options, Reply, ScanOptions, Store};
 use stratakv_base::random::Random;
 use stratakv_integration::{place, program, value};
 
@@ -198,6 +198,71 @@ fn a_store_with_a_layer_is_checked_and_keeps_its_length() {
     let report = stratakv::check(&data, None).expect("checked");
     assert!(!report.damage.is_empty() && report.damage.iter().all(|damage| damage.contains("layer")), "{report:?}");
     assert!(report.mistakes.is_empty(), "{report:?}");
+}
+
+/// Compressed tables: they take less, are read back after an orderly end, checked, damaged and found so; the option is remembered, and can be changed.
+#[test]
+fn a_store_with_compressed_tables_takes_less_and_keeps_what_it_has() {
+    let place = place::directory();
+    for (asked, words) in [
+        (Options::new().engine(Engine::Hash).compression(Compression::Lz4), "engine `matrix`"),
+        (Options::new().compression(Compression::None), "ask for the engine"),
+    ] {
+        let error = asked.open(place.path().join(words)).expect_err(words);
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(words), "{error}");
+    }
+    // Half of it is the same over and over.
+    let value_of = |key: u64, round: u64| [&value::encode(key, round, 100)[..], &[b'-'; 100]].concat();
+    let made = |compression: Compression| {
+        let data = place.path().join(format!("{compression:?}"));
+        let store = options(1).compression(compression).open(&data).expect("a store");
+        for key in (1..=2).flat_map(|round| (0..40_000).map(move |key| (key, round))) {
+            store.put(&name(key.0), &value_of(key.0, key.1)).expect("a put");
+        }
+        let told = |name: &str| store.stats().iter().find(|one| one.name == name).map_or(0, |one| one.value);
+        let figures = ["table_bytes", "table_plain_bytes", "usable_bytes"].map(told);
+        store.close().expect("closed");
+        (data, figures)
+    };
+    let (_, [plain, as_plain, plain_volume]) = made(Compression::None);
+    let (data, [bytes, plain_bytes, volume]) = made(Compression::Lz4);
+    assert!(plain == as_plain && bytes * 10 < plain_bytes * 7, "{bytes} of {plain_bytes} bytes, {plain} of {as_plain}");
+    assert!(volume * 10 < plain_volume * 8, "volumes of {volume} and {plain_volume} bytes");
+    assert!(std::fs::read_to_string(data.join("store.toml")).expect("read").contains("compression = \"lz4\""));
+    let path = place::volumes(&data).remove(0);
+    assert_eq!(
+        std::fs::read(&path).expect("read")[16],
+        5,
+        "programs that cannot read compressed pages refuse the volume"
+    );
+
+    assert!(stratakv::check(&data, None).expect("checked").is_sound());
+    let is_whole = |store: &Store| {
+        for key in (0..40_000).step_by(7) {
+            let found = store.get(&name(key)).expect("a get").expect("a record");
+            assert!(found.to_bytes() == value_of(key, 2), "key {key}");
+        }
+        let mut keys = 0..40_000;
+        for item in store.scan(ScanOptions::all()) {
+            let (key, record) = item.expect("an item");
+            let number = keys.next().expect("no more than were put");
+            assert!(key == name(number) && record.to_bytes() == value_of(number, 2), "key {number}");
+        }
+        assert_eq!(keys.next(), None);
+    };
+    is_whole(&Options::new().level(Level::ProcessCrash).open(&data).expect("opened"));
+    let store = options(1).compression(Compression::None).open(&data).expect("opened without");
+    is_whole(&store);
+    store.close().expect("closed");
+    assert!(!std::fs::read_to_string(data.join("store.toml")).expect("read").contains("compression"));
+
+    let (volume, file) = (std::fs::read(&path).expect("read"), File::options().write(true).open(&path).expect("open"));
+    let pages = (0..volume.len()).step_by(4096).filter(|at| volume[at + 4] == 4 && volume[at + 5] == 0);
+    for at in pages.step_by(10) {
+        file.write_all_at(&[volume[at + 99] ^ 1], at as u64 + 99).expect("written");
+    }
+    let report = stratakv::check(&data, None).expect("checked");
+    assert!(!report.damage.is_empty() && report.mistakes.is_empty(), "{report:?}");
 }
 
 /// What lies in rows of the region counted for nothing: a store that was just restored seemed to be empty.

@@ -110,6 +110,7 @@ impl<P: Pmem> MatrixOpener<P> {
             checksum: manifest_checksum(&self.config.uuid, left.number, &bytes),
             layered: left.extents().any(Extent::in_layer),
             has_ranges: !left.ranges.is_empty(),
+            compressed: left.levels.iter().flatten().any(|table| table.facts.is_compressed()),
             ..self.superblock
         };
         (self.bytes, self.gives_up_tables) = (bytes, true);

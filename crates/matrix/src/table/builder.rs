@@ -3,11 +3,14 @@
 use stratakv_base::Key;
 use stratakv_base::limits::PAGE_BYTES;
 
-use super::data::{Head, RESTART_ENTRIES};
+use super::data::Head;
+use super::filling::Filling;
 use super::filter;
 use super::index::{self, Level};
+use super::packing::{Made, Packer};
 use super::page::{CONTENTS_BYTES, HEADER_BYTES, Header, Kind, Page};
 use super::{INLINE_BYTES_MAX, TableFacts, shared_bytes};
+use crate::config::Compression;
 use crate::entry::{Body, Meta};
 
 /// Why a builder does not take a version.
@@ -44,12 +47,13 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Builder {
     out: Out,
-    /// The block that is being filled: its contents behind where the header goes.
+    /// The block that is being filled, and what compresses it.
+    block: Filling,
+    packer: Option<Packer>,
+    /// Bytes of the last page that would not be full yet if nothing were compressed.
+    open_bytes: usize,
+    /// A page of what is made at once.
     page: Box<Page>,
-    /// Bytes of entries in it.
-    used: usize,
-    entries: u16,
-    restarts: Vec<u16>,
     /// A block that does not fit in a page.
     long: Vec<u8>,
     last_key: Vec<u8>,
@@ -93,11 +97,12 @@ impl Out {
 
 impl Builder {
     /// A builder for the table `file` of the store `uuid`. `filter_bits_per_key` 10 lets in one stranger of a hundred; 0 makes no filter.
-    pub fn new(uuid: [u8; 16], file: u64, filter_bits_per_key: u32) -> Builder {
+    pub fn new(uuid: [u8; 16], file: u64, filter_bits_per_key: u32, compression: Compression) -> Builder {
         let facts = TableFacts {
             file,
             entries: 0,
             pages: 0,
+            plain_pages: 0,
             data_pages: 0,
             root: 0,
             index_levels: 0,
@@ -111,10 +116,10 @@ impl Builder {
         };
         Builder {
             out: Out { uuid, file, pages: 0 },
+            block: Filling::new(),
+            open_bytes: 0,
+            packer: (compression == Compression::Lz4).then(Packer::new),
             page: Box::new([0; PAGE_BYTES]),
-            used: 0,
-            entries: 0,
-            restarts: Vec::new(),
             long: Vec::new(),
             last_key: Vec::new(),
             last_version: 0,
@@ -135,14 +140,15 @@ impl Builder {
         &self.last_key
     }
 
-    /// About the bytes that the table would have if it were finished now: some percent off, more only where keys have hundreds of bytes. O(1).
+    /// About the bytes that the table would have if it were finished now, and nothing were compressed: some percent off, more only where keys have hundreds of bytes. O(1).
     pub fn bytes(&self) -> u64 {
         let filter = filter::pages_for(self.hashes.len(), self.filter_bits_per_key) as usize * PAGE_BYTES;
-        u64::from(self.out.pages) * PAGE_BYTES as u64 + (self.used + self.index.bytes() + filter) as u64
+        let block = self.block.contents_bytes(self.block.entries());
+        u64::from(self.facts.plain_pages) * PAGE_BYTES as u64 + (block + self.index.bytes() + filter) as u64
     }
 
     /// Takes the next version: its key, and its value if that lies beside the key (else nothing). Pages that are finished by this go to `sink`
-    /// in order, at most one, and up to 33 more if key and value are longer than a page.
+    /// in order: at most one, if it compresses some more, and up to 33 more if key and value are longer than a page.
     ///
     /// # Errors
     /// [`Refused`]; the builder is as before.
@@ -151,9 +157,9 @@ impl Builder {
         let shared = shared_bytes(&self.last_key, key);
         let new_key = shared != key.len() || shared != self.last_key.len();
         self.check(key, meta, value, shared, new_key)?;
-        if self.entries == 0 || !self.place(key, shared, meta, value) {
-            self.place_first(key, meta, value, sink);
-        }
+        let before = std::mem::take(&mut self.last_key);
+        self.insert((&before, key), shared, (meta, value), sink);
+        self.last_key = before;
         if new_key {
             self.last_key.truncate(shared);
             self.last_key.extend_from_slice(&key[shared..]);
@@ -183,65 +189,68 @@ impl Builder {
         if self.out.pages > u32::MAX / 2 { Err(Refused::Full) } else { Ok(()) }
     }
 
-    /// Puts an entry into the page that is being filled, if there is room.
+    /// Puts an entry behind the one whose key comes before, which has so many bytes in common with its own.
     #[inline]
-    fn place(&mut self, key: &[u8], shared: usize, meta: &Meta, value: &[u8]) -> bool {
-        let restart = usize::from(self.entries).is_multiple_of(RESTART_ENTRIES);
-        let shared = if restart { 0 } else { shared };
-        let suffix = &key[shared..];
-        let head = Head::new(shared, suffix.len(), meta);
-        let room = CONTENTS_BYTES - (self.restarts.len() + usize::from(restart) + 1) * 2;
-        let end = self.used + head.bytes().len() + suffix.len() + value.len();
-        if end > room {
-            return false;
+    fn insert(
+        &mut self,
+        (before, key): (&[u8], &[u8]),
+        shared: usize,
+        (meta, value): (&Meta, &[u8]),
+        sink: &mut impl FnMut(&Page),
+    ) {
+        while !self.block.is_empty() {
+            if self.block.place(key, shared, meta, value) {
+                return;
+            }
+            if !self.packer.as_mut().is_some_and(|packer| packer.makes_room(&mut self.block)) {
+                self.give_full(sink);
+            }
         }
-        let place = &mut self.page[HEADER_BYTES + self.used..];
-        // Copying all the room there is takes less than copying just the head; what is too much is written over.
-        match place.first_chunk_mut() {
-            Some(room) => *room = *head.room(),
-            None => place[..head.bytes().len()].copy_from_slice(head.bytes()),
-        }
-        let (at_key, at_value) = place[head.bytes().len()..end - self.used].split_at_mut(suffix.len());
-        at_key.copy_from_slice(suffix);
-        at_value.copy_from_slice(value);
-        if restart {
-            self.restarts.push(self.used as u16);
-        }
-        self.used = end;
-        self.entries += 1;
-        true
-    }
-
-    /// Puts an entry at the start of a new block.
-    fn place_first(&mut self, key: &[u8], meta: &Meta, value: &[u8], sink: &mut impl FnMut(&Page)) {
-        self.close_block(sink);
-        if self.facts.entries == 0 {
+        if self.index.children.is_empty() {
             self.facts.first_key = key.into();
             self.index.push(0, None);
         } else {
-            self.index.push(self.out.pages, Some(&index::separator(&self.last_key, key)));
+            self.index.push(self.out.pages, Some(&index::separator(before, key)));
         }
-        if !self.place(key, 0, meta, value) {
+        if !self.block.place(key, 0, meta, value) {
             self.place_long(key, meta, value, sink);
         }
     }
 
-    /// Gives the page that is being filled, if it has entries.
-    fn close_block(&mut self, sink: &mut impl FnMut(&Page)) {
-        if self.entries == 0 {
-            return;
+    /// Gives a page with the entries of the block, or as many of the first ones as it holds; the others are in the next block then.
+    fn give_full(&mut self, sink: &mut impl FnMut(&Page)) {
+        let entries = self.block.entries();
+        if self.block.contents_bytes(entries) > CONTENTS_BYTES && self.packer.is_some() {
+            return self.give_packed(sink);
         }
-        let used = self.used + (self.restarts.len() + 1) * 2;
-        let tail = &mut self.page[HEADER_BYTES + self.used..];
-        let mut writer = stratakv_base::codec::Writer::new(tail);
-        self.restarts.iter().for_each(|offset| _ = writer.u16(*offset));
-        writer.u16(self.restarts.len() as u16);
-        self.page[HEADER_BYTES + used..].fill(0);
-        let header = Header { kind: Kind::Data as u8, after: 0, entries: self.entries, used: used as u32, before: 0 };
-        self.out.give(header, &mut self.page, sink);
-        self.used = 0;
-        self.entries = 0;
-        self.restarts.clear();
+        let (page, used) = self.block.page();
+        let header = Header { kind: Kind::Data as u8, after: 0, entries: entries as u16, used: used as u32, before: 0 };
+        self.out.give(header, page, sink);
+        self.facts.plain_pages += 1;
+        self.begin_block(entries, false, sink);
+    }
+
+    fn give_packed(&mut self, sink: &mut impl FnMut(&Page)) {
+        let Some(packer) = &mut self.packer else { return };
+        let (kind, entries, contents) = match packer.make(&self.block) {
+            Made::Packed(entries, contents) => (Kind::Packed, entries, contents),
+            Made::Plain(entries, contents) => (Kind::Data, entries, contents),
+        };
+        self.out.give_block(kind, entries as u16, contents, &mut self.page, sink);
+        let is_packed = kind == Kind::Packed;
+        self.facts.plain_pages += if is_packed { self.block.plain_pages(entries, &mut self.open_bytes) } else { 1 };
+        self.begin_block(entries, is_packed, sink);
+    }
+
+    /// Begins a block with what is left of the one before, of which the first `given` entries were given.
+    fn begin_block(&mut self, given: usize, was_packed: bool, sink: &mut impl FnMut(&Page)) {
+        let mut rest = self.block.take_rest(given);
+        if let Some(packer) = &mut self.packer {
+            self.block.set_limit(packer.begin(was_packed));
+        }
+        while let Some(taken) = rest.next() {
+            self.insert((taken.before, taken.key), taken.shared, (&taken.meta, taken.value), sink);
+        }
     }
 
     /// Gives a block of several pages with one entry.
@@ -251,7 +260,9 @@ impl Builder {
         for piece in [head.bytes(), key, value, &[0, 0], &[1, 0]] {
             self.long.extend_from_slice(piece);
         }
+        let before = self.out.pages;
         self.out.give_block(Kind::Data, 1, &self.long, &mut self.page, sink);
+        self.facts.plain_pages += self.out.pages - before;
     }
 
     #[inline]
@@ -278,11 +289,18 @@ impl Builder {
         if self.facts.entries == 0 {
             return None;
         }
-        self.close_block(sink);
+        while !self.block.is_empty() {
+            self.give_full(sink);
+        }
         self.facts.data_pages = self.out.pages;
+        self.facts.plain_pages += u32::from(self.open_bytes > 0);
         self.finish_index(sink);
+        // Of more data blocks it would have a longer index.
+        let index_pages = u64::from(self.out.pages - self.facts.data_pages) * u64::from(self.facts.plain_pages);
+        self.facts.plain_pages += index_pages.div_ceil(u64::from(self.facts.data_pages)) as u32;
         self.finish_filter(sink);
         self.facts.pages = self.out.pages;
+        self.facts.plain_pages += self.facts.filter_pages;
         self.facts.last_key = self.last_key.into();
         Some(self.facts)
     }

@@ -10,7 +10,10 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
 use stratakv_device::{Class, Part, Pool};
 
+use super::packing;
+use super::page::{HEADER_BYTES, Kind};
 use super::{Builder, Page, TableCursor, TableFacts, bytes_between, find, get};
+use crate::config::Compression;
 use crate::cursor::{Cursor, Pages, Stop};
 use crate::entry::{Body, Meta, value_checksum};
 
@@ -31,13 +34,17 @@ impl Pages for Forged {
 pub fn table(input: &[u8]) {
     let mut choices = Reader::new(input);
     let [shape, mode] = choices.array().unwrap_or_default();
-    let (mut facts, mut pages) = built(shape);
+    let compression = if mode & 4 == 0 { Compression::None } else { Compression::Lz4 };
+    let (mut facts, mut pages) = built(shape, compression);
     if mode & 1 != 0 {
         forge_facts(&mut facts, &mut choices);
     }
     if mode & 2 != 0 {
         let seed = choices.u32().unwrap_or_default();
         fill_with_noise(&mut pages, u64::from(seed));
+    }
+    if mode & 8 != 0 {
+        forge_compressed(&mut pages, &mut choices);
     }
     while let Ok([page, high, low, byte]) = choices.array::<4>() {
         let page = usize::from(page) % pages.len();
@@ -57,9 +64,9 @@ pub fn table(input: &[u8]) {
 }
 
 /// Keys of 4 bytes, of 400 and of 5000.
-fn built(shape: u8) -> (TableFacts, Vec<Page>) {
+fn built(shape: u8, compression: Compression) -> (TableFacts, Vec<Page>) {
     let prefix = vec![b'k'; [0, 400, 5_000][usize::from(shape) % 3]];
-    let (mut pages, mut builder) = (Vec::new(), Builder::new([1; 16], FILE, 10));
+    let (mut pages, mut builder) = (Vec::new(), Builder::new([1; 16], FILE, 10, compression));
     for number in 0..[200, 40, 8][usize::from(shape) % 3] {
         let key = [&prefix[..], &u32::to_be_bytes(number / 2)].concat();
         let (version, value) = (u64::from(1_000 - number), [number as u8; 60]);
@@ -77,6 +84,28 @@ fn forge_facts(facts: &mut TableFacts, choices: &mut Reader<'_>) {
     facts.data_pages = number();
     facts.filter_pages = number();
     facts.pages = if number() % 2 == 0 { u32::MAX } else { number() };
+}
+
+/// Changes what compressed pages are unpacked to: eight times a byte of the first, or what lies in the middle.
+fn forge_compressed(pages: &mut [Page], choices: &mut Reader<'_>) {
+    for page in pages.iter_mut().filter(|page| page[4] == Kind::Packed as u8) {
+        let used = u32::from_le_bytes([page[8], page[9], page[10], page[11]]) as usize;
+        let contents = page.get(HEADER_BYTES..HEADER_BYTES + used);
+        let Some(mut raw) = contents.and_then(packing::unpack).filter(|raw| !raw.is_empty()) else { continue };
+        for _ in 0..8 {
+            let Ok([high, low, byte]) = choices.array::<3>() else { break };
+            let at = usize::from(u16::from_le_bytes([low, high & 0x3f])) >> (high >> 6 << 2);
+            let at = at % raw.len();
+            // Offsets of restart points lie at the end.
+            let at = if byte & 1 == 0 { at } else { raw.len() - 1 - at };
+            raw[at] = byte;
+        }
+        let packed = [&(raw.len() as u32).to_le_bytes()[..], &lz4_flex::block::compress(&raw)].concat();
+        if let Some(room) = page[HEADER_BYTES..].get_mut(..packed.len()) {
+            room.copy_from_slice(&packed);
+            page[8..12].copy_from_slice(&(packed.len() as u32).to_le_bytes());
+        }
+    }
 }
 
 fn fill_with_noise(pages: &mut [Page], seed: u64) {
@@ -123,7 +152,7 @@ fn walk_on<'a>(
     pages: &Forged,
 ) {
     // An entry has at least four bytes.
-    for _ in 0..=pages.0.len() * PAGE_BYTES / 4 {
+    for _ in 0..=pages.0.len() * packing::RAW_PAGES * PAGE_BYTES / 4 {
         assert!(!matches!(state, Err(Stop::Damaged(_))) || cursor.key().is_none(), "no entry after damage");
         if state.is_err() || cursor.key().is_none() {
             return;

@@ -9,10 +9,12 @@
 mod builder;
 mod cursor;
 mod data;
+mod filling;
 mod filter;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod index;
+mod packing;
 mod page;
 mod read;
 #[cfg(test)]
@@ -35,6 +37,8 @@ pub struct TableFacts {
     pub entries: u64,
     /// All its pages.
     pub pages: u32,
+    /// About how many pages it would have if none were compressed: `pages` if none is, else more.
+    pub plain_pages: u32,
     /// Pages of data blocks: the first ones.
     pub data_pages: u32,
     /// First page of the index's root; 0 if there is one data block and no index.
@@ -58,6 +62,11 @@ pub struct TableFacts {
 }
 
 impl TableFacts {
+    /// Whether some of its pages are compressed.
+    pub fn is_compressed(&self) -> bool {
+        self.plain_pages > self.pages
+    }
+
     /// The first page of its filter.
     pub fn filter_first(&self) -> u32 {
         self.pages.saturating_sub(self.filter_pages)

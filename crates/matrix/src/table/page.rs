@@ -7,6 +7,7 @@ use stratakv_base::corruption::Place;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_device::Part;
 
+use super::packing;
 use crate::cursor::{Pages, Stop};
 
 /// A page.
@@ -21,12 +22,19 @@ pub(super) enum Kind {
     Data = 1,
     Index = 2,
     Filter = 3,
+    /// A data block that is compressed: what asks for [`Kind::Data`] gets its contents as they were.
+    Packed = 4,
 }
 
 impl Kind {
+    /// Whether a page that says it is of kind `found` is what was asked for.
+    fn allows(self, found: u8) -> bool {
+        found == self as u8 || (self == Kind::Data && found == Kind::Packed as u8)
+    }
+
     fn name(self) -> &'static str {
         match self {
-            Kind::Data => "data block",
+            Kind::Data | Kind::Packed => "data block",
             Kind::Index => "index block",
             Kind::Filter => "filter page",
         }
@@ -100,7 +108,7 @@ enum Bytes {
 }
 
 impl Block {
-    /// The block of `kind` whose first page is `ordinal`. One page is borrowed from where it lies, several are copied together.
+    /// The block of `kind` whose first page is `ordinal`. One page is borrowed from where it lies, several are copied together, and one that is compressed is unpacked.
     ///
     /// # Errors
     /// [`Stop`].
@@ -111,6 +119,12 @@ impl Block {
             return Err(damaged(kind.name(), file, ordinal, "a block's start", format!("{header:?}")));
         }
         let bytes = match header.after {
+            _ if header.kind == Kind::Packed as u8 => {
+                let contents = part.bytes().get(HEADER_BYTES..HEADER_BYTES + header.used as usize);
+                let raw = contents.filter(|_| header.after == 0).and_then(packing::unpack);
+                let no_sense = || damaged(kind.name(), file, ordinal, "what was compressed", "something else");
+                Bytes::Many(raw.ok_or_else(no_sense)?)
+            }
             0 => Bytes::One(part),
             _ => Bytes::Many(gather(pages, file, ordinal, kind, (&part, header))?),
         };
@@ -150,7 +164,7 @@ impl Block {
         }
     }
 
-    /// A piece of the contents as it lies in its page; `None` if the block has several pages.
+    /// A piece of the contents as it lies in its page; `None` if the block has several pages, or one that is compressed.
     pub fn part(&self, start: usize, len: usize) -> Option<Part> {
         let Bytes::One(part) = &self.bytes else { return None };
         self.contents().get(start..)?.get(..len)?;
@@ -176,7 +190,7 @@ pub(super) fn page(pages: &dyn Pages, file: u64, ordinal: u32, kind: Kind) -> Re
     let part = pages.page(file, ordinal)?;
     let header = part.bytes().try_into().ok().map(Header::parse);
     match header {
-        Some(header) if header.kind == kind as u8 => Ok((part, header)),
+        Some(header) if kind.allows(header.kind) => Ok((part, header)),
         _ => {
             let found = format!("{:?} of {} bytes", part.bytes().get(..HEADER_BYTES), part.len);
             Err(damaged(kind.name(), file, ordinal, kind.name(), found))

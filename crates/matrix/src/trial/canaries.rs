@@ -6,9 +6,9 @@ use stratakv_base::canary;
 
 use crate::job;
 
-use super::{failures, giving_up, growth, installs, layer, load, pairing, ranges, space};
+use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, space};
 
-const DEFECTS: [(&str, fn()); 36] = [
+const DEFECTS: [(&str, fn()); 37] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -43,6 +43,10 @@ const DEFECTS: [(&str, fn()); 36] = [
     ("matrix_loads_under_what_is_there", load::what_lies_in_the_range_of_a_load_refuses_it),
     ("trial_loads_into_tables", load::tables_around_a_load_are_parted),
     ("trial_snapshots_see_loads_appear", load::snapshots_see_all_of_a_load_or_nothing),
+    (
+        "trial_tables_grow_beyond_the_room",
+        compression::a_full_volume_of_compressed_tables_recovers_when_compression_is_off,
+    ),
     ("trial_deletes_count_as_records", space::records_are_counted_about),
     ("trial_pages_go_with_the_first_read", job::tests::a_page_that_was_read_twice_goes_with_the_later_read),
 ];

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "canaries")]
 mod canaries;
+mod compression;
 mod failures;
 mod giving_up;
 mod growth;
@@ -27,7 +28,7 @@ use stratakv_engine::{
 use stratakv_pmem::{Pmem, PmemError};
 use stratakv_sim::pmem::Memory;
 
-use crate::{Matrix, MatrixConfig, MatrixOpener};
+use crate::{Compression, Matrix, MatrixConfig, MatrixOpener};
 
 /// A region that refuses stores once so many were made.
 #[derive(Clone, Debug)]
@@ -115,6 +116,7 @@ pub(crate) fn config() -> MatrixConfig {
         level_bytes: 256 << 10,
         layer_bytes: 0,
         range_keys_few: 16,
+        compression: Compression::None,
         read_only: false,
         session: 1,
     }

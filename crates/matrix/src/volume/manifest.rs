@@ -110,8 +110,29 @@ impl Manifest {
             put(&mut out, u64::from(values.loose));
         }
         put_pairs(&mut out, &self.kept);
-        self.put_ranges(&mut out);
+        self.put_later(&mut out);
         out
+    }
+
+    /// What versions 4 and 5 have besides; nothing while there are neither deletes of ranges nor compressed tables.
+    fn put_later(&self, out: &mut Vec<u8>) {
+        let compressed = self.levels.iter().flatten().map(|table| &table.facts).filter(|facts| facts.is_compressed());
+        let compressed: Vec<_> = compressed.map(|facts| (facts.file, u64::from(facts.plain_pages))).collect();
+        if !self.ranges.is_empty() || !compressed.is_empty() {
+            self.put_ranges(out);
+        }
+        if !compressed.is_empty() {
+            put_pairs(out, &compressed);
+        }
+    }
+
+    fn get_compressed(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        let compressed: BTreeMap<u64, u64> = get_pairs(reader)?.into_iter().collect();
+        for table in self.levels.iter_mut().flatten() {
+            let pages = compressed.get(&table.facts.file).and_then(|pages| u32::try_from(*pages).ok());
+            table.facts.plain_pages = pages.unwrap_or(0).max(table.facts.pages);
+        }
+        Ok(())
     }
 
     /// Reads one back. What follows it is not looked at.
@@ -146,26 +167,23 @@ impl Manifest {
         if reader.at() < bytes.len() {
             manifest.get_ranges(reader)?;
         }
+        // Before version 5 the same.
+        if reader.at() < bytes.len() {
+            manifest.get_compressed(reader)?;
+        }
         Ok(manifest)
     }
 
-    /// Nothing while there are none: it is version 3 then, or 2.
     fn put_ranges(&self, out: &mut Vec<u8>) {
-        if self.ranges.is_empty() {
-            return;
-        }
         put(out, self.ranges.len() as u64);
         for range in &self.ranges {
             put_bytes(out, &range.from);
             put_bytes(out, &range.to);
             put(out, range.version);
         }
-        let clean = self
-            .levels
-            .iter()
-            .flatten()
-            .filter(|table| table.clean_version > 0)
-            .map(|table| (table.facts.file, table.clean_version));
+        let is_clean = |table: &&Table| table.clean_version > 0 && !self.ranges.is_empty();
+        let tables = self.levels.iter().flatten().filter(is_clean);
+        let clean = tables.map(|table| (table.facts.file, table.clean_version));
         put_pairs(out, &clean.collect::<Vec<_>>());
     }
 
@@ -238,10 +256,12 @@ fn put_pairs(out: &mut Vec<u8>, pairs: &[(u64, u64)]) {
 
 fn get_table(reader: &mut Reader<'_>) -> Result<Table, Malformed> {
     let (file, extents) = (get(reader)?, get_extents(reader)?);
+    let (entries, pages) = (get(reader)?, get_u32(reader)?);
     let facts = TableFacts {
         file,
-        entries: get(reader)?,
-        pages: get_u32(reader)?,
+        entries,
+        pages,
+        plain_pages: pages,
         data_pages: get_u32(reader)?,
         root: get_u32(reader)?,
         index_levels: get_u32(reader)?.min(255) as u8,
@@ -334,6 +354,7 @@ mod tests {
             file,
             entries: 1000,
             pages: 8,
+            plain_pages: 8,
             data_pages: 6,
             root: 6,
             index_levels: 1,
@@ -409,6 +430,27 @@ mod tests {
         assert_eq!(crc32c(0, &sample().encode()), 2_009_364_459, "a change of the format needs a new version");
     }
 
+    fn compressed() -> Manifest {
+        let mut manifest = sample();
+        manifest.levels[0][1].facts.plain_pages = 300;
+        manifest
+    }
+
+    #[test]
+    fn what_compressed_tables_may_grow_to_is_read_and_its_format_is_this() {
+        let (manifest, without) = (compressed(), sample().encode().len());
+        let bytes = manifest.encode();
+        assert_eq!(Manifest::decode(&bytes).as_ref(), Ok(&manifest));
+        assert_eq!(Manifest::decode(&[&bytes[..], &[0; 9]].concat()).as_ref(), Ok(&manifest));
+        assert_eq!(bytes[without..], [0, 0, 1, 2, 0xAC, 0x02]);
+        // Cut there it is one of version 4.
+        for len in (without + 1..bytes.len()).filter(|len| *len != without + 2) {
+            assert!(Manifest::decode(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
+        }
+        let unknown = [&bytes[..without], &[1, 0], &bytes[without + 2..]].concat();
+        assert!(Manifest::decode(&unknown).is_err(), "deletes of ranges");
+    }
+
     #[test]
     fn tables_of_a_lost_layer_go_with_their_values() {
         let mut manifest = sample();
@@ -426,7 +468,7 @@ mod tests {
     #[test]
     fn bytes_at_random_are_no_panic_and_no_memory() {
         let mut random = Random::new(1);
-        let whole = with_ranges().encode();
+        let whole = Manifest { ranges: with_ranges().ranges, ..compressed() }.encode();
         for round in 0..50_000 {
             let mut bytes = whole.clone();
             for _ in 0..=round % 4 {

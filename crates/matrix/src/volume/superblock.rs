@@ -12,6 +12,8 @@ const FORMAT: u32 = 2;
 const FORMAT_OF_LAYERS: u32 = 3;
 /// That of a volume whose manifest has deletes of ranges.
 const FORMAT_OF_RANGES: u32 = 4;
+/// That of a volume whose tables may have compressed pages. Each has perhaps all that those before it may have.
+const FORMAT_OF_COMPRESSED: u32 = 5;
 /// Without what the volume knows of the region.
 const FORMAT_UNPAIRED: u32 = 1;
 const CRC_AT: usize = 124;
@@ -41,10 +43,12 @@ pub struct Superblock {
     pub clean: bool,
     /// What the region was when this was written.
     pub known: Known,
-    /// The manifest names pages of the layer in the region.
+    /// The manifest names pages of the layer in the region; of one that was read, perhaps.
     pub layered: bool,
-    /// The manifest has deletes of ranges.
+    /// The manifest has deletes of ranges; of one that was read, perhaps.
     pub has_ranges: bool,
+    /// Tables have compressed pages.
+    pub compressed: bool,
 }
 
 /// Why bytes are no superblock of this store.
@@ -69,6 +73,7 @@ impl Superblock {
         page.fill(0);
         let mut writer = Writer::new(page);
         let format = match self.layered {
+            _ if self.compressed => FORMAT_OF_COMPRESSED,
             _ if self.has_ranges => FORMAT_OF_RANGES,
             true => FORMAT_OF_LAYERS,
             false => FORMAT,
@@ -104,17 +109,30 @@ impl Superblock {
         if reader.u32()? != crc32c(0, covered) {
             return Ok(Err(Refusal::Damaged("its checksum does not match")));
         }
-        if !(FORMAT_UNPAIRED..=FORMAT_OF_RANGES).contains(&format) {
+        if !(FORMAT_UNPAIRED..=FORMAT_OF_COMPRESSED).contains(&format) {
             return Ok(Err(Refusal::Newer(format)));
         }
-        let (layered, has_ranges) = (format == FORMAT_OF_LAYERS, format == FORMAT_OF_RANGES);
+        let compressed = format == FORMAT_OF_COMPRESSED;
+        let (layered, has_ranges) = (format >= FORMAT_OF_LAYERS, format >= FORMAT_OF_RANGES);
         if found != *uuid {
             return Ok(Err(Refusal::Foreign));
         }
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
             return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
         }
-        Ok(Ok(Superblock { shard, shards, number, page: first, pages, checksum, clean, known, layered, has_ranges }))
+        Ok(Ok(Superblock {
+            shard,
+            shards,
+            number,
+            page: first,
+            pages,
+            checksum,
+            clean,
+            known,
+            layered,
+            has_ranges,
+            compressed,
+        }))
     }
 
     fn known(reader: &mut Reader<'_>) -> Result<Known, Truncated> {
@@ -142,6 +160,7 @@ mod tests {
             known,
             layered: false,
             has_ranges: false,
+            compressed: false,
         };
         let mut page = vec![0xFF; 4096];
         superblock.encode(&[7; 16], &mut page);
@@ -159,6 +178,21 @@ mod tests {
     fn the_format_of_the_superblock_is_this() {
         let (_, page) = sample();
         assert_eq!(crc32c(0, &page), 2_385_513_313, "a change of the format needs a new version");
+    }
+
+    #[test]
+    fn what_a_volume_may_have_is_its_version() {
+        let versions = [(false, false, 2), (true, false, 3), (false, true, 5), (true, true, 5)];
+        for (layered, compressed, version) in versions {
+            let (superblock, mut page) = sample();
+            Superblock { layered, compressed, ..superblock }.encode(&[7; 16], &mut page);
+            assert_eq!(page[16], version);
+            let read = Superblock::decode(&[7; 16], &page).unwrap();
+            assert_eq!((read.layered, read.compressed), (layered || compressed, compressed));
+            let mut again = vec![0; 4096];
+            read.encode(&[7; 16], &mut again);
+            assert_eq!(again, page, "as it was found");
+        }
     }
 
     #[test]

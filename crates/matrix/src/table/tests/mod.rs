@@ -1,5 +1,6 @@
 //! Tables and value files, against a model.
 
+mod compression;
 mod damage;
 mod format;
 mod model;
@@ -14,6 +15,7 @@ use stratakv_base::random::Random;
 use stratakv_device::{Block, Class, Part, Pool};
 
 use super::{Builder, Page, TableFacts};
+use crate::config::Compression;
 use crate::cursor::{Pages, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 
@@ -132,9 +134,16 @@ impl Pages for Store {
     }
 }
 
-/// A table of `versions`.
+/// A table of `versions`, none of it compressed.
 pub fn build(versions: &[Version], bits_per_key: u32) -> (TableFacts, Vec<Part>) {
-    let (mut builder, mut packed) = (Builder::new(UUID, FILE, bits_per_key), Packed::new());
+    let (facts, parts) = build_with(versions, bits_per_key, Compression::None);
+    assert_eq!(facts.plain_pages, facts.pages);
+    (facts, parts)
+}
+
+/// A table of `versions`.
+pub fn build_with(versions: &[Version], bits_per_key: u32, compression: Compression) -> (TableFacts, Vec<Part>) {
+    let (mut builder, mut packed) = (Builder::new(UUID, FILE, bits_per_key, compression), Packed::new());
     for Version { key, meta, value } in versions {
         builder.add(key, meta, value, &mut |page| packed.push(page)).expect("they are in order");
     }
@@ -142,7 +151,7 @@ pub fn build(versions: &[Version], bits_per_key: u32) -> (TableFacts, Vec<Part>)
     let facts = builder.finish(&mut |page| packed.push(page)).expect("there is a version");
     let parts = packed.parts();
     assert_eq!(parts.len(), facts.pages as usize);
-    let real = (parts.len() * PAGE_BYTES) as u64;
+    let real = u64::from(facts.plain_pages) * PAGE_BYTES as u64;
     // Long separators may share much, or leave much of their pages empty.
     let (least, most) = (bytes / 3, bytes * 2 + 4 * PAGE_BYTES as u64);
     assert!((least..most).contains(&real), "{bytes} were told of {real}");

@@ -5,7 +5,7 @@ use stratakv_base::random::Random;
 
 use super::*;
 use crate::cursor::Cursor;
-use crate::table::{TableCursor, bytes_between, find, get, key_hash, may_contain, verify};
+use crate::table::{TableCursor, bytes_between, entries_of_block, find, get, key_hash, may_contain, verify};
 
 /// Keys of many kinds: numbers, few letters, long ones with much in common, a page and more, the longest.
 fn key(random: &mut Random, kind: u64) -> Vec<u8> {
@@ -24,19 +24,21 @@ fn key(random: &mut Random, kind: u64) -> Vec<u8> {
     }
 }
 
-fn value(random: &mut Random) -> Vec<u8> {
+fn value(random: &mut Random, is_dull: bool) -> Vec<u8> {
     let len = match random.below(100) {
         0 => 65_536,
         1..=3 => 3_900 + random.below(300),
         4..=30 => 0,
         _ => random.below(120),
     };
-    let mut value = vec![0; len as usize];
-    random.fill(&mut value);
+    let mut value = vec![b'.'; len as usize];
+    // Dull ones compress.
+    let drawn = if is_dull { value.len() / 8 } else { value.len() };
+    random.fill(&mut value[..drawn]);
     value
 }
 
-fn version(random: &mut Random, key: &[u8], version: u64) -> Version {
+fn version(random: &mut Random, key: &[u8], version: u64, is_dull: bool) -> Version {
     let mut made = match random.below(10) {
         0..=1 => return delete(key, version),
         2..=5 => {
@@ -44,7 +46,7 @@ fn version(random: &mut Random, key: &[u8], version: u64) -> Version {
             let value_bytes = 512 + random.below(1 << 26) as u32;
             apart(key, version, Pointer { file, offset, value_bytes, checksum: random.next_u64() as u32 })
         }
-        _ => put(key, version, &value(random)),
+        _ => put(key, version, &value(random, is_dull)),
     };
     if random.below(4) == 0 {
         made.meta.flags = random.next_u64() as u32;
@@ -66,8 +68,9 @@ fn versions(random: &mut Random, keys: u64) -> Vec<Version> {
         .collect();
     all.sort();
     all.dedup();
-    let mut made = Vec::new();
+    let (mut made, mut is_dull) = (Vec::new(), random.below(2) == 0);
     for key in all {
+        is_dull ^= random.below(100) == 0;
         let count = match random.below(60) {
             0 => random.below(600),
             1..=20 => random.below(4),
@@ -76,7 +79,7 @@ fn versions(random: &mut Random, keys: u64) -> Vec<Version> {
         let mut number = 1 << (11 + random.below(30));
         for _ in 0..count.max(1) {
             number -= 1 + random.below(2) * random.below(3);
-            made.push(version(random, &key, number));
+            made.push(version(random, &key, number, is_dull));
         }
     }
     made
@@ -196,11 +199,11 @@ fn look_up(random: &mut Random, versions: &[Version], facts: &TableFacts, store:
 }
 
 fn tables_are_as_the_model_says(seeds: std::ops::Range<u64>) {
-    for seed in seeds {
+    for (seed, compression) in seeds.flat_map(|seed| [(seed, Compression::None), (seed, Compression::Lz4)]) {
         let mut random = Random::new(seed);
         let keys = [3, 40, 400, 3_000][random.below(4) as usize];
         let versions = versions(&mut random, keys);
-        let (facts, parts) = build(&versions, [10, 10, 0][random.below(3) as usize]);
+        let (facts, parts) = build_with(&versions, [10, 10, 0][random.below(3) as usize], compression);
         for (ordinal, part) in parts.iter().enumerate() {
             verify(part.bytes(), &UUID, FILE, ordinal as u32).unwrap();
         }
@@ -209,6 +212,7 @@ fn tables_are_as_the_model_says(seeds: std::ops::Range<u64>) {
         look_up(&mut random, &versions, &facts, &store);
         walk(&mut random, &versions, &facts, &store);
         all_bytes_lie_between_the_ends(&versions, &facts, &store);
+        all_blocks_have_all_versions(&versions, &facts, &store);
     }
 }
 
@@ -237,6 +241,23 @@ fn all_bytes_lie_between_the_ends(versions: &[Version], facts: &TableFacts, stor
     let last = versions.iter().rev().take_while(|version| version.key == *facts.last_key).count() as u64;
     assert!(all < data && all + (last * 33 + 1) * PAGE_BYTES as u64 >= data, "{all} of {data}");
     assert_eq!(store.until(|| bytes_between(facts, store, b"", &facts.first_key)), 0);
+}
+
+fn all_blocks_have_all_versions(versions: &[Version], facts: &TableFacts, store: &Store) {
+    let (mut ordinal, mut at) = (0, 0);
+    while ordinal < u64::from(facts.data_pages) {
+        let mut found = Vec::new();
+        let next = store.until(|| {
+            found.clear();
+            entries_of_block(store, FILE, ordinal as u32, &mut |key, meta| found.push((key.to_vec(), meta)))
+        });
+        for (key, meta) in found {
+            assert_eq!((&versions[at].key, versions[at].meta), (&key, meta));
+            at += 1;
+        }
+        ordinal = next;
+    }
+    assert_eq!(at, versions.len());
 }
 
 #[test]
@@ -293,7 +314,7 @@ fn a_filter_refuses_without_a_look_at_data() {
 
 #[test]
 fn what_is_out_of_order_or_too_long_is_refused() {
-    let mut builder = Builder::new(UUID, FILE, 10);
+    let mut builder = Builder::new(UUID, FILE, 10, Compression::None);
     let mut add = |version: &Version| builder.add(&version.key, &version.meta, &version.value, &mut |_| {}).is_ok();
     assert!(add(&put(b"b", 5, b"value")));
     assert!(!add(&put(b"b", 5, b"value")), "the same version");
@@ -307,5 +328,5 @@ fn what_is_out_of_order_or_too_long_is_refused() {
     assert!(add(&put(b"ba", 9, b"value")));
     assert_eq!((builder.entries(), builder.last_key()), (3, &b"ba"[..]));
     assert_eq!(builder.finish(&mut |_| {}).unwrap().entries, 3);
-    assert_eq!(Builder::new(UUID, FILE, 10).finish(&mut |_| panic!("a page")), None);
+    assert_eq!(Builder::new(UUID, FILE, 10, Compression::None).finish(&mut |_| panic!("a page")), None);
 }
