@@ -22,9 +22,9 @@ use super::{Setup, Statistics};
 /// Of a shard of engine `matrix`: its region, and what a unit of it has.
 const REGION_BYTES: u64 = 1 << 20;
 const UNIT_BYTES: u32 = 4096;
-/// A pool has a chunk of each class however little memory there is, and lends one more of each to what makes room. What is beside the pool leaves one of these within the memory.
+/// A pool has a chunk of each class however little memory there is, and lends one more of each to what makes room.
 const POOL_BYTES_MIN: u64 = 4 << 20;
-const BEYOND_BYTES: u64 = 1 << 20;
+const BEYOND_BYTES: u64 = 2 << 20;
 
 /// See the module.
 pub(super) struct Host {

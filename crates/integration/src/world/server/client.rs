@@ -39,6 +39,8 @@ pub(super) struct Client {
     value_bytes_max: u64,
     /// Values that a cache may find too long.
     long_bytes: u64,
+    /// Values that a cache may send slice by slice.
+    sliced_bytes: u64,
     /// A cache: it may forget.
     forgets: bool,
     /// A disk has given reason for errors in this life.
@@ -70,6 +72,8 @@ impl Client {
             number,
             value_bytes_max: circumstances.value_bytes_max,
             long_bytes: circumstances.setup.memory_bytes / 12,
+            // Two slices of a page: none is shorter.
+            sliced_bytes: 8 << 10,
             forgets: circumstances.setup.engine == Engine::Tier,
             excused: false,
             is_degraded: false,
@@ -217,8 +221,9 @@ impl Client {
                 self.lost();
                 Ok(())
             }
-            // A long value of a cache that could not be read to its end: its client was told how long it is, so there is no other way.
-            Found::End | Found::Reset if self.forgets && self.excused && !self.pending.is_empty() => {
+            // A long value of a cache that could not be read to its end, or of which too little was taken for two seconds while its segment was to make room: its client was told how long
+            // it is, so there is no other way.
+            Found::End | Found::Reset if self.forgets && !self.pending.is_empty() && self.may_be_cut_off() => {
                 net.close(peer);
                 self.mood = Mood::Left;
                 Ok(())
@@ -317,6 +322,11 @@ impl Client {
             }
         }
         self.disconnected();
+    }
+
+    fn may_be_cut_off(&self) -> bool {
+        let is_sliced = |held: &Held| held.value.len() as u64 > self.sliced_bytes;
+        self.excused || self.keys.iter().flatten().flatten().any(is_sliced)
     }
 
     /// What a key may be after a command whose answer is not heard: one that failed leaves it as it was, whatever came after it.
