@@ -126,7 +126,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// All keys are counted: few are deleted one by one, together, others with one record.
     fn delete_counted(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
-        if work.deleted == work.few.len() as u64 {
+        let few_bytes = work.few.iter().map(|key| key.encoded().len() as u64).sum::<u64>();
+        // Together they must find room in an empty container.
+        if work.deleted == work.few.len() as u64 && few_bytes < self.container.record_bytes_max() {
             return Ok(match self.delete_keys(&work.few) {
                 Ok(version) => {
                     work.version = version;

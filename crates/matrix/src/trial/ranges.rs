@@ -114,6 +114,22 @@ pub(super) fn a_range_outlives_a_log_that_no_manifest_has_seen() {
     trial.assert_sound();
 }
 
+/// Few keys, and too long for one batch in a small container: it was refused.
+#[test]
+fn few_keys_that_make_no_batch_are_deleted_with_their_range() {
+    let mut trial = Trial::new(config(), 72 << 10, UNIT_BYTES);
+    let long = |number: u64| format!("{}{}", name(number), "k".repeat(3800));
+    for number in 0..14 {
+        let reply = trial.ask(write(vec![put(&long(number), value(number, 10))]));
+        assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    }
+    assert_eq!(deleted(&mut trial, 0..13), 13);
+    for number in 0..14 {
+        let found = found(&trial.ask(get(&long(number))));
+        assert_eq!(found.is_some(), number == 13, "{number}");
+    }
+}
+
 /// A memtable that has nothing but deletes of ranges makes no row.
 #[test]
 fn a_log_of_ranges_alone_is_freed() {
