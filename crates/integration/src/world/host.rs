@@ -40,7 +40,7 @@ pub(super) struct Host {
     created: bool,
     /// Which system runs: the power was cut so often.
     boot: u64,
-    /// Shards that were not opened since the power was cut. One that was may have the boot's mark, and what an orderly end had left before it.
+    /// Shards that nobody has tried to open since the power was cut. One that was, though that failed, may have the boot's mark, and what an orderly end had left before it.
     cold: Vec<bool>,
     /// Requests that disks had failed when the store was last opened.
     failures: u64,
@@ -184,6 +184,7 @@ impl Host {
     fn open_shard(&mut self, shard: u32, batches_left: &mut Option<u64>) -> Result<Option<Member<AnyShard>>, String> {
         // A process begins without blocks, and with the whole of its memory.
         self.pools[shard as usize] = Pool::new(self.setup.memory_bytes as usize);
+        let is_cold = std::mem::take(&mut self.cold[shard as usize]);
         let opened = match self.setup.engine {
             Engine::Tier => {
                 let config = self.tier_config(shard);
@@ -201,8 +202,7 @@ impl Host {
             }
         };
         let Some(opened) = opened else { return Ok(None) };
-        self.audit(shard, &opened)?;
-        self.cold[shard as usize] = false;
+        self.audit(shard, &opened, is_cold)?;
         let volume = self.world.volume(name(shard)).map_err(|error| error.to_string())?;
         Ok(Some(Member { shard: opened, volume, pool: self.pools[shard as usize].clone() }))
     }
@@ -386,13 +386,13 @@ impl Host {
     }
 
     /// Nothing is damaged and everything adds up: the disks here do not lie.
-    fn audit(&self, shard: u32, opened: &AnyShard) -> Result<(), String> {
+    fn audit(&self, shard: u32, opened: &AnyShard, is_cold: bool) -> Result<(), String> {
         let (damage, mistakes) = match opened {
             AnyShard::Slab(slab) => audit_slab(slab),
             AnyShard::Matrix(matrix) => matrix.check(),
             AnyShard::Tier(tier) => {
                 let report = tier.recovery();
-                if self.cold[shard as usize] && report.start == Start::Recovered && report.items > 0 {
+                if is_cold && report.start == Start::Recovered && report.items > 0 {
                     return Err(format!("shard {shard} after a power cut: {report:?}"));
                 }
                 (Vec::new(), tier.check())
