@@ -127,6 +127,14 @@ impl Fetches {
         self.running.is_empty()
     }
 
+    /// What is still to be read of a segment comes first.
+    fn hasten(&mut self, segment: u64) {
+        let is_of_it = |id: &u64| self.running.get(id).is_some_and(|fetch| fetch.segment == segment);
+        let (mut first, others): (VecDeque<_>, VecDeque<_>) = self.queue.drain(..).partition(|(id, _)| is_of_it(id));
+        first.extend(others);
+        self.queue = first;
+    }
+
     pub(crate) fn begin(&mut self, wanted: Wanted, segment: u64, page: u64, pages: u64, waiters: Vec<u64>) -> u64 {
         self.next += 1;
         let makes_room = waiters.contains(&RECYCLER);
@@ -187,13 +195,19 @@ impl Tier {
 
     /// Hands reads to the device, as many as it should have.
     pub(crate) fn pump_reads(&mut self, effects: &mut Effects) {
+        // A segment that only waits for its readers makes room when they are done.
+        let awaited = self.volume.as_ref().and_then(|volume| volume.pinned_since().and(volume.log.oldest()));
+        let awaited = awaited.map(|stored| stored.page);
+        if let Some(segment) = awaited {
+            self.fetches.hasten(segment);
+        }
         while self.fetches.in_flight < self.config.depth.max(1) {
             let Some((id, chunk)) = self.fetches.queue.pop_front() else { break };
             let Some(fetch) = self.fetches.running.get(&id) else { continue };
             let first = chunk as u64 * CHUNK_PAGES;
             let (page, pages) = (fetch.page + first, (fetch.pages - first).min(CHUNK_PAGES));
             let class = if fetch.pages == 1 { Class::Page } else { Class::Slice };
-            let makes_room = fetch.waiters.contains(&RECYCLER);
+            let makes_room = fetch.waiters.contains(&RECYCLER) || awaited == Some(fetch.segment);
             let block = self.take_block(class, effects);
             let Some(block) = block.or_else(|| makes_room.then(|| beyond_the_limit(class, effects.pool())).flatten())
             else {
@@ -340,6 +354,10 @@ mod tests {
         let of_somebody = fetches.begin(Wanted::Head, 10, 10, 2 * CHUNK_PAGES, vec![7]);
         let head = fetches.begin(Wanted::Head, 50, 50, CHUNK_PAGES + 1, vec![RECYCLER]);
         assert_eq!(fetches.queue, [(head, 0), (head, 1), (of_somebody, 0), (of_somebody, 1)]);
+
+        // The segment at page 10 makes room as soon as it was read.
+        fetches.hasten(10);
+        assert_eq!(fetches.queue, [(of_somebody, 0), (of_somebody, 1), (head, 0), (head, 1)]);
 
         let pool = Pool::new(1 << 20);
         let limit_bytes = pool.limit_bytes();
