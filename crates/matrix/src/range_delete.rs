@@ -11,13 +11,12 @@ use crate::changes::Attempt;
 use crate::container::{Change as Append, What};
 use crate::cursor::Stop;
 use crate::install::Made;
-use crate::job::{Job, Moves, Source};
+use crate::job::Job;
 use crate::levels::Change;
 use crate::matrix::Matrix;
 use crate::merge::Visible;
 use crate::ranges::RangeDelete;
 use crate::scan::{ITEMS_MAX, is_further, lower, upper};
-use crate::space::in_place;
 
 /// Deletes of ranges in force at a time. With so many, keys are deleted one by one.
 const RANGES_MAX: usize = 256;
@@ -262,13 +261,7 @@ impl<P: Pmem> Matrix<P> {
         if self.ranges.is_empty() || self.snapshots.len() > 0 {
             return None;
         }
-        let places =
-            (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
-        let mut half_hidden = places.filter(|(_, table)| self.durable_ranges().any(|range| may_hide(range, table)));
-        let (level, table) = half_hidden.next()?;
-        let mut job = in_place(Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new()));
-        job.moves = Moves::Files(Vec::new());
-        self.has_room_for(job.pages_in()).then_some(job)
+        self.rewriting(|table| self.durable_ranges().any(|range| may_hide(range, table)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is done when the volume has hardly room: nothing grows before what is dead was cleared away. Deletes always go on: there is room for all that the container holds.
 
+use std::sync::Arc;
+
 use stratakv_base::canary;
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
@@ -41,7 +43,7 @@ pub(crate) enum Rest {
 }
 
 /// A compaction that leaves values where they are: what it makes is no longer than what it reads.
-pub(crate) fn in_place(mut job: Job) -> Job {
+fn in_place(mut job: Job) -> Job {
     job.moves = Moves::Nothing;
     job
 }
@@ -236,10 +238,18 @@ impl<P: Pmem> Matrix<P> {
     fn stale_job(&self, bytes_min: u64) -> Option<Job> {
         let stale = self.snapshots.most_stale().filter(|_| !canary!("trial_snapshots_leave_what_they_kept"));
         let (file, _) = stale.filter(|(_, bytes)| *bytes >= bytes_min)?;
-        let mut places =
-            (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
-        let (level, table) = places.find(|(_, table)| table.facts.file == file)?;
-        let mut job = in_place(Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new()));
+        self.rewriting(|table| table.facts.file == file)
+    }
+
+    /// Every table, from the top down, with its level.
+    fn places(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
+        (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |table| (level, table)))
+    }
+
+    /// Writes the first table for which `wanted` says so anew, in its level, without what nobody sees; values stay where they are. `None`: there is none, or no room.
+    pub(crate) fn rewriting(&self, wanted: impl Fn(&Table) -> bool) -> Option<Job> {
+        let (level, table) = self.places().find(|(_, table)| wanted(table))?;
+        let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
         job.moves = Moves::Files(Vec::new());
         self.has_room_for(job.pages_in()).then_some(job)
     }
@@ -247,9 +257,7 @@ impl<P: Pmem> Matrix<P> {
     /// A table with values in this file. If nobody else has values there, the file is free afterwards, and others of which that holds are taken along; else the file
     /// alone, and only if there is room for what the other tables have there too, which they bring next: what was begun comes to an end.
     fn collection_of(&self, file: u64, poor_percent: u64) -> Option<Job> {
-        let places =
-            (0..self.levels.depth()).flat_map(|level| self.levels.level(level).iter().map(move |t| (level, t)));
-        let mut places = places.filter(|(_, table)| table.facts.apart.iter().any(|(apart, _)| *apart == file));
+        let mut places = self.places().filter(|(_, table)| table.facts.apart.iter().any(|(apart, _)| *apart == file));
         let (level, table) = places.next()?;
         let mut job = Job::new(Source::Level { tables: vec![table.clone()] }, level, Vec::new());
         let mut pages = job.pages_in() + 1 + moved_pages(self.levels.values(file)?.live_bytes);
