@@ -100,7 +100,7 @@ impl<P: Pmem> Matrix<P> {
                 }
                 ChangeKind::Delete if exists(at) => {
                     version += 1;
-                    appends.push(Append { key, flags: 0, expiry: Expiry::NEVER, what: What::Delete });
+                    appends.push(Append::delete(key));
                 }
                 ChangeKind::Delete | ChangeKind::Check => {}
             }

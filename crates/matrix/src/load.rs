@@ -12,12 +12,12 @@
 
 use std::sync::Arc;
 
-use stratakv_base::{CollectionId, Expiry, Key, canary};
+use stratakv_base::{CollectionId, Key, canary};
 use stratakv_engine::{Error, LoadRecord, Operation, Reply, SnapshotOp, Unmet};
 use stratakv_pmem::Pmem;
 
 use crate::changes::Attempt;
-use crate::container::{Change as Append, What};
+use crate::container::Change as Append;
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, value_checksum};
 use crate::job::Job;
@@ -25,6 +25,7 @@ use crate::level_cursor::LevelCursor;
 use crate::matrix::{BATCH_BYTES_MAX, Matrix};
 use crate::merge::Merge;
 use crate::operations::Work;
+use crate::scan::behind;
 use crate::table::values::APART_BYTES_MIN;
 use crate::volume::Table;
 
@@ -167,11 +168,6 @@ fn marker() -> Key {
     Key::bound(CollectionId::ENGINE, b"load")
 }
 
-/// The first key behind this one.
-fn behind(key: &Key) -> Vec<u8> {
-    [key.encoded(), &[0]].concat()
-}
-
 /// What a load that cannot go this way is answered.
 fn refused() -> Reply {
     Reply::Unmet(Unmet::Occupied)
@@ -206,12 +202,11 @@ impl<P: Pmem> Matrix<P> {
             return Ok(Attempt::Reply(refused()));
         }
         let key = marker();
-        let append = Append { key: key.encoded(), flags: 0, expiry: Expiry::NEVER, what: What::Delete };
         if canary!("matrix_loads_without_a_marker") {
             load.version = self.container.version() + 1;
             return Ok(Attempt::Loads);
         }
-        load.version = match self.append(&[append]) {
+        load.version = match self.append(&[Append::delete(key.encoded())]) {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
         };

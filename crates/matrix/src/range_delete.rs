@@ -169,8 +169,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Deletes these, as one batch. Its version; 0: there are none.
     fn delete_keys(&mut self, keys: &[Key]) -> Result<u64, Attempt> {
-        let delete = |key| Append { key, flags: 0, expiry: Expiry::NEVER, what: What::Delete };
-        let appends: Vec<_> = keys.iter().map(|key| delete(key.encoded())).collect();
+        let appends: Vec<_> = keys.iter().map(|key| Append::delete(key.encoded())).collect();
         if appends.is_empty() { Ok(0) } else { self.append(&appends) }
     }
 

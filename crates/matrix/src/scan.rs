@@ -143,12 +143,16 @@ pub(crate) fn is_further(start: &Bound<Key>, passed: &Bound<Key>, reverse: bool)
     }
 }
 
+/// The next key after `key`: that is `key` and a zero.
+pub(crate) fn behind(key: &Key) -> Vec<u8> {
+    [key.encoded(), &[0]].concat()
+}
+
 /// The first key that is not before the bound.
 pub(crate) fn lower(bound: &Bound<Key>) -> Vec<u8> {
     match bound {
         Bound::Included(key) => key.encoded().to_vec(),
-        // The next key after `key` is `key` and a zero.
-        Bound::Excluded(key) => [key.encoded(), &[0]].concat(),
+        Bound::Excluded(key) => behind(key),
         Bound::Unbounded => Vec::new(),
     }
 }
@@ -156,7 +160,7 @@ pub(crate) fn lower(bound: &Bound<Key>) -> Vec<u8> {
 /// The first key that is beyond the bound; `None`: none is.
 pub(crate) fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
     match bound {
-        Bound::Included(key) => Some([key.encoded(), &[0]].concat()),
+        Bound::Included(key) => Some(behind(key)),
         Bound::Excluded(key) => Some(key.encoded().to_vec()),
         Bound::Unbounded => None,
     }

@@ -47,6 +47,11 @@ pub struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// The key is not there any more.
+    pub(crate) fn delete(key: &[u8]) -> Change<'_> {
+        Change { key, flags: 0, expiry: Expiry::NEVER, what: What::Delete }
+    }
+
     /// Bytes of key and value.
     pub(crate) fn user_bytes(&self) -> u64 {
         let value = match self.what {
