@@ -253,7 +253,8 @@ impl Connection {
             }
             _ => {
                 let filled = buffer.len() == buffer.capacity();
-                self.recv_bytes = if filled { self.recv_bytes * 2 } else { bytes.max(self.recv_bytes / 2) };
+                self.recv_bytes =
+                    if filled { self.recv_bytes * 2 } else { bytes.max(self.recv_bytes - self.recv_bytes / 8) };
                 self.recv_bytes = self.recv_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
                 self.received = Received::new(buffer);
             }

@@ -10,7 +10,7 @@ use stratakv_engine::Effects;
 
 use crate::ending::Closing;
 use crate::index::{Loc, Tag};
-use crate::item::{Header, Home};
+use crate::item::{Header, Home, Origin};
 use crate::segment::{Segment, Stream, ttl_class};
 use crate::tier::Tier;
 
@@ -18,6 +18,39 @@ use crate::tier::Tier;
 const SMALL_SHARE: usize = 5;
 /// Of a segment's bytes, at most so many of four stay for another round: an eviction always frees some.
 const KEPT_QUARTERS: usize = 3;
+/// Segments of each queue that are looked at for a worn one.
+const LOOKED_AT_MAX: usize = 8;
+
+/// Why a segment is taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// DRAM is full: what was used stays.
+    Evict,
+    /// Much of it was superseded: everything else stays, as it was.
+    Collect,
+}
+
+/// What an item that stays is from then on.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    stream: Stream,
+    uses: u8,
+    wanted: bool,
+}
+
+impl Round {
+    fn of(source: &Segment, loc: Loc, cause: Cause) -> Round {
+        let (stream, uses) = (source.stream, loc.uses());
+        match cause {
+            Cause::Collect => Round { stream, uses, wanted: loc.is_wanted() },
+            // Its use brought it into the main queue; there each use is a round more.
+            Cause::Evict => {
+                let uses = if stream == Stream::Small { 0 } else { uses.saturating_sub(1) };
+                Round { stream: Stream::Main, uses, wanted: true }
+            }
+        }
+    }
+}
 
 impl Tier {
     /// Bytes of an ordinary segment.
@@ -76,6 +109,7 @@ impl Tier {
         stream: Stream,
         header: Header,
         body: impl Iterator<Item = &'a [u8]> + Clone,
+        origin: Option<&Origin>,
         effects: &Effects,
     ) -> Option<Loc> {
         let bytes = header.total();
@@ -102,7 +136,7 @@ impl Tier {
             self.set_open(stream, class, Some(slot));
         }
         let uuid = self.config.uuid;
-        let offset = self.segments.get_mut(slot)?.append(&uuid, header, body);
+        let offset = self.segments.change(slot, |segment| segment.append(&uuid, header, body, origin))?;
         if is_long {
             self.seal(slot);
         }
@@ -123,8 +157,8 @@ impl Tier {
         if blocks.len() < count {
             return false;
         }
-        blocks.into_iter().for_each(|block| self.segments.add_block(slot, block));
-        true
+        let add = |segment: &mut Segment| blocks.into_iter().for_each(|block| segment.add_block(block));
+        self.segments.change(slot, add).is_some()
     }
 
     /// The pool's chunks are all lent out in this class, or are of the other one: one that nobody uses is given back for it.
@@ -161,7 +195,7 @@ impl Tier {
     /// Nothing more is appended to a segment: it joins its queue.
     pub(crate) fn seal(&mut self, slot: u32) {
         self.forget_open(slot);
-        self.segments.seal(slot);
+        self.segments.change(slot, Segment::seal);
         match self.segments.get(slot).map(|segment| segment.stream) {
             Some(Stream::Small) => self.small.push_back(slot),
             Some(Stream::Main) => self.main.push_back(slot),
@@ -181,8 +215,11 @@ impl Tier {
         !open.is_empty()
     }
 
-    /// One segment leaves DRAM. False: the volume must take what left before, or there is nothing.
+    /// Blocks are given back: of superseded items, if that is worth it, or one segment leaves DRAM. False: the volume must take what left before, or there is nothing.
     pub(crate) fn evict(&mut self, effects: &Effects) -> bool {
+        if self.collect(effects) {
+            return true;
+        }
         if self.is_backed_up() {
             return false;
         }
@@ -191,7 +228,7 @@ impl Tier {
             victim => victim,
         };
         if let Some(slot) = victim {
-            self.gather(slot, effects);
+            self.gather(slot, Cause::Evict, effects);
         } else if let Some(slot) = self.outgoing.filter(|_| self.can_spill()) {
             // All that there is waits to fill a segment.
             self.seal(slot);
@@ -201,17 +238,71 @@ impl Tier {
     }
 
     fn victim(&mut self) -> Option<u32> {
-        let bytes = |slot: &u32| self.segments.get(*slot).map_or(0, Segment::footprint_bytes);
-        let small_bytes: usize = self.small.iter().map(bytes).sum();
-        if self.main.is_empty() || (!self.small.is_empty() && small_bytes > self.budget() / SMALL_SHARE) {
+        let is_large = self.segments.small_bytes() > self.budget() / SMALL_SHARE;
+        if self.main.is_empty() || (!self.small.is_empty() && is_large) {
             return self.small.pop_front();
         }
         self.main.pop_front()
     }
 
+    /// While a third of what segments may take is superseded items or free, nothing has to leave: the oldest segments are looked at, and a worn one is written anew.
+    /// At that share the oldest is worn in any mix of writes that come back to their keys: of uniform ones 40 % of it are alive. Whether one was found.
+    fn collect(&mut self, effects: &Effects) -> bool {
+        if self.closing != Closing::Open || self.segments.live_bytes() > self.budget() / 3 * 2 {
+            return false;
+        }
+        for _ in 0..LOOKED_AT_MAX {
+            for small in [true, false] {
+                let queue = if small { &mut self.small } else { &mut self.main };
+                let Some(slot) = queue.pop_front() else { continue };
+                if self.segments.get(slot).is_none_or(Segment::is_worn) {
+                    self.gather(slot, Cause::Collect, effects);
+                    return true;
+                }
+                queue.push_back(slot);
+            }
+        }
+        false
+    }
+
+    /// An item was superseded. A sealed segment whose last one it was gives its blocks back at once.
+    pub(crate) fn supersede_item(&mut self, slot: u32, header: &Header) {
+        let is_open = self.open.iter().flatten().any(|open| *open == Some(slot));
+        let done = self.segments.change(slot, |segment| {
+            let gone = segment.supersede(header) && !is_open && segment.stream != Stream::Outgoing;
+            if gone {
+                segment.empty();
+            }
+            gone
+        });
+        if done == Some(true) {
+            self.empty_segments += 1;
+            self.forget_empty();
+        }
+    }
+
+    /// Empty segments leave their queues once those are half empty: each such walk is paid for by what it removes.
+    fn forget_empty(&mut self) {
+        if self.empty_segments <= 8.max((self.small.len() + self.main.len()) / 2) {
+            return;
+        }
+        let segments = &mut self.segments;
+        let mut is_there = |slot: &u32| {
+            let there = segments.get(*slot).is_some_and(|segment| segment.used_bytes() > 0);
+            if !there {
+                segments.remove(*slot);
+            }
+            there
+        };
+        self.small.retain(&mut is_there);
+        self.main.retain(&mut is_there);
+        self.empty_segments = 0;
+    }
+
     /// Takes apart the oldest segment of a queue: what is hot stays, what is cold goes.
-    fn gather(&mut self, slot: u32, effects: &Effects) {
+    fn gather(&mut self, slot: u32, cause: Cause, effects: &Effects) {
         let Some(mut source) = self.segments.take(slot) else { return };
+        self.empty_segments -= usize::from(source.used_bytes() == 0);
         let items: Vec<(usize, Header)> = source.walk().collect();
         let is_whole = items.len() == 1 && source.used_bytes() > self.segment_len() / 4;
         let mut kept_bytes = 0;
@@ -230,13 +321,17 @@ impl Tier {
             }
             let may_stay =
                 self.closing == Closing::Open && kept_bytes + header.total() <= source.used_bytes() / 4 * KEPT_QUARTERS;
+            let round = Round::of(&source, loc, cause);
             if loc.uses() > 0 && is_whole && self.closing == Closing::Open {
                 self.index.replace(tag, place, loc.with_uses(loc.uses() - 1));
                 source.stream = Stream::Main;
                 self.segments.put_back(slot, source);
                 return self.main.push_back(slot);
             }
-            if loc.uses() > 0 && may_stay && self.keep(&source, offset, header, home, tag, loc, effects) {
+            if (cause == Cause::Collect || loc.uses() > 0)
+                && may_stay
+                && self.keep(&source, offset, header, home, tag, loc, round, effects)
+            {
                 kept_bytes += header.total();
                 continue;
             }
@@ -259,7 +354,7 @@ impl Tier {
         self.segments.give_back(slot);
     }
 
-    /// Another round in the main queue.
+    /// Another round.
     #[expect(clippy::too_many_arguments, reason = "an item out of its segment is many things")]
     fn keep(
         &mut self,
@@ -269,13 +364,14 @@ impl Tier {
         home: Option<Home>,
         tag: Tag,
         loc: Loc,
+        round: Round,
         effects: &Effects,
     ) -> bool {
         let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, home.is_some()));
+        let origin = Origin { header, segment: source.id, offset };
         let header = Header { has_home: home.is_some(), ..header };
-        let Some(new) = self.append(Stream::Main, header, body, effects) else { return false };
-        let uses = if source.stream == Stream::Small { 0 } else { loc.uses() - 1 };
-        self.index.replace(tag, loc, new.with_uses(uses).wanted(true))
+        let Some(new) = self.append(round.stream, header, body, Some(&origin), effects) else { return false };
+        self.index.replace(tag, loc, new.with_uses(round.uses).wanted(round.wanted))
     }
 
     /// To the segment that will be written next.
@@ -289,9 +385,9 @@ impl Tier {
         effects: &Effects,
     ) -> bool {
         let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, false));
-        let Some(new) = self.append(Stream::Outgoing, Header { has_home: false, ..header }, body, effects) else {
-            return false;
-        };
+        let origin = Origin { header, segment: source.id, offset };
+        let header = Header { has_home: false, ..header };
+        let Some(new) = self.append(Stream::Outgoing, header, body, Some(&origin), effects) else { return false };
         self.index.replace(tag, loc, new.wanted(true))
     }
 

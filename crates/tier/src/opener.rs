@@ -462,6 +462,7 @@ impl TierOpener {
             outgoing: None,
             small: VecDeque::new(),
             main: VecDeque::new(),
+            empty_segments: 0,
             next_segment: first,
             volume,
             fetches: fetch::none(),

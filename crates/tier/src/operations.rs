@@ -450,7 +450,7 @@ impl Tier {
         let header = Header { has_home: true, ..fetched.header };
         let trailer = home.encode();
         let body = fetched.body().chain(std::iter::once(&trailer[..]));
-        let Some(new) = self.append(Stream::Main, header, body, effects) else { return false };
+        let Some(new) = self.append(Stream::Main, header, body, None, effects) else { return false };
         self.counters.promoted += 1;
         self.index.replace(tag, loc, new)
     }
@@ -508,7 +508,7 @@ impl Tier {
         let sums = header.encode_sums(item.value);
         let comes_back = self.ghosts.take(tag);
         let stream = if comes_back { Stream::Main } else { Stream::Small };
-        let new = self.append(stream, header, [encoded, &sums, item.value].into_iter(), effects)?;
+        let new = self.append(stream, header, [encoded, &sums, item.value].into_iter(), None, effects)?;
         self.version = version;
         let replaced = self.supersede(item.key, tag, version);
         let uses = replaced.map_or(0, Loc::uses);
@@ -520,13 +520,18 @@ impl Tier {
     fn supersede(&mut self, key: &Key, tag: Tag, version: u64) -> Option<Loc> {
         let (mut last, mut returns) = (None, false);
         loop {
-            let stale = self.index.find(tag).find(|loc| match self.segments.item(*loc) {
-                Some((segment, offset, header)) => segment.has_key(offset, &header, key.encoded()),
-                None => true,
+            let stale = self.index.find(tag).find_map(|loc| match self.segments.item(loc) {
+                Some((segment, offset, header)) => {
+                    segment.has_key(offset, &header, key.encoded()).then_some((loc, Some(header)))
+                }
+                None => Some((loc, None)),
             });
-            let Some(loc) = stale else { break };
+            let Some((loc, header)) = stale else { break };
             returns |= self.may_return(loc);
             self.index.remove(tag, loc);
+            if let (Some((slot, _)), Some(header)) = (loc.in_dram(), header) {
+                self.supersede_item(slot, &header);
+            }
             last = Some(loc);
         }
         if returns && !canary!("tier_stale_copy_not_journaled") {

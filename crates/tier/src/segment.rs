@@ -10,7 +10,7 @@ use stratakv_device::{Block, Class, Part};
 use stratakv_engine::Value;
 
 use crate::index::Loc;
-use crate::item::{HEADER_BYTES, HOME_BYTES, Header, Home};
+use crate::item::{HEADER_BYTES, HOME_BYTES, Header, Home, Origin};
 
 /// Values up to this length are copied into a reply; longer ones share the block.
 const COPIED_BYTES_MAX: usize = 256;
@@ -52,6 +52,9 @@ pub(crate) struct Segment {
     spare: VecDeque<Block>,
     used_bytes: usize,
     pub(crate) items: u32,
+    /// Items that nothing has superseded, and their bytes. What expired or was flushed still counts.
+    live_items: u32,
+    live_bytes: usize,
     /// When the last item expires; never, if one never does.
     expires: Option<Expiry>,
     /// It is being written to the volume, as this order.
@@ -70,6 +73,8 @@ impl Segment {
             spare: VecDeque::new(),
             used_bytes: 0,
             items: 0,
+            live_items: 0,
+            live_bytes: 0,
             expires: None,
             order: None,
         }
@@ -88,6 +93,24 @@ impl Segment {
         self.class
     }
 
+    /// An item of it was superseded. Whether that was the last one.
+    pub(crate) fn supersede(&mut self, header: &Header) -> bool {
+        self.live_items -= 1;
+        self.live_bytes -= header.total();
+        self.live_items == 0
+    }
+
+    /// Gives its blocks back: nothing in it counts any more, and nothing is appended to it.
+    pub(crate) fn empty(&mut self) {
+        (self.full, self.open, self.spare) = (Vec::new(), None, VecDeque::new());
+        (self.used_bytes, self.expires) = (0, None);
+    }
+
+    /// Whether a quarter of it or more is items that were superseded.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.live_bytes <= self.used_bytes / 4 * 3
+    }
+
     /// Whether so many bytes more fit.
     pub(crate) fn fits(&self, bytes: usize) -> bool {
         self.used_bytes + bytes <= self.limit_bytes
@@ -103,21 +126,25 @@ impl Segment {
         self.spare.push_back(block);
     }
 
-    /// Appends an item, in pieces. Its blocks are there ([`Segment::blocks_for`]). Gives its offset.
+    /// Appends an item, in pieces; its checksum is counted, or taken from its origin. Its blocks are there ([`Segment::blocks_for`]). Gives its offset.
     pub(crate) fn append<'a>(
         &mut self,
         uuid: &[u8; 16],
         mut header: Header,
         pieces: impl Iterator<Item = &'a [u8]> + Clone,
+        origin: Option<&Origin>,
     ) -> usize {
         let offset = self.used_bytes;
-        header.checksum = header.sum(uuid, self.id, offset, pieces.clone());
+        let moved = origin.and_then(|origin| header.sum_moved(uuid, self.id, offset, origin));
+        header.checksum = moved.unwrap_or_else(|| header.sum(uuid, self.id, offset, pieces.clone()));
         self.write(&header.encode());
         pieces.for_each(|piece| self.write(piece));
         let end = offset + header.total();
         let padding = [0; 8];
         self.write(&padding[..end - self.used_bytes]);
         self.items += 1;
+        self.live_items += 1;
+        self.live_bytes += header.total();
         self.expires = Some(match self.expires {
             Some(Expiry::NEVER) => Expiry::NEVER,
             _ if header.expiry == Expiry::NEVER => Expiry::NEVER,
@@ -256,17 +283,46 @@ pub(crate) fn is_equal<'a>(slices: impl Iterator<Item = &'a [u8]>, mut bytes: &[
     bytes.is_empty()
 }
 
+/// What segments come to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    bytes: usize,
+    live_bytes: usize,
+    /// Of the small queue's segments.
+    small_bytes: usize,
+}
+
+impl Totals {
+    fn of(segment: &Segment) -> Totals {
+        let bytes = segment.footprint_bytes();
+        let small_bytes = if segment.stream == Stream::Small { bytes } else { 0 };
+        Totals { bytes, live_bytes: segment.live_bytes, small_bytes }
+    }
+
+    fn add(&mut self, more: Totals) {
+        self.bytes += more.bytes;
+        self.live_bytes += more.live_bytes;
+        self.small_bytes += more.small_bytes;
+    }
+
+    fn subtract(&mut self, less: Totals) {
+        self.bytes -= less.bytes;
+        self.live_bytes -= less.live_bytes;
+        self.small_bytes -= less.small_bytes;
+    }
+}
+
 /// All segments in DRAM, by slot: a place's first half.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
     free: Vec<u32>,
-    bytes: usize,
+    totals: Totals,
 }
 
 impl Segments {
     pub(crate) fn insert(&mut self, segment: Segment) -> u32 {
-        self.bytes += segment.footprint_bytes();
+        self.totals.add(Totals::of(&segment));
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
@@ -279,24 +335,13 @@ impl Segments {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Segment> {
-        self.slots.get_mut(slot as usize)?.as_mut()
-    }
-
-    /// Gives a segment a block.
-    pub(crate) fn add_block(&mut self, slot: u32, block: Block) {
-        if let Some(segment) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
-            self.bytes += block.len();
-            segment.add_block(block);
-        }
-    }
-
-    pub(crate) fn seal(&mut self, slot: u32) {
-        if let Some(segment) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
-            let before = segment.footprint_bytes();
-            segment.seal();
-            self.bytes -= before - segment.footprint_bytes();
-        }
+    /// Changes a segment; the totals follow.
+    pub(crate) fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Segment) -> T) -> Option<T> {
+        let segment = self.slots.get_mut(slot as usize)?.as_mut()?;
+        self.totals.subtract(Totals::of(segment));
+        let result = change(segment);
+        self.totals.add(Totals::of(segment));
+        Some(result)
     }
 
     pub(crate) fn remove(&mut self, slot: u32) -> Option<Segment> {
@@ -308,7 +353,7 @@ impl Segments {
     /// Takes a segment out; its slot stays its own until [`Segments::give_back`] or [`Segments::put_back`].
     pub(crate) fn take(&mut self, slot: u32) -> Option<Segment> {
         let segment = self.slots.get_mut(slot as usize)?.take()?;
-        self.bytes -= segment.footprint_bytes();
+        self.totals.subtract(Totals::of(&segment));
         Some(segment)
     }
 
@@ -319,13 +364,23 @@ impl Segments {
 
     /// A segment that was taken out is there again.
     pub(crate) fn put_back(&mut self, slot: u32, segment: Segment) {
-        self.bytes += segment.footprint_bytes();
+        self.totals.add(Totals::of(&segment));
         self.slots[slot as usize] = Some(segment);
     }
 
     /// Bytes of blocks.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.totals.bytes
+    }
+
+    /// Bytes of items that nothing has superseded.
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.totals.live_bytes
+    }
+
+    /// Bytes of blocks of the small queue's segments.
+    pub(crate) fn small_bytes(&self) -> usize {
+        self.totals.small_bytes
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -98,10 +98,8 @@ impl Tier {
             offset += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         }
         self.counters.spilled_bytes += pages * PAGE_BYTES as u64;
-        if let Some(segment) =
-            self.segments.get_mut(slot).filter(|_| !canary!("tier_overwrite_of_a_spilling_item_not_journaled"))
-        {
-            segment.order = Some(order);
+        if !canary!("tier_overwrite_of_a_spilling_item_not_journaled") {
+            self.segments.change(slot, |segment| segment.order = Some(order));
         }
         true
     }

@@ -72,6 +72,8 @@ pub struct Tier {
     /// Sealed, the oldest first.
     pub(crate) small: VecDeque<u32>,
     pub(crate) main: VecDeque<u32>,
+    /// Of these two, segments whose items were all superseded.
+    pub(crate) empty_segments: usize,
     pub(crate) next_segment: u64,
     pub(crate) volume: Option<Volume>,
     pub(crate) fetches: Fetches,

@@ -4,6 +4,9 @@ use bytes::Bytes;
 
 /// Bytes asked of the allocator and of a receive at once while little has come: a declared length alone costs nothing.
 const FIRST_BYTES: usize = 16 << 10;
+/// Once a block's first kilobyte has come, so much of it gets its room at once, so that what comes is not moved again and again. Room that nothing came for is only reserved.
+const RESERVED_BYTES_MAX: usize = 1 << 20;
+const RESERVED_FROM_BYTES: usize = 1 << 10;
 
 /// The line end of a data block was not where its length says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +15,7 @@ pub struct BadDataChunk;
 
 /// Collects a data block and its line end, if it has one: exactly so many bytes, whatever they are.
 ///
-/// Memory grows with the bytes that came, at most to twice their number (or that of a buffer that was adopted), never with the length declared.
+/// Memory grows with the bytes that came, at most to twice their number (or that of a buffer that was adopted), or to a mebibyte beyond the first that came; never with the length declared.
 #[derive(Debug, Default)]
 pub struct Body {
     data: Vec<u8>,
@@ -70,14 +73,18 @@ impl Body {
     /// Takes the bytes of the block from the front of `input`; returns how many. O(taken).
     pub fn push(&mut self, input: &[u8]) -> usize {
         let (taken, _) = input.split_at(input.len().min(self.missing()));
-        self.reserve(taken.len());
+        self.reserve(taken.len(), taken.len());
         self.data.extend_from_slice(taken);
         taken.len()
     }
 
     /// Lends the collected bytes as a buffer with room for more, to receive into without a copy. Give it back by [`Body::restore`].
     pub fn lend(&mut self) -> Vec<u8> {
-        self.reserve(self.missing().min(FIRST_BYTES));
+        // What there is room for already is used up first, unless it is hardly any.
+        let room = self.data.capacity() - self.data.len();
+        if room < self.missing().min(FIRST_BYTES) {
+            self.reserve(self.missing().min(FIRST_BYTES), 0);
+        }
         std::mem::take(&mut self.data)
     }
 
@@ -102,10 +109,12 @@ impl Body {
         Ok(if self.from > 0 { data.slice(self.from..) } else { data })
     }
 
-    /// Room for `more` bytes: doubles, but never beyond the block.
-    fn reserve(&mut self, more: usize) {
+    /// Room for `more` bytes, of which `coming` are there: for the front of the block at once, then it doubles; never beyond the block.
+    fn reserve(&mut self, more: usize, coming: usize) {
         if self.data.capacity() - self.data.len() < more {
-            let wanted = more.max(self.data.len()).min(self.missing());
+            let held = self.data.len() - self.from;
+            let front = if held + coming >= RESERVED_FROM_BYTES { RESERVED_BYTES_MAX.saturating_sub(held) } else { 0 };
+            let wanted = more.max(self.data.len()).max(front).min(self.missing());
             self.data.reserve_exact(wanted);
         }
     }
@@ -147,10 +156,24 @@ mod tests {
         let buffer = body.lend();
         assert!(buffer.capacity() <= 2 * FIRST_BYTES, "{}", buffer.capacity());
         assert!(body.restore(buffer).is_empty());
-        for _ in 0..100 {
+        for _ in 0..2000 {
             body.push(&[b'x'; 1000]);
+            assert!(body.data.capacity() <= RESERVED_BYTES_MAX.max(2 * body.data.len()));
         }
-        assert!(body.data.capacity() <= 2 * body.data.len());
+    }
+
+    #[test]
+    fn a_block_is_not_moved_while_its_first_mebibyte_comes() {
+        let mut body = Body::new(2 << 20);
+        body.push(&[b'x'; 2000]);
+        let at = body.data.as_ptr();
+        for _ in 0..300 {
+            body.push(&[b'x'; 3000]);
+            let mut buffer = body.lend();
+            buffer.push(b'x');
+            assert!(body.restore(buffer).is_empty());
+        }
+        assert_eq!((body.data.as_ptr(), body.data.len()), (at, 302_300 + 600_000));
     }
 
     #[test]
