@@ -184,7 +184,7 @@ fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Outp
     // The length sent must be that of the bytes which follow, whatever the record says.
     debug_assert_eq!(record.value.len(), record.value_bytes);
     value_head(key, cas, &record, record.value.len(), out, here);
-    out.push_value(&record.value);
+    out.push_value(record.value);
     out.push(reply::CRLF);
 }
 

@@ -185,7 +185,7 @@ impl Words {
         let value_bytes = if with_value { value.len() as usize } else { 0 };
         out.text(|out| response(out, self.tag, Status::Ok, cas, &flags.to_be_bytes(), key, value_bytes));
         if with_value {
-            out.push_value(&value);
+            out.push_value(value);
         }
     }
 

@@ -123,7 +123,7 @@ impl Words {
             Outcome::Found { record, before } => {
                 hits.add(1);
                 counters.get_hits.add(u64::from(touch.is_some()));
-                self.found(request, &record, before, here, out);
+                self.found(request, record, before, here, out);
                 here.recency.fetched(hash, here.wall);
             }
             Outcome::Vivified { version, expiry } => {
@@ -142,15 +142,15 @@ impl Words {
         }
     }
 
-    fn found(&self, request: &Request, record: &Record, before: Option<Expiry>, here: &Here<'_>, out: &mut Output) {
+    fn found(&self, request: &Request, record: Record, before: Option<Expiry>, here: &Here<'_>, out: &mut Output) {
         let wants = match request.action {
             Action::Get { told: Some(at), .. } => record.expiry != Expiry::NEVER && record.expiry < at,
             _ => false,
         };
         let told = here.marks.tell(&request.key, record.version, record.expiry, wants, here.wall);
         let Record { value, value_bytes, flags, version, expiry } = record;
-        let (expiry, shown) = (before.unwrap_or(*expiry), here.marks.shown(&request.key, *version));
-        let about = About { flags: *flags, value_bytes: *value_bytes, version: shown, expiry };
+        let (expiry, shown) = (before.unwrap_or(expiry), here.marks.shown(&request.key, version));
+        let about = About { flags, value_bytes, version: shown, expiry };
         self.head(request, &about, self.value.then(|| value.len()), here, out);
         for (said, what) in [(told.sent, b" Z"), (told.stale, b" X"), (told.won, b" W")] {
             if said {

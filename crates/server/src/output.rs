@@ -46,22 +46,28 @@ impl Output {
         self.text(|out| out.extend_from_slice(bytes));
     }
 
-    /// Appends a value: shared blocks without a copy if it is worth it.
-    pub(crate) fn push_value(&mut self, value: &Value) {
+    /// Appends a value: a long one as it is.
+    pub(crate) fn push_value(&mut self, value: Value) {
         match value {
-            Value::Blocks { blocks, start, len } if *len >= COPY_BYTES_MAX => {
+            Value::Blocks { blocks, start, len } if len >= COPY_BYTES_MAX => {
                 self.seal_tail();
-                let (mut start, mut left) = (*start as usize, *len as usize);
+                let (mut start, mut left) = (start as usize, len as usize);
                 for block in blocks {
-                    let piece = block.len().saturating_sub(start).min(left);
+                    let (whole, from) = (block.len(), start);
+                    let piece = whole.saturating_sub(from).min(left);
                     if piece > 0 {
-                        let chunk = Chunk::Block { block: block.clone(), start: start as u32, len: piece as u32 };
-                        self.chunks.push_back(chunk);
+                        self.chunks.push_back(Chunk::Block { block, start: from as u32, len: piece as u32 });
                     }
-                    start = start.saturating_sub(block.len());
+                    start = from.saturating_sub(whole);
                     left -= piece;
                 }
-                self.bytes += *len - left as u64;
+                self.bytes += len - left as u64;
+            }
+            Value::Inline(bytes) if bytes.len() as u64 >= COPY_BYTES_MAX => {
+                self.seal_tail();
+                self.bytes += bytes.len() as u64;
+                // No copy, if nobody else has it.
+                self.chunks.push_back(Chunk::Bytes(bytes.into()));
             }
             value => value.slices().for_each(|slice| self.push(slice)),
         }
@@ -135,8 +141,8 @@ mod tests {
         let value = |len| Value::Blocks { blocks: blocks.clone(), start: 4000, len };
         let mut output = Output::default();
         output.push(b"<");
-        output.push_value(&value(100));
-        output.push_value(&value(5000));
+        output.push_value(value(100));
+        output.push_value(value(5000));
         output.push(b">");
         assert_eq!(output.bytes(), 5102);
         let (chunks, sent, _) = output.take();
@@ -151,5 +157,18 @@ mod tests {
             b">".to_vec(),
         ];
         assert!(bytes(&chunks) == expected.concat());
+    }
+
+    #[test]
+    fn a_long_value_that_nobody_else_has_is_not_copied() {
+        let value = bytes::Bytes::from(vec![b'v'; COPY_BYTES_MAX as usize]);
+        let at = value.as_ptr();
+        let mut output = Output::default();
+        output.push(b"<");
+        output.push_value(Value::Inline(value));
+        output.push(b">");
+        let (chunks, sent, _) = output.take();
+        assert_eq!(sent, COPY_BYTES_MAX + 2);
+        assert!(matches!(&chunks[1], Chunk::Bytes(bytes) if bytes.as_ptr() == at));
     }
 }

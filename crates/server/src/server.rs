@@ -31,9 +31,7 @@ use crate::unix::{self, SocketFile};
 use crate::watch::Watches;
 use crate::worker::Worker;
 
-/// Most bytes of the store's buffers that answers on their way to clients may hold, over all connections.
-const LENT_BYTES_MAX: u64 = 8 << 20;
-/// And this part of what a shard has at most: all of them may be of one, and it needs the others to read anything.
+/// Answers on their way to clients may hold this part of a shard's buffers, over all connections: all of them may be of one, and it needs the others to read anything.
 const LENT_SHARE: u64 = 8;
 
 /// How to serve.
@@ -489,7 +487,7 @@ pub(crate) fn share(
     addresses: Vec<SocketAddr>,
     seats: Vec<Seat>,
 ) -> Arc<Shared> {
-    let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, |bytes| bytes / LENT_SHARE).min(LENT_BYTES_MAX);
+    let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, |bytes| bytes / LENT_SHARE);
     Arc::new(Shared {
         level: options.level.unwrap_or(store.default_level()),
         store,

@@ -92,7 +92,7 @@ impl Connection {
             {
                 stream.taken_bytes += asked_bytes;
                 let lease = self.lending.lend(&mut record.value);
-                self.output.push_value(&record.value);
+                self.output.push_value(record.value);
                 self.output.hold(lease);
             }
             reply => {
@@ -115,7 +115,7 @@ impl Connection {
                 (first.answer, first.stream, first.lease, first.missing) = (Answer::Text(b""), None, None, 0);
                 return true;
             }
-            self.output.push_value(&record.value);
+            self.output.push_value(record.value);
             self.output.hold(first.lease.take());
         }
         if stream.asked_bytes > 0 {
