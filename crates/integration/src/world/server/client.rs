@@ -212,6 +212,11 @@ impl Client {
             Found::Nothing => Ok(()),
             // The words of the refusal may be lost: it is closed with bytes unread.
             Found::End | Found::Reset if self.may_be_refused && self.is_refused() => {
+                if self.received.is_empty() && self.may_be_ended_early() {
+                    net.close(peer);
+                    self.mood = Mood::Left;
+                    return Ok(());
+                }
                 // Nothing was done.
                 self.disconnected();
                 Ok(())
@@ -223,7 +228,7 @@ impl Client {
             }
             // A long value of a cache that could not be read to its end, or of which too little was taken for two seconds while its segment was to make room: its client was told how long
             // it is, so there is no other way.
-            Found::End | Found::Reset if self.forgets && !self.pending.is_empty() && self.may_be_cut_off() => {
+            Found::End | Found::Reset if self.may_be_ended_early() => {
                 net.close(peer);
                 self.mood = Mood::Left;
                 Ok(())
@@ -322,6 +327,11 @@ impl Client {
             }
         }
         self.disconnected();
+    }
+
+    /// Whether the server may have ended the connection in the middle of an answer, having done what was asked behind it.
+    fn may_be_ended_early(&self) -> bool {
+        self.forgets && !self.pending.is_empty() && self.may_be_cut_off()
     }
 
     fn may_be_cut_off(&self) -> bool {
