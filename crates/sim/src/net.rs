@@ -72,6 +72,8 @@ struct Connection {
     /// The other end of the server's descriptor: shows what the server did to it by system calls.
     probe: Option<UnixStream>,
     to_server: VecDeque<u8>,
+    /// The server has received something.
+    was_heard: bool,
     to_client: VecDeque<u8>,
     /// The client has closed its sending side.
     finished: bool,
@@ -124,6 +126,7 @@ impl Net {
             server: None,
             probe: None,
             to_server: VecDeque::new(),
+            was_heard: false,
             to_client: VecDeque::new(),
             finished: false,
             gone: false,
@@ -205,6 +208,11 @@ impl Net {
     pub fn is_released(&self, peer: Peer) -> bool {
         let connection = &self.connections[peer.0];
         connection.server.is_some() && connection.is_closed_by_server()
+    }
+
+    /// Whether the server has received something on the connection.
+    pub fn was_heard(&self, peer: Peer) -> bool {
+        self.connections[peer.0].was_heard
     }
 
     /// Whether the server has not yet accepted the connection.
@@ -360,6 +368,7 @@ impl Net {
             // Half of the time everything that is there.
             let count = if random.below(2) == 0 { here } else { count };
             buffer.extend(connection.to_server.drain(..count));
+            connection.was_heard |= count > 0;
             return Progress::Done(NetOutcome::Recv(buffer, Ok(count)));
         }
         if connection.finished || connection.shut || (stopping && connection.is_read_shut()) {

@@ -211,12 +211,7 @@ impl Client {
             }
             Found::Nothing => Ok(()),
             // The words of the refusal may be lost: it is closed with bytes unread.
-            Found::End | Found::Reset if self.may_be_refused && self.is_refused() => {
-                if self.received.is_empty() && self.may_be_ended_early() {
-                    net.close(peer);
-                    self.mood = Mood::Left;
-                    return Ok(());
-                }
+            Found::End | Found::Reset if self.may_be_refused && self.is_refused() && !net.was_heard(peer) => {
                 // Nothing was done.
                 self.disconnected();
                 Ok(())
