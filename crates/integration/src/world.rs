@@ -167,6 +167,8 @@ struct Setup {
     memory_bytes: u64,
     /// Of engine `tier`: length of a segment in memory.
     segment_bytes: u32,
+    /// And below which share of live items superseded ones are collected.
+    collected_percent: u32,
     capacity_bytes: u64,
     volatile_cache: bool,
     depth: u32,
@@ -181,6 +183,7 @@ impl Setup {
             engine: Engine::Slab,
             memory_bytes: 4 << 20,
             segment_bytes: 64 << 10,
+            collected_percent: 66,
             shards: 1 + random.below(3) as u32,
             capacity_bytes: [64, 96, 160][random.below(3) as usize] * 4096,
             volatile_cache: random.below(6) > 0,

@@ -459,6 +459,7 @@ fn tier_config(config: &SlabConfig, manifest: &Manifest, room_bytes: u64) -> Tie
         depth: config.depth,
         capacity_bytes: (capacity_bytes > 0).then_some(capacity_bytes),
         segment_bytes: SEGMENT_BYTES,
+        collected_percent: 66,
         boot: boot(),
         read_only: config.read_only,
     }

@@ -226,6 +226,7 @@ fn play_tier(trace: &[Request]) -> (f64, f64, f64, u64) {
             depth: 32,
             capacity_bytes: Some(opening.capacity_bytes),
             segment_bytes: 1 << 20,
+            collected_percent: 66,
             boot: None,
             read_only: false,
         })

@@ -245,10 +245,12 @@ impl Tier {
         self.main.pop_front()
     }
 
-    /// While a third of what segments may take is superseded items or free, nothing has to leave: the oldest segments are looked at, and a worn one is written anew.
-    /// At that share the oldest is worn in any mix of writes that come back to their keys: of uniform ones 40 % of it are alive. Whether one was found.
+    /// While much of what segments may take is superseded items or free, nothing has to leave: the oldest segments are looked at, and a worn one is written anew. Whether one was
+    /// found.
     fn collect(&mut self, effects: &Effects) -> bool {
-        if self.closing != Closing::Open || self.segments.live_bytes() > self.budget() / 3 * 2 {
+        if self.closing != Closing::Open
+            || self.segments.live_bytes() > self.budget() / 100 * self.config.collected_percent as usize
+        {
             return false;
         }
         for _ in 0..LOOKED_AT_MAX {
@@ -267,9 +269,10 @@ impl Tier {
 
     /// An item was superseded. A sealed segment whose last one it was gives its blocks back at once.
     pub(crate) fn supersede_item(&mut self, slot: u32, header: &Header) {
+        let collects = self.config.collected_percent > 0;
         let is_open = self.open.iter().flatten().any(|open| *open == Some(slot));
         let done = self.segments.change(slot, |segment| {
-            let gone = segment.supersede(header) && !is_open && segment.stream != Stream::Outgoing;
+            let gone = segment.supersede(header) && collects && !is_open && segment.stream != Stream::Outgoing;
             if gone {
                 segment.empty();
             }

@@ -46,6 +46,7 @@ fn config() -> TierConfig {
         depth: 16,
         capacity_bytes: Some(CAPACITY_BYTES),
         segment_bytes: 128 << 10,
+        collected_percent: 66,
         boot: Some([1; 16]),
         read_only: false,
     }

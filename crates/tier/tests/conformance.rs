@@ -14,6 +14,7 @@ fn subject(memory_bytes: u64, segment_bytes: u32) -> impl conformance::Subject {
             depth: 32,
             capacity_bytes: Some(opening.capacity_bytes),
             segment_bytes,
+            collected_percent: 66,
             boot: Some([1; 16]),
             read_only: false,
         };

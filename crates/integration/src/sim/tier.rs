@@ -24,6 +24,7 @@ use slices::Taken;
 pub struct TierEngine {
     boot: Cell<u64>,
     segment_bytes: Cell<u32>,
+    collected_percent: Cell<u32>,
 }
 
 impl Engine for TierEngine {
@@ -41,6 +42,7 @@ impl Engine for TierEngine {
             depth: opening.depth,
             capacity_bytes: opening.capacity_bytes,
             segment_bytes: self.segment_bytes.get(),
+            collected_percent: self.collected_percent.get(),
             boot: Some(boot),
             read_only: opening.read_only,
         };
@@ -203,6 +205,8 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
     let engine = TierEngine::default();
     let sizes = Sizes::draw(&mut random);
     engine.segment_bytes.set(sizes.segment_bytes as u32);
+    // Without it more goes to the volume.
+    engine.collected_percent.set(if seed % 3 == 2 { 66 } else { 0 });
     let Sizes { capacity_bytes, memory_bytes, value_bytes_max, .. } = sizes;
     let volatile_cache = random.below(2) == 0;
     let chances = chances(&mut random);

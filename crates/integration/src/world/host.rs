@@ -271,6 +271,7 @@ impl Host {
             depth: self.setup.depth,
             capacity_bytes: Some(self.setup.capacity_bytes),
             segment_bytes: self.setup.segment_bytes,
+            collected_percent: self.setup.collected_percent,
             boot: Some(boot),
             read_only: false,
         }
