@@ -86,6 +86,11 @@ impl DurabilityArguments {
             None => options,
         }
     }
+
+    /// Whether that was asked for.
+    pub(crate) fn is_process_crash(&self) -> bool {
+        matches!(self.durability, Some(Durability::ProcessCrash))
+    }
 }
 
 /// Which key space.

@@ -1,6 +1,7 @@
 //! `stratakv repair`.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -12,8 +13,8 @@ use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{DataArguments, DurabilityArguments};
 
-/// Tables of a lost layer that are listed in words, of a shard.
-const TABLES_LISTED: usize = 100;
+/// Tables of a lost layer that are listed in words, of a shard: what is lost in each level is said before them.
+const TABLES_LISTED: usize = 5;
 
 /// Say what a store of engine `matrix` loses with its region, and go on without it if that is accepted
 #[derive(Args)]
@@ -64,9 +65,39 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let lost = format_count(report.lost.len() as u64, "shard");
     let why = format!(
-        "{lost} without its region; nothing was changed: `stratakv repair --accept-lost-region` goes on with what is on the volumes"
+        "{lost} without its region; nothing was changed: `{}` goes on with what is on the volumes",
+        arguments.accepting(&report)
     );
     Err(Failure::new(Exit::Corrupt, why))
+}
+
+impl Arguments {
+    /// The same command, to be pasted, with the loss accepted.
+    fn accepting(&self, report: &RepairReport) -> String {
+        let mut command = "stratakv repair --accept-lost-region".to_owned();
+        let named = [
+            ("data", self.data.all().collect::<Vec<_>>()),
+            ("device", self.data.devices().iter().map(PathBuf::as_path).collect()),
+            ("region-path", self.data.regions().iter().map(PathBuf::as_path).collect()),
+        ];
+        for (option, paths) in named {
+            command.extend(paths.into_iter().map(|path| format!(" --{option} {}", quoted(path))));
+        }
+        command.extend(self.region.map(|bytes| format!(" --region {bytes}")));
+        command.extend(self.layer.map(|bytes| format!(" --layer {bytes}")));
+        command += &format!(" --memory {}", self.memory);
+        if report.region_in_memory || self.durability.is_process_crash() {
+            command += " --durability process_crash";
+        }
+        command
+    }
+}
+
+/// As a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-:+,=@".contains(letter);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 fn write_json(report: &RepairReport, output: &mut Output) -> io::Result<()> {

@@ -11,7 +11,7 @@ use stratakv_pmem::{MapOptions, Mapping, Part, Pmem};
 use crate::directory::{Directory, Manifest, io_error, make};
 use crate::error::{Error, ErrorKind};
 use crate::options::{Options, Repairing};
-use crate::region::{at_level, missing_or, new_mapping, refused, remembered};
+use crate::region::{at_level, may_replace, missing_or, new_len_bytes, new_mapping, refused, remembered, safe_option};
 use crate::store::Region;
 
 const MIB: u64 = 1 << 20;
@@ -62,20 +62,7 @@ impl Containers {
     fn check_len(&self, asked_bytes: Option<u64>) -> Result<(), Error> {
         let len_bytes = self.mapping.len_bytes();
         let makes = self.created || self.repairing;
-        let layer_bytes = self.layer_bytes.filter(|_| makes).unwrap_or(0);
-        if layer_bytes > 0 && len_bytes.saturating_sub(layer_bytes) / u64::from(self.shards) < PART_BYTES_MIN {
-            let (least, shards) = (PART_BYTES_MIN * u64::from(self.shards), self.shards);
-            return Err(Error::Option(format!(
-                "a layer of {layer_bytes} bytes in a region of {len_bytes}: what is on its way to the volumes has at least {least} beside it, 8 MiB for each of {shards} shards; ask for a \
-                 longer region (--region), or less of a layer (--layer)"
-            )));
-        }
-        if self.part_bytes() < PART_BYTES_MIN {
-            let (least, shards) = (PART_BYTES_MIN * u64::from(self.shards), self.shards);
-            return Err(Error::Option(format!(
-                "a region of {len_bytes} bytes for {shards} shards: it has at least {least}, 8 MiB for each; ask for more (--region)"
-            )));
-        }
+        check_room(len_bytes, self.layer_bytes.filter(|_| makes).unwrap_or(0), self.shards)?;
         match asked_bytes {
             Some(asked) if asked != len_bytes && !self.mapping.is_device() => Err(Error::Option(format!(
                 "a region of {asked} bytes was asked for, and that of this store has {len_bytes}, which is fixed with the engine `matrix`: leave the option out"
@@ -160,6 +147,23 @@ impl Containers {
     }
 }
 
+/// Whether a region of that length has room for what each shard has in it.
+fn check_room(len_bytes: u64, layer_bytes: u64, shards: u32) -> Result<(), Error> {
+    let least = PART_BYTES_MIN * u64::from(shards);
+    if layer_bytes > 0 && len_bytes.saturating_sub(layer_bytes) < least {
+        return Err(Error::Option(format!(
+            "a layer of {layer_bytes} bytes in a region of {len_bytes}: what is on its way to the volumes has at least {least} beside it, 8 MiB for each of {shards} shards; ask for a \
+             longer region (--region), or less of a layer (--layer)"
+        )));
+    }
+    if len_bytes < least {
+        return Err(Error::Option(format!(
+            "a region of {len_bytes} bytes for {shards} shards: it has at least {least}, 8 MiB for each; ask for more (--region)"
+        )));
+    }
+    Ok(())
+}
+
 fn existing(path: &Path, (directory, manifest): (&Directory, &Manifest), options: &Options) -> Result<Mapping, Error> {
     let how = MapOptions { private: options.read_only, ..MapOptions::default() };
     let mapping = Mapping::open(path, how).map_err(|error| missing_or(error, directory, manifest))?;
@@ -167,7 +171,7 @@ fn existing(path: &Path, (directory, manifest): (&Directory, &Manifest), options
 }
 
 /// Whether there is no region, or one whose creation was cut before it had a byte.
-fn is_lost(path: &Path) -> bool {
+pub(crate) fn is_lost(path: &Path) -> bool {
     fs::metadata(path)
         .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |found| found.is_file() && found.len() == 0)
 }
@@ -184,6 +188,10 @@ fn in_place_of_lost(
         let len_bytes = options.region_bytes.unwrap_or(least + options.layer_bytes.unwrap_or(0));
         return Mapping::anonymous(len_bytes, MapOptions::default()).map_err(refused);
     }
+    // What would refuse the new region is asked before anything is written.
+    may_replace(path, options)?;
+    let len_bytes = options.region_bytes.map_or_else(|| new_len_bytes(path, options), Ok)?;
+    check_room(len_bytes, options.layer_bytes.unwrap_or(0), manifest.shards)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", path)(error)),
         _ => {}
@@ -191,7 +199,7 @@ fn in_place_of_lost(
     if let Some(parent) = path.parent() {
         make(parent)?;
     }
-    new_mapping(&[path.to_path_buf()], options)
+    new_mapping(&[path.to_path_buf()], &options.clone().region_bytes(len_bytes))
 }
 
 impl Containers {
@@ -212,7 +220,8 @@ impl Containers {
                     String::new()
                 } else {
                     format!(
-                        ". To give it up and go on with what is on the volume: stratakv repair --accept-lost-region --data {home}"
+                        ". To give it up and go on with what is on the volume: stratakv repair --accept-lost-region --data {home}{}",
+                        safe_option(self.mapping.path())
                     )
                 };
                 Error::Region { why: format!("{region} (beside {volume}): {why}{way_out}"), kind: ErrorKind::Corrupt }

@@ -174,6 +174,19 @@ fn may_create_at(
     }
 }
 
+/// Whether a new region may be made in the place of one that is lost, as far as its level goes. Writes nothing but a page that is gone on return.
+pub(crate) fn may_replace(path: &Path, options: &Options) -> Result<(), Error> {
+    if options.durable_level() != Level::PowerLoss || is_device(path) {
+        return Ok(());
+    }
+    check_level(prospect_of(nearest_directory(path)).map_err(refused)?.domain, path, options)
+}
+
+/// The directory that a file of that path lies in, or the nearest one above that is there.
+fn nearest_directory(path: &Path) -> &Path {
+    path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("."))
+}
+
 /// Refuses what is not ours to write over: another store, or, unless this very store was being made there, anything at all.
 fn refuse_contents(mapping: &Mapping, manifest: &Manifest, begun: bool, device: bool) -> Result<(), Error> {
     let path = mapping.path().display();
@@ -389,13 +402,13 @@ fn check_level(domain: Domain, path: &Path, options: &Options) -> Result<(), Err
     }
     Err(Error::Option(format!(
         "durability power_loss cannot be given with the region at {}: its memory does not survive a power cut. Put it on persistent memory or \
-         on a disk, or ask for durability process_crash",
+         on a disk, or ask for less (--durability process_crash)",
         path.display()
     )))
 }
 
 /// What nobody asked for: in a restore what the backup's had, if its records want no more.
-fn new_len_bytes(path: &Path, options: &Options) -> Result<u64, Error> {
+pub(crate) fn new_len_bytes(path: &Path, options: &Options) -> Result<u64, Error> {
     match options.restoring {
         Some(Restoring { region_bytes: Some(bytes), ample_bytes }) => Ok(bytes.max(ample_bytes)),
         Some(Restoring { region_bytes: None, ample_bytes }) => Ok(default_bytes(path)?.max(ample_bytes)),
@@ -405,7 +418,7 @@ fn new_len_bytes(path: &Path, options: &Options) -> Result<u64, Error> {
 
 /// Half of what is free there, at most 1 GiB.
 fn default_bytes(path: &Path) -> Result<u64, Error> {
-    let within = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let within = nearest_directory(path);
     let medium = rustix::fs::statvfs(within).map_err(|errno| io_error("examine", within)(errno.into()))?;
     let free_bytes = medium.f_bavail.saturating_mul(medium.f_frsize);
     let bytes = (free_bytes / 2).min(REGION_BYTES) / MIB * MIB;
@@ -445,12 +458,20 @@ pub(crate) fn missing_or(error: MapError, directory: &Directory, manifest: &Mani
         }
         MapError::TooShort { .. } | MapError::Unaligned { .. } => Error::Region {
             why: format!(
-                "the region of the store in {home} was cut off, or made longer by hand ({error}): put it back from a backup, or `truncate` it to such a length"
+                "the region of the store in {home} was cut off, or made longer by hand ({error}): put it back from a backup, or `truncate` it to such a length{}",
+                empty_too(directory, manifest)
             ),
             kind: ErrorKind::Corrupt,
         },
         error => refused(error),
     }
+}
+
+/// What else there is to do if nothing at all is left of the region.
+fn empty_too(directory: &Directory, manifest: &Manifest) -> String {
+    let paths = remembered(directory, manifest);
+    let empty = paths.iter().find(|path| fs::metadata(path).is_ok_and(|found| found.len() == 0 && found.is_file()));
+    empty.map_or_else(String::new, |path| format!(". If it is lost: {}", way_out(path, directory, manifest)))
 }
 
 /// Of a store that is there, a region that is not.
@@ -486,9 +507,13 @@ fn no_store_or(error: EngineError, mapping: &Mapping, directory: &Directory, man
 
 /// Whether a file of that path lies in memory that ends with the machine.
 fn was_in_memory(path: &Path) -> bool {
-    let folder = path.ancestors().skip(1).find(|folder| folder.is_dir());
-    let folder = folder.and_then(|folder| File::open(folder).ok());
+    let folder = File::open(nearest_directory(path)).ok();
     folder.is_some_and(|folder| !Geometry::probe(&folder).survives_power_loss)
+}
+
+/// What a command needs that makes or opens a region of that path: nothing, or the level that its memory can give.
+pub(crate) fn safe_option(path: &Path) -> &'static str {
+    if !is_device(path) && was_in_memory(path) { " --durability process_crash" } else { "" }
 }
 
 /// What to do about a store whose region is lost.
@@ -504,16 +529,17 @@ fn way_out(path: &Path, directory: &Directory, manifest: &Manifest) -> String {
             remove += &format!(" {}", path.display());
         }
     }
+    let level = safe_option(path);
     let accept = match manifest.engine() {
         Engine::Matrix => format!(
-            "go on with what is on the volumes, without what only the region had (stratakv repair --data {home}{option} says what that is; with \
+            "go on with what is on the volumes, without what only the region had (stratakv repair --data {home}{option}{level} says what that is; with \
              --accept-lost-region it makes a new region), or "
         ),
         _ => String::new(),
     };
     format!(
         "{accept}restore the store from a backup ({remove}; then stratakv restore BACKUP --data {home}{option}), or, without one, begin an empty store there ({remove}; then stratakv \
-         serve --engine {engine} --data {home}{option})"
+         serve --engine {engine} --data {home}{option}{level})"
     )
 }
 

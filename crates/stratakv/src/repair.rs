@@ -6,6 +6,7 @@ use stratakv_base::{CollectionId, Key};
 use stratakv_pmem::Pmem;
 
 use crate::catalogue::CATALOGUE;
+use crate::containers::is_lost;
 use crate::devices;
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
@@ -108,6 +109,8 @@ pub struct RepairReport {
     pub repaired: bool,
     /// Where it is.
     pub region: Option<String>,
+    /// What has, or is to have, the region ends with the machine: a new one there is made at level `process_crash` only.
+    pub region_in_memory: bool,
 }
 
 /// Tells what a store of engine `matrix` loses whose region is gone, blank, damaged, older than its volumes or newer; with `accept_lost_region` makes a new region, in which the store goes on
@@ -136,15 +139,20 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     check_engine(&manifest, &directory, &options)?;
     directory.parts = parts::find(&directory, &manifest, &further)?;
     directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
+    let home = options.region_paths.first().cloned().or_else(|| region::remembered(&directory, &manifest).pop());
+    let home = home.unwrap_or_default();
+    let gone = is_lost(&home).then(|| gone(&home));
     let (shards, containers) = open_shards(&directory, &manifest, &options, false, false)?;
-    let mut report = RepairReport::default();
+    let mut report =
+        RepairReport { region_in_memory: !region::safe_option(&home).is_empty(), ..RepairReport::default() };
     for (shard, opened) in (0..).zip(&shards) {
         let AnyShard::Matrix(matrix) = &opened.shard else { continue };
         let Some(loss) = &matrix.recovery().loss else { continue };
         let tables: Vec<LostTable> = loss.tables.iter().map(LostTable::new).collect();
         report.lost.push(LostRegion {
             shard,
-            why: loss.why.clone(),
+            // The blank one that stands for it meanwhile is not what was found.
+            why: gone.clone().unwrap_or_else(|| loss.why.clone()),
             loss: loss.to_string(),
             version: loss.known.version,
             oldest: loss.known.oldest,
@@ -165,4 +173,10 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     report.repaired = !report.lost.is_empty();
     report.region = Some(summary.path.display().to_string());
     Ok(report)
+}
+
+/// Why a region that holds nothing is not served.
+fn gone(path: &Path) -> String {
+    let what = if path.exists() { "is empty" } else { "is missing" };
+    format!("the region {} {what}", path.display())
 }

@@ -85,6 +85,43 @@ fn a_region_that_is_gone_is_told_and_given_up_by_a_command() {
     assert!(error.to_string().contains("older than its volume"), "{error}");
 }
 
+/// It was made, then refused; and the command that was advised was refused too.
+#[test]
+fn a_repair_that_is_refused_makes_no_region_and_the_one_that_is_advised_works() {
+    if !Path::new("/dev/shm").is_dir() {
+        return;
+    }
+    let (place, memory) = (place::directory(), tempfile::tempdir_in("/dev/shm").expect("a directory in memory"));
+    let (data, region) = (place.path().join("data"), memory.path().join("region"));
+    let store = options().region_paths([&region]).open(&data).expect("a store");
+    put(&store, 7);
+    store.close().expect("closed");
+    for empty in [false, true] {
+        fs::remove_file(&region).expect("removed");
+        if empty {
+            fs::write(&region, "").expect("written");
+        }
+        let opening = refused(&data).to_string();
+        assert!(
+            opening.contains("--accept-lost-region") && opening.contains("--durability process_crash"),
+            "{opening}"
+        );
+        for option in [["--region", "8M"], ["--region", "4M"]] {
+            let (code, said) = run(&data, &[&["repair", "--accept-lost-region"], &option[..]].concat());
+            assert_eq!(code, Some(2), "{said}");
+            assert_eq!(region.exists(), empty, "it was touched: {said}");
+        }
+        let (code, said) = run(&data, &["repair", "--region", "8M"]);
+        assert_eq!(code, Some(4), "{said}");
+        assert!(!said.contains("blank") && said.contains(if empty { "is empty" } else { "is missing" }), "{said}");
+        let advised = said.split('`').nth(1).expect("a command");
+        let words: Vec<&str> = advised.split(' ').skip(1).collect();
+        let output = program::run(&words);
+        assert_eq!(output.status.code(), Some(0), "{advised}: {}", program::said(&output));
+        assert!(options().open(&data).is_ok());
+    }
+}
+
 /// It was served, for reading as well, without what had been acknowledged since.
 #[test]
 fn an_older_region_and_an_older_volume_are_refused() {
