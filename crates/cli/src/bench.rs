@@ -268,6 +268,27 @@ impl Subject {
     }
 }
 
+/// Refuses files that results could not be written to, before anything is measured. Leaves nothing that was not there.
+fn refuse_unwritable<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
+    for path in paths {
+        let found = std::fs::metadata(path);
+        if found.as_ref().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            // A pipe would wait for its reader.
+            continue;
+        }
+        File::options().append(true).create(true).open(path).map_err(|error| {
+            let shown = path.display();
+            Failure::usage(format!(
+                "cannot write {shown}: {error}; nothing was measured: name a file that can be written"
+            ))
+        })?;
+        if found.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    Ok(())
+}
+
 fn write_json(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
     let write = || -> std::io::Result<()> {
         let mut file = File::create(path)?;

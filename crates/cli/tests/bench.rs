@@ -220,3 +220,23 @@ fn a_region_is_not_made_among_other_things() {
     assert!(told.contains(fast.to_str().unwrap()) && told.contains("holds other things"), "{told}");
     assert_eq!(std::fs::read_dir(&fast).unwrap().count(), 1);
 }
+
+/// It was told at the end, when all was measured.
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("nowhere/report");
+    for option in ["--report", "--json"] {
+        let (code, out, told) = matrixkv(directory.path(), &[option, file.to_str().unwrap()]);
+        assert_eq!((code, out.as_str()), (2, ""), "{option}: {told}");
+        assert!(told.contains("cannot write") && told.contains("nothing was measured"), "{told}");
+    }
+    let data = directory.path().join("bench");
+    let (code, out, told) = suite(&data, &["--json", directory.path().to_str().unwrap()]);
+    assert_eq!((code, out.as_str()), (2, ""), "{told}");
+    assert!(told.contains("nothing was measured") && !data.exists(), "{told}");
+    // What could be written is not left behind by a run that is refused.
+    let (report, other) = (directory.path().join("report.html"), file.to_str().unwrap());
+    assert_eq!(matrixkv(directory.path(), &["--report", report.to_str().unwrap(), "--json", other]).0, 2);
+    assert!(!report.exists());
+}

@@ -13,7 +13,7 @@ use stratakv_bench::graph::{GraphSource, Packages, edges_of_snap};
 use stratakv_bench::suite::{KvdkOptions, Subject, run_kvdk};
 
 use super::ground::Ground;
-use super::write_json;
+use super::{refuse_unwritable, write_json};
 use crate::Output;
 use crate::failure::Failure;
 
@@ -108,6 +108,7 @@ fn claim(path: &Path) -> Result<Ground, Failure> {
 }
 
 fn run_kvdk_suite(kvdk: &Kvdk, output: &mut Output) -> Result<(), Failure> {
+    refuse_unwritable(kvdk.json.as_deref())?;
     let options = kvdk.options()?;
     let ground = claim(&kvdk.data)?;
     let report = run_kvdk(&kvdk.data, &options)?;

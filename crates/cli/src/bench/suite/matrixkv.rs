@@ -10,7 +10,7 @@ use stratakv_bench::suite::{MatrixkvOptions, run_matrixkv};
 
 use super::{claim, parse_scale};
 use crate::Output;
-use crate::bench::write_json;
+use crate::bench::{refuse_unwritable, write_json};
 use crate::failure::Failure;
 
 const VALUE_BYTES_MAX: u64 = stratakv::limits::VALUE_BYTES_MAX as u64;
@@ -69,6 +69,7 @@ fn parse_length(text: &str) -> Result<usize, String> {
 pub(super) fn run(matrixkv: &Matrixkv, output: &mut Output) -> Result<(), Failure> {
     // What cannot be used is told before anything is measured.
     let beside = matrixkv.beside.as_deref().map(read).transpose()?;
+    refuse_unwritable(matrixkv.json.as_deref().into_iter().chain(matrixkv.report.as_deref()))?;
     let options = matrixkv.options();
     let grounds = [claim(&matrixkv.pmem)?, claim(&matrixkv.data)?];
     let watch = |fill: &FillReport| {
