@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 use stratakv::Engine;
 use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_matrix::table::values::APART_BYTES_MIN;
 
 use crate::Output;
 use crate::failure::Failure;
@@ -95,9 +96,7 @@ const TABLE_BYTES: f64 = 17.5;
 /// Records of a region that a core verifies and enters into the table in a second (docs/measurements.md).
 const ENTERED_PER_S: f64 = 770_000.0;
 
-/// With the engine `matrix`: from this length on a value lies apart from its key (docs/format-matrix.md).
-const APART_BYTES_MIN: u64 = 512;
-/// Of an entry of a table, beside the rest of its key and a short value: lengths, version, kind, checksum; a pointer more if its value lies apart.
+/// With the engine `matrix`, of an entry of a table, beside the rest of its key and a short value: lengths, version, kind, checksum; a pointer more if its value lies apart.
 const ENTRY_BYTES: f64 = 14.0;
 const POINTER_BYTES: f64 = 14.0;
 /// A table's filter has 10 bits for each key, its index some of the keys' bytes for each page.
@@ -151,7 +150,7 @@ fn forecast_of_matrix(arguments: &Arguments) -> Forecast {
     let part_bytes_min = PART_BYTES_MIN * arguments.shards;
     let region_bytes = arguments.region.unwrap_or(data_bytes / 10).max(part_bytes_min).next_multiple_of(PAGE_BYTES);
     let shared = arguments.shared_bytes.map_or((keys as f64).log2() / 8.0, |bytes| bytes as f64);
-    let is_apart = value_bytes >= APART_BYTES_MIN;
+    let is_apart = value_bytes >= APART_BYTES_MIN as u64;
     let (inline, pointer) = if is_apart { (0.0, POINTER_BYTES) } else { (value_bytes as f64, 0.0) };
     let entry = (key_bytes as f64 - shared).max(1.0) + ENTRY_BYTES + inline + pointer + FILTER_BYTES;
     let tables = keys as f64 * entry / TABLE_FILL;
