@@ -12,6 +12,8 @@ use stratakv_engine::{
 use stratakv_tier::{RecoveryReport, Start, Tier, TierConfig, TierOpener};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+#[path = "basic/collect.rs"]
+mod collect;
 #[path = "basic/slices.rs"]
 mod slices;
 #[path = "basic/verify.rs"]
