@@ -27,18 +27,8 @@ const POLYNOMIAL: u32 = 0x82F6_3B78;
 ///
 /// A CRC is linear: a byte more multiplies the difference by x^8 modulo the polynomial.
 pub fn difference_after(difference: u32, len_bytes: usize) -> u32 {
-    let mut left = len_bytes;
-    let mut difference = difference;
-    for power in POWERS {
-        if left & 1 == 1 {
-            difference = product(difference, power);
-        }
-        left >>= 1;
-        if left == 0 {
-            break;
-        }
-    }
-    difference
+    let powers = POWERS.iter().enumerate().filter(|(n, _)| len_bytes >> n & 1 == 1);
+    powers.fold(difference, |difference, (_, power)| product(difference, *power))
 }
 
 /// x^(8 * 2^n) modulo the polynomial.

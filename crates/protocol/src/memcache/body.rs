@@ -80,11 +80,7 @@ impl Body {
 
     /// Lends the collected bytes as a buffer with room for more, to receive into without a copy. Give it back by [`Body::restore`].
     pub fn lend(&mut self) -> Vec<u8> {
-        // What there is room for already is used up first, unless it is hardly any.
-        let room = self.data.capacity() - self.data.len();
-        if room < self.missing().min(FIRST_BYTES) {
-            self.reserve(self.missing().min(FIRST_BYTES), 0);
-        }
+        self.reserve(self.missing().min(FIRST_BYTES), 0);
         std::mem::take(&mut self.data)
     }
 

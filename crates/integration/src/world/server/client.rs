@@ -227,7 +227,7 @@ impl Client {
             }
             // A long value of a cache that could not be read to its end, or of which too little was taken for two seconds while its segment was to make room: its client was told how long
             // it is, so there is no other way.
-            Found::End | Found::Reset if self.may_be_ended_early() => {
+            Found::End | Found::Reset if self.forgets && !self.pending.is_empty() && self.may_be_cut_off() => {
                 net.close(peer);
                 self.mood = Mood::Left;
                 Ok(())
@@ -326,11 +326,6 @@ impl Client {
             }
         }
         self.disconnected();
-    }
-
-    /// Whether the server may have ended the connection in the middle of an answer, having done what was asked behind it.
-    fn may_be_ended_early(&self) -> bool {
-        self.forgets && !self.pending.is_empty() && self.may_be_cut_off()
     }
 
     fn may_be_cut_off(&self) -> bool {
