@@ -19,6 +19,7 @@ pub mod io_table;
 pub mod operation;
 pub mod range;
 pub mod shard;
+pub mod share;
 pub mod shared;
 pub mod update;
 

@@ -16,9 +16,8 @@ const PIECE_BYTES: u32 = 1 << 20;
 /// A backup under way.
 #[derive(Debug)]
 pub(crate) struct Backup {
-    /// As whoever asks names it.
+    /// Its snapshot, the same number at every shard.
     cursor: u64,
-    snapshot: u64,
     /// Where the next piece begins.
     from: Bound<Key>,
 }
@@ -27,26 +26,14 @@ pub(crate) struct Backup {
 #[derive(Debug, Default)]
 pub(crate) struct Backups {
     open: Option<Backup>,
-    /// The newest cursor that was seen: those of shard 0 only grow, so an older one is of a backup that has ended.
-    newest: u64,
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Begins a backup at shard 0; its cursor. One that is under way ends.
-    pub(crate) fn begin_backup(&mut self) -> Reply {
-        let snapshot = self.snapshot_for_backup(None);
-        Reply::Number { number: snapshot, version: self.container.version() }
-    }
-
-    /// The shard's cut is where it is asked first. `cursor`: as shard 0 named it; its own is the snapshot's number.
-    fn snapshot_for_backup(&mut self, cursor: Option<u64>) -> u64 {
-        if let Some(Backup { snapshot, .. }) = self.backups.open.take() {
-            self.let_snapshot_go(snapshot);
+    /// Begins a backup of this snapshot. One that is under way ends.
+    pub(crate) fn begin_backup(&mut self, cursor: u64) {
+        if let Some(Backup { cursor, .. }) = self.backups.open.replace(Backup { cursor, from: Bound::Unbounded }) {
+            self.let_snapshot_go(cursor);
         }
-        let snapshot = self.snapshots.open(self.container.version(), self.now.mono);
-        let cursor = cursor.unwrap_or(snapshot);
-        self.backups = Backups { open: Some(Backup { cursor, snapshot, from: Bound::Unbounded }), newest: cursor };
-        snapshot
     }
 
     /// The next piece, as a page to be gathered.
@@ -54,9 +41,6 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// [`Error::NoSnapshot`]: another backup was begun, or the snapshot of this one was closed.
     pub(crate) fn backup_piece(&mut self, cursor: u64) -> Result<PageWork, Error> {
-        if self.config.shard != 0 && cursor > self.backups.newest {
-            self.snapshot_for_backup(Some(cursor));
-        }
         let known = self.backups.open.as_ref().filter(|backup| backup.cursor == cursor);
         let backup = known.ok_or(Error::NoSnapshot { id: cursor })?;
         let request = PageRequest {
@@ -66,20 +50,16 @@ impl<P: Pmem> Matrix<P> {
             keys_only: false,
             items_max: PIECE_ITEMS,
             bytes_max: PIECE_BYTES,
-            at: Some(backup.snapshot),
+            at: Some(backup.cursor),
         };
         let sight = self.sight_of(request.at)?;
         Ok(PageWork::new(request, sight).of_backup(cursor))
     }
 
-    /// Lets go of a snapshot; where this is not shard 0, of that of a backup, which is named as shard 0 names it. Whether there was one.
+    /// Lets go of a snapshot, a backup's too. Whether there was one.
     pub(crate) fn close_snapshot(&mut self, id: u64) -> bool {
-        if self.config.shard == 0 {
-            return self.let_snapshot_go(id);
-        }
-        self.backups.newest = self.backups.newest.max(id);
-        let ended = self.backups.open.take_if(|backup| backup.cursor == id);
-        ended.is_some_and(|backup| self.let_snapshot_go(backup.snapshot))
+        self.backups.open.take_if(|backup| backup.cursor == id);
+        self.let_snapshot_go(id)
     }
 
     /// Closes one; what was kept for it may be worth a compaction. Whether there was one.
@@ -98,9 +78,8 @@ impl<P: Pmem> Matrix<P> {
         match next {
             Some(next) => backup.from = next.clone(),
             None => {
-                let snapshot = backup.snapshot;
                 self.backups.open = None;
-                self.let_snapshot_go(snapshot);
+                self.let_snapshot_go(cursor);
             }
         }
     }

@@ -28,10 +28,23 @@ pub(crate) enum Attempt {
     Grows,
     /// A part of it is done.
     Again,
+    /// It waits for what another shard says.
+    Rests,
+    /// It is over, and nobody waits for its reply.
+    Ended,
     /// It is a load that is logged: the shard's job is to make its tables.
     Loads,
     /// It has values that are too long for the log: they are to be written to the volume first.
     Spill(Vec<Bytes>),
+}
+
+/// What the last change of a write that is no check comes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastChange {
+    /// Its key was there.
+    pub(crate) existed: bool,
+    /// It deletes what is not there: it has no version.
+    pub(crate) deletes_nothing: bool,
 }
 
 /// What is known of a key before a change: nobody else writes it from the moment when that was looked up.
@@ -67,48 +80,13 @@ impl<P: Pmem> Matrix<P> {
         damage: Option<&Corruption>,
     ) -> Result<Attempt, Stop> {
         self.look_at(changes, looked, damage)?;
-        let now = self.now.wall;
-        let before: Vec<Option<u64>> =
-            looked.iter().map(|before| before.and_then(|before| before.version_at(now))).collect();
-        for (change, version) in changes.iter().zip(&before) {
-            if let Some(unmet) = change.expect.unmet(version.is_some(), Some(version.unwrap_or(0))) {
-                return Ok(Attempt::Reply(Reply::Unmet(unmet)));
-            }
+        if let Some(unmet) = self.unmet(changes, looked) {
+            return Ok(Attempt::Reply(Reply::Unmet(unmet)));
         }
-        let long = changes.iter().filter_map(|change| match &change.kind {
-            ChangeKind::Put { value, .. } if self.is_long(change.key.encoded(), value) => Some(value.clone()),
-            _ => None,
-        });
-        let long: Vec<Bytes> = long.collect();
-        if long.len() != placed.len() {
+        if let Some(long) = self.long_values(changes, placed) {
             return Ok(Attempt::Spill(long));
         }
-        let exists = |at: usize| before.get(at).is_some_and(Option::is_some);
-        let mut placed = placed.iter();
-        let mut version = self.container.version();
-        let mut appends = Vec::with_capacity(changes.len());
-        for (at, change) in changes.iter().enumerate() {
-            let key = change.key.encoded();
-            match &change.kind {
-                ChangeKind::Put { value, flags, expiry } => {
-                    version += 1;
-                    let what = match self.is_long(key, value).then(|| placed.next()).flatten() {
-                        Some(placed) => What::Apart(placed.pointer(version, value)),
-                        None => What::Put(value),
-                    };
-                    appends.push(Append { key, flags: *flags, expiry: *expiry, what });
-                }
-                ChangeKind::Delete if exists(at) => {
-                    version += 1;
-                    appends.push(Append::delete(key));
-                }
-                ChangeKind::Delete | ChangeKind::Check => {}
-            }
-        }
-        let last = changes.iter().rposition(|change| !matches!(change.kind, ChangeKind::Check));
-        let existed = last.is_some_and(exists);
-        // The version of the last change that is no check: 0 if that deletes what is not there.
-        let nothing = last.is_none_or(|last| matches!(changes[last].kind, ChangeKind::Delete) && !exists(last));
+        let (appends, done) = self.appends(changes, looked, placed);
         if appends.is_empty() {
             return Ok(Attempt::Reply(Reply::Done { version: 0, existed: false }));
         }
@@ -122,11 +100,69 @@ impl<P: Pmem> Matrix<P> {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
         };
-        Ok(Attempt::Logged(Reply::Done { version: if nothing { 0 } else { version }, existed }))
+        let version = if done.deletes_nothing { 0 } else { version };
+        Ok(Attempt::Logged(Reply::Done { version, existed: done.existed }))
+    }
+
+    /// The first condition that does not hold.
+    pub(crate) fn unmet(&self, changes: &[Change], looked: &[Option<Before>]) -> Option<Unmet> {
+        let before = |at: usize| looked.get(at).copied().flatten()?.version_at(self.now.wall);
+        changes.iter().enumerate().find_map(|(at, change)| {
+            let version = before(at);
+            change.expect.unmet(version.is_some(), Some(version.unwrap_or(0)))
+        })
+    }
+
+    /// The values that are to be written to the volume first, if they are not there.
+    pub(crate) fn long_values(&self, changes: &[Change], placed: &[Placed]) -> Option<Vec<Bytes>> {
+        let long = changes.iter().filter_map(|change| match &change.kind {
+            ChangeKind::Put { value, .. } if self.is_long(change.key.encoded(), value) => Some(value.clone()),
+            _ => None,
+        });
+        let long: Vec<Bytes> = long.collect();
+        (long.len() != placed.len()).then_some(long)
+    }
+
+    /// What changes are in the log. What was not looked at counts as there.
+    pub(crate) fn appends<'a>(
+        &self,
+        changes: &'a [Change],
+        looked: &[Option<Before>],
+        placed: &[Placed],
+    ) -> (Vec<Append<'a>>, LastChange) {
+        let exists = |at: usize| {
+            let before = looked.get(at).copied().flatten();
+            before.is_some_and(|before| before.version_at(self.now.wall).is_some())
+        };
+        let mut placed = placed.iter();
+        let mut version = self.container.version();
+        let mut appends = Vec::with_capacity(changes.len() + 1);
+        for (at, change) in changes.iter().enumerate() {
+            let key = change.key.encoded();
+            match &change.kind {
+                ChangeKind::Put { value, flags, expiry } => {
+                    version += 1;
+                    let what = match self.is_long(key, value).then(|| placed.next()).flatten() {
+                        Some(placed) => What::Apart(placed.pointer(version, value)),
+                        None => What::Put(value),
+                    };
+                    appends.push(Append { key, flags: *flags, expiry: *expiry, what });
+                }
+                ChangeKind::Delete if exists(at) || looked.is_empty() => {
+                    version += 1;
+                    appends.push(Append::delete(key));
+                }
+                ChangeKind::Delete | ChangeKind::Check => {}
+            }
+        }
+        let last = changes.iter().rposition(|change| !matches!(change.kind, ChangeKind::Check));
+        let existed = last.is_some_and(exists);
+        let deletes = |last: usize| changes.get(last).is_some_and(|change| matches!(change.kind, ChangeKind::Delete));
+        (appends, LastChange { existed, deletes_nothing: last.is_none_or(|last| deletes(last) && !exists(last)) })
     }
 
     /// Looks up what conditions and deletes have to know, and keeps what it found: one operation never has to hold the pages of all its keys.
-    fn look_at(
+    pub(crate) fn look_at(
         &self,
         changes: &[Change],
         looked: &mut Vec<Option<Before>>,
@@ -224,7 +260,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// What becomes of a write that grows where the volume has hardly room. Long values that found room have it already.
-    fn waits_for_room(&mut self, grows: bool) -> Option<Attempt> {
+    pub(crate) fn waits_for_room(&mut self, grows: bool) -> Option<Attempt> {
         // To ask may end a snapshot.
         if !grows {
             return None;
@@ -246,7 +282,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Whether a value is too long for a record of the log.
-    fn is_long(&self, key: &[u8], value: &[u8]) -> bool {
+    pub(crate) fn is_long(&self, key: &[u8], value: &[u8]) -> bool {
         let append = Append { key, flags: 0, expiry: Expiry::NEVER, what: What::Put(value) };
         append.record_bytes() > self.container.record_bytes_max()
     }

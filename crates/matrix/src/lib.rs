@@ -6,7 +6,9 @@
 //! - [`volume`]: superblocks, the manifest, free extents.
 //! - `layer`: levels of which the tables lie in the region.
 
+mod attempts;
 mod backup;
+mod batch;
 mod changes;
 mod check;
 mod config;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use foldhash::{HashMap, HashMapExt};
+use foldhash::HashMap;
 use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, canary};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::{
@@ -17,10 +17,10 @@ use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
 use crate::backup::Backups;
+use crate::batch::Batches;
 use crate::changes::Attempt;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
-use crate::cursor::Stop;
 use crate::growth::Growth;
 use crate::install::{Condemned, Install};
 use crate::job::Job;
@@ -32,7 +32,7 @@ use crate::merge::Sight;
 use crate::operations::{Parked, Turns, Work};
 use crate::output::Output;
 use crate::pace::Pace;
-use crate::range_delete::{Looked, RangeWork};
+use crate::range_delete::Looked;
 use crate::ranges::RangeDeletes;
 use crate::reading::{InMemory, Pins, Reads, Waiter, Wanted, parts};
 use crate::scan::PageWork;
@@ -108,6 +108,7 @@ pub struct Matrix<P> {
     /// Replies for when the log is durable, each with the version up to which: of writes, and of whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply, u64)>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) batches: Batches,
     pub(crate) ranges: Arc<RangeDeletes>,
     /// A memtable waits for a manifest with the deletes of ranges up to this version.
     pub(crate) ranges_wait: Option<u64>,
@@ -199,6 +200,9 @@ impl<P: Pmem> Matrix<P> {
     /// # Errors
     /// What the write comes to instead.
     pub(crate) fn append(&mut self, changes: &[Append<'_>]) -> Result<u64, Attempt> {
+        if self.batches.is_paused() {
+            return Err(Attempt::NoRoom);
+        }
         match self.container.append(changes, self.snapshots.versions()) {
             Ok(versions) => {
                 let bytes = changes.iter().map(Append::user_bytes).sum::<u64>();
@@ -235,7 +239,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Why there can be no writes, if there can be none.
-    fn refusal(&self) -> Option<Error> {
+    pub(crate) fn refusal(&self) -> Option<Error> {
         if self.config.read_only {
             return Some(Error::WrongVolume(
                 "the store is open for reading only: open it for writing to change it".into(),
@@ -310,190 +314,13 @@ impl<P: Pmem> Matrix<P> {
         self.next_operation += 1;
         let id = self.next_operation;
         let lease = Lease::new(&self.waiting_bytes, work.value_bytes());
-        let parked = Parked {
-            token,
-            work,
-            pins: Pins::new(),
-            missing: 0,
-            spills: false,
-            begun: false,
-            insists: false,
-            _lease: lease,
-        };
+        let parked = Parked::new(token, work, lease);
         let is_free = self.turns.is_free(&parked.work);
         if !parked.work.is_write() || (is_free && self.stalled.is_empty()) {
             return self.attempt(id, parked, false, effects);
         }
         self.turns.queue(id, &parked.work);
         self.parked.insert(id, parked);
-    }
-
-    /// Attempts an operation. `queued`: it has its turn among writes.
-    fn attempt(&mut self, id: u64, mut parked: Parked, queued: bool, effects: &mut Effects) {
-        std::mem::swap(&mut self.pins, &mut parked.pins);
-        self.missing.get_mut().clear();
-        parked.begun = true;
-        let before = parked.work.progress();
-        let outcome = match self.missing_snapshot(&parked.work) {
-            Some(id) => Ok(Attempt::Reply(Reply::Failed(Error::NoSnapshot { id }))),
-            None => self.step(&mut parked.work),
-        };
-        if parked.work.progress() != before && self.pins.len() > PINS_MAX {
-            // What it held has served. What it needs again is in the cache, or is read again.
-            self.pins.clear();
-        }
-        std::mem::swap(&mut self.pins, &mut parked.pins);
-        match outcome {
-            Ok(Attempt::Reply(reply)) => {
-                self.orphan(&mut parked.work);
-                self.promises.push((parked.token, reply, self.container.version()));
-            }
-            Ok(Attempt::Seen(reply, version)) => self.promises.push((parked.token, reply, version)),
-            Ok(Attempt::Logged(reply)) => self.promises.push((parked.token, reply, self.container.version())),
-            Ok(Attempt::NoRoom) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.parked.insert(id, parked);
-                self.stalled.push_back(id);
-                return;
-            }
-            Ok(Attempt::Loads) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.queue_load(id, &parked.work);
-                self.parked.insert(id, parked);
-                effects.more();
-                return;
-            }
-            Ok(Attempt::Grows) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.parked.insert(id, parked);
-                self.after_install.push(id);
-                effects.more();
-                return;
-            }
-            Ok(Attempt::Spill(values)) => {
-                self.wait_for_turn(id, &parked, queued);
-                parked.spills = true;
-                self.parked.insert(id, parked);
-                self.spills.push_back((id, values));
-                effects.more();
-                return;
-            }
-            Ok(Attempt::Again) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.parked.insert(id, parked);
-                self.ready.push_back(id);
-                effects.more();
-                return;
-            }
-            Err(Stop::Missing) => {
-                self.wait_for_turn(id, &parked, queued);
-                parked.missing = self.ask(Waiter::Operation(id)).len();
-                if parked.missing == 0 {
-                    self.crowd.push_back(id);
-                }
-                self.parked.insert(id, parked);
-                return;
-            }
-            Err(Stop::Damaged(corruption)) => {
-                self.counters.corrupt_records += 1;
-                tracing::warn!(%corruption, "damage on the medium");
-                self.orphan(&mut parked.work);
-                effects.reply(parked.token, Reply::Failed(Error::Corrupt(corruption)));
-            }
-        }
-        if queued {
-            self.turns.done(id, &parked.work);
-        }
-    }
-
-    /// A write that cannot be ended now holds its keys from here on.
-    fn wait_for_turn(&mut self, id: u64, parked: &Parked, queued: bool) {
-        if parked.work.is_write() && !queued {
-            self.turns.queue(id, &parked.work);
-        }
-    }
-
-    fn step(&mut self, work: &mut Work) -> Result<Attempt, Stop> {
-        match work {
-            Work::Get { key, part, long } => self.get(key, *part, long),
-            Work::Write { changes, placed, looked, damage } => self.write(changes, placed, looked, damage.as_ref()),
-            Work::Update { key, update, placed, long } => self.update(key.encoded(), update, placed, long),
-            Work::Page(page) => {
-                let reply = self.page(page)?;
-                if let Some(cursor) = page.backup {
-                    self.backup_went_on(cursor, &reply);
-                }
-                Ok(Attempt::Reply(reply))
-            }
-            Work::Sync => Ok(Attempt::Logged(Reply::Done { version: 0, existed: false })),
-            Work::Load(load) => self.begin_load(load),
-            Work::AfterLoad(operation) => match self.cut(operation.clone()) {
-                Ok(Work::AfterLoad(_)) => Ok(Attempt::Grows),
-                Ok(page) => {
-                    *work = page;
-                    self.step(work)
-                }
-                Err(reply) => Ok(Attempt::Reply(reply)),
-            },
-            Work::DeleteRange { from, to } => {
-                // All writes before it are done, those after it within the range wait for it.
-                *work = Work::Deleting(RangeWork::new(from.clone(), to.clone()));
-                self.step(work)
-            }
-            Work::Deleting(range) => self.delete_range(range),
-        }
-    }
-
-    /// Attempts everything that has got what it waited for.
-    fn run_ready(&mut self, effects: &mut Effects) {
-        self.wake_crowd();
-        for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front() else { break };
-            if let Some(parked) = self.parked.remove(&id) {
-                let queued = parked.work.is_write();
-                self.attempt(id, parked, queued, effects);
-            }
-        }
-        self.retry_stalled(effects);
-        self.give_turns(effects);
-    }
-
-    fn retry_stalled(&mut self, effects: &mut Effects) {
-        for _ in 0..self.stalled.len() {
-            let Some(id) = self.stalled.pop_front() else { break };
-            let Some(mut parked) = self.parked.remove(&id) else { continue };
-            // What snapshots keep goes before a write is refused.
-            if self.is_stuck() && !self.end_snapshot_that_keeps() {
-                self.counters.full_refusals += 1;
-                self.orphan(&mut parked.work);
-                self.turns.done(id, &parked.work);
-                let why = "the volume has no room for what the container holds";
-                effects.reply(parked.token, Reply::Failed(Error::Full(why)));
-                continue;
-            }
-            let queued = parked.work.is_write();
-            self.attempt(id, parked, queued, effects);
-            if self.stalled.back() == Some(&id) {
-                // No room for the first one: the others wait behind it.
-                self.stalled.rotate_right(1);
-                self.counters.stalled_turns += 1;
-                break;
-            }
-        }
-    }
-
-    /// Writes that waited for others.
-    fn give_turns(&mut self, effects: &mut Effects) {
-        while self.stalled.is_empty()
-            && let Some(id) = self.turns.next_candidate()
-        {
-            let has_turn = |parked: &Parked| !parked.begun && self.turns.has(id, &parked.work);
-            if self.parked.get(&id).is_some_and(has_turn)
-                && let Some(parked) = self.parked.remove(&id)
-            {
-                self.attempt(id, parked, true, effects);
-            }
-        }
     }
 
     /// Reads come back: those who wait get their pages.
@@ -567,13 +394,8 @@ impl<P: Pmem> Matrix<P> {
     }
 
     pub(crate) fn fail_operation(&mut self, id: u64, error: Error, effects: &mut Effects) {
-        let Some(mut parked) = self.parked.remove(&id) else { return };
-        self.orphan(&mut parked.work);
-        self.load.take_if(|turn| turn.id == id);
-        if parked.work.is_write() {
-            self.turns.done(id, &parked.work);
-        }
-        effects.reply(parked.token, Reply::Failed(error));
+        let Some(parked) = self.parked.remove(&id) else { return };
+        self.end_failed(id, parked, error, effects);
     }
 
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.
@@ -610,11 +432,14 @@ impl<P: Pmem> Matrix<P> {
                 *reply = Reply::Failed(Error::Unknown(why));
             }
         }
-        self.promises.drain(..).for_each(|(token, reply, _)| effects.reply(token, reply));
+        for (token, reply, _) in std::mem::take(&mut self.promises) {
+            self.answer(token, reply, effects);
+        }
     }
 
     fn is_drained(&self) -> bool {
-        self.parked.is_empty() && self.promises.is_empty() && self.io.is_empty() && self.superblock_waits.is_none()
+        let is_idle = self.parked.is_empty() && self.promises.is_empty() && self.batches.is_idle();
+        is_idle && self.io.is_empty() && self.superblock_waits.is_none()
     }
 
     fn pump_close(&mut self, effects: &mut Effects) {
@@ -684,8 +509,6 @@ fn batch_error(changes: &[Change]) -> Option<Error> {
     is_too_large.then_some(Error::BatchTooLarge { len_bytes, max_bytes: BATCH_BYTES_MAX })
 }
 
-/// Pages that an operation may hold when it has come further.
-const PINS_MAX: usize = 128;
 /// How often in a turn what was wanted of the layer is loaded, and who waited for it goes on: filters and indexes come before data, at each level.
 const LAYER_ROUNDS_MAX: u32 = 8;
 /// Turns from one look at the memory to the next.
@@ -710,13 +533,17 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             return Err(operation);
         }
         self.now = effects.now();
-        if let Some(at) = self.waits_for_pace(&operation) {
+        if let Some(at) = self.show_batches(effects).or_else(|| self.waits_for_pace(&operation)) {
             effects.wake_at(at);
             return Err(operation);
         }
-        match self.complaint(&operation) {
+        match self.complaint(&operation).or_else(|| self.batch_complaint(&operation)) {
             Some(error) => effects.reply(token, Reply::Failed(error)),
-            None => self.begin(token, operation, effects),
+            None => {
+                if let Some(operation) = self.take_of_all(token, operation, effects) {
+                    self.begin(token, operation, effects);
+                }
+            }
         }
         Ok(())
     }
@@ -728,7 +555,13 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         }
     }
 
-    fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
+    fn message(&mut self, from: ShardId, message: Message, _: &mut Effects) {
+        self.batch_message(from, message);
+    }
+
+    fn gone(&mut self, shard: ShardId, effects: &mut Effects) {
+        self.shard_lost(shard, effects);
+    }
 
     fn turn_end(&mut self, budget: Budget, effects: &mut Effects) {
         self.now = effects.now();
@@ -741,6 +574,10 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             self.run_ready(effects);
         }
         self.commit(effects);
+        while self.step_batches(effects) {
+            self.run_ready(effects);
+            self.commit(effects);
+        }
         if let Some(error) = self
             .region_failed
             .clone()
@@ -775,6 +612,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
     fn close(&mut self, effects: &mut Effects) {
         if self.closing == Closing::Open {
             self.closing = Closing::Draining;
+            self.close_batches(effects);
         }
         effects.more();
     }

@@ -15,6 +15,7 @@ use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
 
 use crate::backup::Backups;
+use crate::batch::Batches;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Config, Container, Report};
 use crate::cursor::Stop;
@@ -566,6 +567,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             next_operation: 0,
             promises: Vec::new(),
             snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
+            batches: Batches::new(self.config.shards),
             backups: Backups::default(),
             job: None,
             jobs_begun: 0,

@@ -9,6 +9,7 @@ use foldhash::HashMap;
 use stratakv_base::{Corruption, Key, canary};
 use stratakv_engine::{Change, ChangeKind, Error, Operation, RecordPart, Token, Update};
 
+use crate::batch::share::Share;
 use crate::changes::Before;
 use crate::load::Load;
 use crate::lookup::LongRead;
@@ -51,6 +52,8 @@ pub(crate) enum Work {
     /// A snapshot or a backup.
     AfterLoad(Operation),
     Sync,
+    /// Of a batch of several shards.
+    Share(Box<Share>),
 }
 
 /// An operation that could not be ended at once.
@@ -73,6 +76,11 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
+    pub(crate) fn new(token: Token, work: Work, lease: Lease) -> Parked {
+        let (missing, spills, begun, insists) = (0, false, false, false);
+        Parked { token, work, pins: Pins::default(), missing, spills, begun, insists, _lease: lease }
+    }
+
     /// Itself, if it goes on though a page that it wanted is damaged.
     pub(crate) fn bearing(&mut self, error: &Error) -> Option<&mut Parked> {
         let Error::Corrupt(corruption) = error else { return None };
@@ -177,6 +185,7 @@ impl Work {
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         let (changes, one) = match self {
             Work::Write { changes, .. } => (&changes[..], None),
+            Work::Share(share) => (&share.changes[..], None),
             Work::Update { key, .. } => (&[][..], Some(key)),
             _ => (&[][..], None),
         };
@@ -189,6 +198,7 @@ impl Work {
             |change: &Change| if let ChangeKind::Put { value, .. } = &change.kind { value.len() as u64 } else { 0 };
         match self {
             Work::Write { changes, .. } => changes.iter().map(bytes).sum(),
+            Work::Share(share) => share.changes.iter().map(bytes).sum(),
             Work::Update { update: Update::Append(more) | Update::Prepend(more), .. } => more.len() as u64,
             Work::Load(load) => load.held_bytes(),
             _ => 0,
@@ -200,6 +210,7 @@ impl Work {
         match self {
             Work::Get { long, .. } | Work::Update { long, .. } => long.as_ref().map_or(0, LongRead::progress),
             Work::Write { looked, .. } => looked.iter().flatten().count(),
+            Work::Share(share) => share.looked.iter().flatten().count(),
             Work::Page(page) => page.progress(),
             Work::Deleting(range) => range.progress(),
             _ => 0,
@@ -225,14 +236,22 @@ impl Work {
     pub(crate) fn placed(&mut self) -> Option<&mut Vec<Placed>> {
         match self {
             Work::Write { placed, .. } | Work::Update { placed, .. } => Some(placed),
+            Work::Share(share) => Some(share.placed()),
             _ => None,
         }
     }
 
+    /// Whether it must not be refused any more.
+    pub(crate) fn is_decided(&self) -> bool {
+        matches!(self, Work::Share(share) if share.is_decided())
+    }
+
     /// Whether it waits for its turn among writes.
     pub(crate) fn is_write(&self) -> bool {
-        matches!(self, Work::Write { .. } | Work::Update { .. } | Work::Deleting(_) | Work::Load(_))
-            || self.is_barrier()
+        matches!(
+            self,
+            Work::Write { .. } | Work::Update { .. } | Work::Deleting(_) | Work::Load(_) | Work::Share(_)
+        ) || self.is_barrier()
     }
 
     /// Whether it waits for all writes before it.

@@ -73,6 +73,12 @@ impl PageWork {
         }
     }
 
+    /// Of the engine's own keys, which others leave out.
+    pub(crate) fn of_engine_keys(request: PageRequest, sight: Sight) -> PageWork {
+        let from = request.from.clone();
+        PageWork { from, to: Bound::Unbounded, gathered: false, ..PageWork::new(request, sight) }
+    }
+
     pub(crate) fn of_backup(self, cursor: u64) -> PageWork {
         PageWork { backup: Some(cursor), ..self }
     }

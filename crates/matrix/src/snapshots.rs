@@ -59,10 +59,15 @@ impl Snapshots {
 
     /// Opens one that sees everything up to `version`.
     pub(crate) fn open(&mut self, version: u64, now: Mono) -> u64 {
-        self.last += 1;
-        self.open.insert(self.last, Snapshot { version, opened: now });
-        self.refresh();
+        self.open_as(self.last + 1, version, now);
         self.last
+    }
+
+    /// The same with a number that was chosen for all shards.
+    pub(crate) fn open_as(&mut self, number: u64, version: u64, now: Mono) {
+        self.last = self.last.max(number);
+        self.open.insert(number, Snapshot { version, opened: now });
+        self.refresh();
     }
 
     /// Closes it; whether there was one.
@@ -201,7 +206,12 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn cut(&mut self, operation: Operation) -> Result<Work, Reply> {
         match operation {
             operation if self.waits_for_load(&operation) => Ok(Work::AfterLoad(operation)),
-            Operation::Backup { cursor: 0, .. } => Err(self.begin_backup()),
+            Operation::Backup { cursor: 0, .. } => {
+                let version = self.container.version();
+                let cursor = self.snapshots.open(version, self.now.mono);
+                self.begin_backup(cursor);
+                Err(Reply::Number { number: cursor, version })
+            }
             Operation::Backup { cursor, .. } => self.backup_piece(cursor).map(Work::Page).map_err(Reply::Failed),
             Operation::Snapshot(SnapshotOp::Open) if self.snapshots.are_many() => Err(Reply::Failed(Error::Busy)),
             Operation::Snapshot(SnapshotOp::Open) => {

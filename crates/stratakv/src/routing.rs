@@ -111,8 +111,14 @@ impl Inner {
             {
                 Route::Shard(0)
             }
-            Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Sync => Route::All,
-            // Of a backup: each shard has one of its own.
+            // Of one key.
+            Operation::Page(request) => match (&request.from, &request.to) {
+                (Bound::Included(from), Bound::Included(to)) if from == to => Route::Shard(self.shard_of(from)),
+                _ => Route::All,
+            },
+            Operation::DeleteRange { .. } | Operation::Sync => Route::All,
+            // Shard 0 opens it in all of them.
+            Operation::Snapshot(SnapshotOp::Open) if self.engine == Engine::Matrix => Route::Shard(BATCHES_SHARD),
             Operation::Snapshot(SnapshotOp::Close(_)) if self.engine == Engine::Matrix => Route::All,
             Operation::Snapshot(_) => Route::Refused(EngineError::Unsupported(Capability::Snapshot)),
             Operation::Backup { shard, .. } if (*shard as usize) < self.shards() => Route::Shard(*shard as usize),
@@ -132,7 +138,7 @@ impl Inner {
         match shards.next() {
             Some(first) if shards.all(|shard| shard == first) => Route::Shard(first),
             // Its shards cannot make a batch together.
-            Some(_) if self.engine != Engine::Slab => Route::Refused(EngineError::Unsupported(Capability::Batch)),
+            Some(_) if !matches!(self.engine, Engine::Slab | Engine::Matrix) => Route::Refused(EngineError::Unsupported(Capability::Batch)),
             Some(_) => Route::Shard(BATCHES_SHARD),
             None => Route::Refused(EngineError::BadBatch("it is empty")),
         }

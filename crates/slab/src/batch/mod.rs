@@ -9,7 +9,6 @@
 mod coordinator;
 mod cut;
 mod opening;
-pub(crate) mod record;
 mod share;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::Key;
+pub(crate) use stratakv_engine::share::{self as record, BatchId};
 use stratakv_engine::{
     Change, ChangeKind, Effects, Error, Expect, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
 };
@@ -28,13 +28,6 @@ use crate::write::Origin;
 use coordinator::Coordinator;
 use opening::{FoundBatch, Opening};
 use share::Share;
-
-/// Names a batch: a number of its coordinator's counter, which never repeats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct BatchId {
-    pub(crate) number: u64,
-    pub(crate) coordinator: u32,
-}
 
 /// What a write is to its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,19 @@
-//! A share of a batch as a record: drawn in docs/batches.md.
+//! What a shard keeps of a batch that several shards carry out: its share, as a record. Drawn in docs/batches.md.
 
 use bytes::Bytes;
 use stratakv_base::codec::{Reader, Truncated};
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_engine::{Change, ChangeKind, Expect};
 
-use super::BatchId;
+use crate::operation::{Change, ChangeKind, Expect};
+
+/// Names a batch: a number of its coordinator's counter, which never repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId {
+    /// The number.
+    pub number: u64,
+    /// The shard that coordinates it.
+    pub coordinator: u32,
+}
 
 const FORMAT: u8 = 1;
 const SHARE: u8 = 1;
@@ -16,19 +24,29 @@ const DELETE: u8 = 2;
 const PUT_BETWEEN_SECONDS: u8 = 3;
 
 /// Bytes of a share beside its keys and values, at most.
-pub(crate) const CHANGE_BYTES: usize = 17;
+pub const CHANGE_BYTES: usize = 17;
 
 /// What a participant keeps of a batch.
 #[derive(Clone, Debug)]
-pub(crate) enum Kept {
+pub enum Kept {
     /// Its share, not yet carried out for certain.
-    Share { participants: Vec<u32>, version: u64, changes: Vec<Change> },
+    Share {
+        /// The shards that have one.
+        participants: Vec<u32>,
+        /// Of all its changes, in engine `slab`; in others one that was there.
+        version: u64,
+        /// All of one shard.
+        changes: Vec<Change>,
+    },
     /// It has carried its share out.
-    Resolved { participants: Vec<u32> },
+    Resolved {
+        /// The shards that had one.
+        participants: Vec<u32>,
+    },
 }
 
 /// Key of a batch's record.
-pub(crate) fn key(id: BatchId) -> Key {
+pub fn key(id: BatchId) -> Key {
     let mut user = [0; 12];
     user[..8].copy_from_slice(&id.number.to_be_bytes());
     user[8..].copy_from_slice(&id.coordinator.to_be_bytes());
@@ -36,14 +54,14 @@ pub(crate) fn key(id: BatchId) -> Key {
 }
 
 /// Whose record it is.
-pub(crate) fn id_of(key: &Key) -> Option<BatchId> {
+pub fn id_of(key: &Key) -> Option<BatchId> {
     let (number, coordinator) = key.user().split_first_chunk::<8>()?;
     let coordinator = u32::from_be_bytes(coordinator.try_into().ok()?);
     Some(BatchId { number: u64::from_be_bytes(*number), coordinator })
 }
 
 /// The record's value.
-pub(crate) fn encode(kept: &Kept) -> Bytes {
+pub fn encode(kept: &Kept) -> Bytes {
     let mut out = Vec::new();
     let (state, participants) = match kept {
         Kept::Share { participants, .. } => (SHARE, participants),
@@ -83,7 +101,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
 }
 
 /// What a value says; `None` if it makes no sense.
-pub(crate) fn decode(value: &[u8]) -> Option<Kept> {
+pub fn decode(value: &[u8]) -> Option<Kept> {
     let mut reader = Reader::new(value);
     let kept = read(&mut reader).ok().flatten()?;
     (reader.left() == 0).then_some(kept)

@@ -1,0 +1,229 @@
+//! Attempts at operations: who has a turn, what an attempt came to, and who is attempted again.
+
+use stratakv_engine::{Effects, Error, Reply, Token};
+use stratakv_pmem::Pmem;
+
+use crate::batch::INTERNAL;
+use crate::changes::Attempt;
+use crate::cursor::Stop;
+use crate::matrix::Matrix;
+use crate::operations::{Parked, Work};
+use crate::range_delete::RangeWork;
+use crate::reading::Waiter;
+
+/// Pages that an operation may hold when it has come further.
+const PINS_MAX: usize = 128;
+
+impl<P: Pmem> Matrix<P> {
+    /// Attempts an operation. `queued`: it has its turn among writes.
+    pub(crate) fn attempt(&mut self, id: u64, mut parked: Parked, queued: bool, effects: &mut Effects) {
+        std::mem::swap(&mut self.pins, &mut parked.pins);
+        self.missing.get_mut().clear();
+        parked.begun = true;
+        let before = parked.work.progress();
+        let outcome = match self.missing_snapshot(&parked.work) {
+            Some(id) => Ok(Attempt::Reply(Reply::Failed(Error::NoSnapshot { id }))),
+            None => self.step(&mut parked.work),
+        };
+        if parked.work.progress() != before && self.pins.len() > PINS_MAX {
+            // What it held has served. What it needs again is in the cache, or is read again.
+            self.pins.clear();
+        }
+        std::mem::swap(&mut self.pins, &mut parked.pins);
+        let outcome = self.outcome_of_share(&mut parked.work, outcome);
+        match outcome {
+            Ok(Attempt::Ended) => {}
+            Ok(Attempt::Rests) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.parked.insert(id, parked);
+                return;
+            }
+            Ok(Attempt::Reply(reply)) => {
+                self.orphan(&mut parked.work);
+                self.promises.push((parked.token, reply, self.container.version()));
+            }
+            Ok(Attempt::Seen(reply, version)) => self.promises.push((parked.token, reply, version)),
+            Ok(Attempt::Logged(reply)) => self.promises.push((parked.token, reply, self.container.version())),
+            Ok(Attempt::NoRoom) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.parked.insert(id, parked);
+                self.stalled.push_back(id);
+                return;
+            }
+            Ok(Attempt::Loads) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.queue_load(id, &parked.work);
+                self.parked.insert(id, parked);
+                effects.more();
+                return;
+            }
+            Ok(Attempt::Grows) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.parked.insert(id, parked);
+                self.after_install.push(id);
+                effects.more();
+                return;
+            }
+            Ok(Attempt::Spill(values)) => {
+                self.wait_for_turn(id, &parked, queued);
+                parked.spills = true;
+                self.parked.insert(id, parked);
+                self.spills.push_back((id, values));
+                effects.more();
+                return;
+            }
+            Ok(Attempt::Again) => {
+                self.wait_for_turn(id, &parked, queued);
+                self.parked.insert(id, parked);
+                self.ready.push_back(id);
+                effects.more();
+                return;
+            }
+            Err(Stop::Missing) => {
+                self.wait_for_turn(id, &parked, queued);
+                parked.missing = self.ask(Waiter::Operation(id)).len();
+                if parked.missing == 0 {
+                    self.crowd.push_back(id);
+                }
+                self.parked.insert(id, parked);
+                return;
+            }
+            Err(Stop::Damaged(corruption)) => {
+                self.counters.corrupt_records += 1;
+                tracing::warn!(%corruption, "damage on the medium");
+                self.orphan(&mut parked.work);
+                self.answer(parked.token, Reply::Failed(Error::Corrupt(corruption)), effects);
+            }
+        }
+        if queued {
+            self.turns.done(id, &parked.work);
+        }
+    }
+
+    /// A write that cannot be ended now holds its keys from here on.
+    fn wait_for_turn(&mut self, id: u64, parked: &Parked, queued: bool) {
+        if parked.work.is_write() && !queued {
+            self.turns.queue(id, &parked.work);
+        }
+    }
+
+    fn step(&mut self, work: &mut Work) -> Result<Attempt, Stop> {
+        match work {
+            Work::Get { key, part, long } => self.get(key, *part, long),
+            Work::Write { changes, placed, looked, damage } => self.write(changes, placed, looked, damage.as_ref()),
+            Work::Update { key, update, placed, long } => self.update(key.encoded(), update, placed, long),
+            Work::Page(page) => {
+                let reply = self.page(page)?;
+                if let Some(cursor) = page.backup {
+                    self.backup_went_on(cursor, &reply);
+                }
+                Ok(Attempt::Reply(reply))
+            }
+            Work::Sync => Ok(Attempt::Logged(Reply::Done { version: 0, existed: false })),
+            Work::Load(load) => self.begin_load(load),
+            Work::AfterLoad(operation) => match self.cut(operation.clone()) {
+                Ok(Work::AfterLoad(_)) => Ok(Attempt::Grows),
+                Ok(page) => {
+                    *work = page;
+                    self.step(work)
+                }
+                Err(reply) => Ok(Attempt::Reply(reply)),
+            },
+            Work::DeleteRange { from, to } => {
+                // All writes before it are done, those after it within the range wait for it.
+                *work = Work::Deleting(RangeWork::new(from.clone(), to.clone()));
+                self.step(work)
+            }
+            Work::Deleting(range) => self.delete_range(range),
+            Work::Share(share) => self.share_step(share),
+        }
+    }
+
+    /// Attempts everything that has got what it waited for.
+    pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
+        self.wake_crowd();
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front() else { break };
+            if let Some(parked) = self.parked.remove(&id) {
+                let queued = parked.work.is_write();
+                self.attempt(id, parked, queued, effects);
+            }
+        }
+        self.retry_stalled(effects);
+        self.give_turns(effects);
+    }
+
+    fn retry_stalled(&mut self, effects: &mut Effects) {
+        for _ in 0..self.stalled.len() {
+            let Some(id) = self.stalled.pop_front() else { break };
+            let Some(parked) = self.parked.remove(&id) else { continue };
+            // What snapshots keep goes before a write is refused.
+            if !parked.work.is_decided() && self.is_stuck() && !self.end_snapshot_that_keeps() {
+                self.counters.full_refusals += 1;
+                let why = "the volume has no room for what the container holds";
+                self.end_failed(id, parked, Error::Full(why), effects);
+                continue;
+            }
+            let queued = parked.work.is_write();
+            self.attempt(id, parked, queued, effects);
+            if self.stalled.back() == Some(&id) {
+                // No room for the first one: the others wait behind it.
+                self.stalled.rotate_right(1);
+                self.counters.stalled_turns += 1;
+                break;
+            }
+        }
+    }
+
+    /// Writes that waited for others.
+    fn give_turns(&mut self, effects: &mut Effects) {
+        while self.stalled.is_empty()
+            && let Some(id) = self.turns.next_candidate()
+        {
+            let has_turn = |parked: &Parked| !parked.begun && self.turns.has(id, &parked.work);
+            if self.parked.get(&id).is_some_and(has_turn)
+                && let Some(parked) = self.parked.remove(&id)
+            {
+                self.attempt(id, parked, true, effects);
+            }
+        }
+    }
+
+    /// A share is refused by word to shard 0.
+    fn outcome_of_share(&mut self, work: &mut Work, outcome: Result<Attempt, Stop>) -> Result<Attempt, Stop> {
+        let reply = match (&*work, outcome) {
+            (Work::Share(_), Ok(Attempt::Reply(reply))) => reply,
+            (Work::Share(_), Err(Stop::Damaged(corruption))) => {
+                self.counters.corrupt_records += 1;
+                Reply::Failed(Error::Corrupt(corruption))
+            }
+            (_, outcome) => return outcome,
+        };
+        self.orphan(work);
+        if let Work::Share(share) = work {
+            self.fail_share(share, reply);
+        }
+        Ok(Attempt::Ended)
+    }
+
+    /// An operation ends without being attempted again.
+    pub(crate) fn end_failed(&mut self, id: u64, mut parked: Parked, error: Error, effects: &mut Effects) {
+        self.orphan(&mut parked.work);
+        self.load.take_if(|turn| turn.id == id);
+        if parked.work.is_write() {
+            self.turns.done(id, &parked.work);
+        }
+        match &parked.work {
+            Work::Share(share) => self.fail_share(share, Reply::Failed(error)),
+            _ => self.answer(parked.token, Reply::Failed(error), effects),
+        }
+    }
+
+    /// Answers whoever asked.
+    pub(crate) fn answer(&mut self, token: Token, reply: Reply, effects: &mut Effects) {
+        if token == INTERNAL {
+            return self.batches.opening_read(reply);
+        }
+        effects.reply(token, reply);
+    }
+}

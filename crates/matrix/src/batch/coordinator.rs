@@ -1,0 +1,278 @@
+//! Shard 0: lets batches in, asks the participants, decides.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stratakv_base::checksum::shard_of;
+use stratakv_base::{Key, canary};
+use stratakv_engine::share::BatchId;
+use stratakv_engine::{Change, ChangeKind, Effects, Error, Reply, Token};
+use stratakv_pmem::Pmem;
+
+use super::{Done, Prepare, Say};
+use crate::matrix::Matrix;
+
+/// Waiting batches looked at for one that shares no key with those before it.
+const LOOK_AHEAD: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Coordinator {
+    active: BTreeMap<BatchId, Coordinated>,
+    /// Keys of batches that are not decided yet.
+    locked: HashSet<Key>,
+    waiting: VecDeque<(Token, Vec<Change>)>,
+    /// The number of the last batch. No record of a batch with a higher one is anywhere.
+    pub(super) last_number: u64,
+    /// That is not known: a shard could not be read.
+    pub(super) refuses: bool,
+    pub(super) done: u64,
+}
+
+#[derive(Debug)]
+struct Coordinated {
+    token: Option<Token>,
+    participants: Arc<[u32]>,
+    /// Shards that only check.
+    witnesses: Vec<u32>,
+    phase: Phase,
+    /// To be let go when it is decided.
+    keys: Vec<Key>,
+    shown: Arc<AtomicBool>,
+    /// Who has not answered.
+    missing: Vec<u32>,
+    /// Of the last change.
+    last: (u64, bool),
+    /// Every participant so far has carried out.
+    resolved: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Holding,
+    Logging,
+    Committed,
+}
+
+/// What a shard has to do in a batch.
+#[derive(Debug, Default)]
+struct Part {
+    changes: Vec<Change>,
+    last: Option<usize>,
+}
+
+impl Part {
+    fn logs(&self) -> bool {
+        self.changes.iter().any(|change| !matches!(change.kind, ChangeKind::Check))
+    }
+}
+
+impl Coordinator {
+    pub(super) fn is_idle(&self) -> bool {
+        self.active.is_empty() && self.waiting.is_empty()
+    }
+
+    /// No batch is under way.
+    pub(super) fn is_settled(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn give_up_waiting(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.waiting).into_iter().map(|(token, _)| token).collect()
+    }
+
+    fn let_go(&mut self, keys: &[Key]) {
+        keys.iter().for_each(|key| _ = self.locked.remove(key));
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Takes a batch of several shards that there is nothing wrong with.
+    pub(super) fn submit_batch(&mut self, token: Token, changes: Vec<Change>) {
+        if self.batches.coordinator.refuses {
+            let why = "a shard could not be read when the store was opened: no batch of several shards can be";
+            return self.promises.push((token, Reply::Failed(Error::Unknown(why)), 0));
+        }
+        self.batches.coordinator.waiting.push_back((token, changes));
+        self.admit();
+    }
+
+    /// Lets waiting batches in that share no key with one that is under way or waits before them: so two never wait for one another.
+    pub(super) fn admit(&mut self) {
+        let mut ahead: HashSet<Key> = HashSet::new();
+        let mut at = 0;
+        while !self.batches.cuts.is_any() && at < self.batches.coordinator.waiting.len().min(LOOK_AHEAD) {
+            let coordinator = &mut self.batches.coordinator;
+            let Some((_, changes)) = coordinator.waiting.get(at) else { return };
+            let keys: Vec<Key> = changes.iter().map(|change| change.key.clone()).collect();
+            if keys.iter().any(|key| coordinator.locked.contains(key) || ahead.contains(key)) {
+                ahead.extend(keys);
+                at += 1;
+                continue;
+            }
+            coordinator.locked.extend(keys.iter().cloned());
+            if let Some((token, changes)) = coordinator.waiting.remove(at) {
+                self.begin_batch(token, changes, keys);
+            }
+        }
+    }
+
+    fn begin_batch(&mut self, token: Token, changes: Vec<Change>, keys: Vec<Key>) {
+        self.batches.coordinator.last_number += 1;
+        let id = BatchId { number: self.batches.coordinator.last_number, coordinator: self.config.shard };
+        let mut parts: BTreeMap<u32, Part> = BTreeMap::new();
+        let last = changes.iter().rposition(|change| !matches!(change.kind, ChangeKind::Check));
+        for (at, change) in changes.into_iter().enumerate() {
+            let owner = shard_of(change.key.encoded(), self.config.shards as usize) as u32;
+            let part = parts.entry(owner).or_default();
+            if Some(at) == last {
+                part.last = Some(part.changes.len());
+            }
+            part.changes.push(change);
+        }
+        let that = |logs: bool| parts.iter().filter(move |(_, part)| part.logs() == logs).map(|(shard, _)| *shard);
+        let (participants, witnesses): (Arc<[u32]>, Vec<u32>) = (that(true).collect(), that(false).collect());
+        let shown = Arc::<AtomicBool>::default();
+        let coordinated = Coordinated {
+            token: Some(token),
+            participants: Arc::clone(&participants),
+            witnesses,
+            phase: Phase::Holding,
+            keys,
+            shown: Arc::clone(&shown),
+            missing: parts.keys().copied().collect(),
+            last: (0, false),
+            resolved: true,
+        };
+        self.batches.coordinator.active.insert(id, coordinated);
+        for (shard, Part { changes, last }) in parts {
+            let shown = if canary!("matrix_batch_shown_shard_by_shard") { Arc::default() } else { Arc::clone(&shown) };
+            let prepare = Prepare { id, participants: Arc::clone(&participants), changes, last, shown };
+            self.batches.say(shard, Say::Prepare(prepare));
+        }
+    }
+
+    /// A participant or witness holds its keys.
+    pub(super) fn participant_held(&mut self, from: u32, id: BatchId) {
+        let active = &mut self.batches.coordinator.active;
+        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Holding) else { return };
+        batch.missing.retain(|shard| *shard != from);
+        if !batch.missing.is_empty() {
+            return;
+        }
+        (batch.phase, batch.missing) = (Phase::Logging, batch.participants.to_vec());
+        let participants = Arc::clone(&batch.participants);
+        if participants.is_empty() {
+            return self.decide_commit(id);
+        }
+        participants.iter().for_each(|shard| self.batches.say(*shard, Say::Log(id)));
+    }
+
+    /// A participant's share is durable.
+    pub(super) fn participant_prepared(&mut self, from: u32, id: BatchId) {
+        let active = &mut self.batches.coordinator.active;
+        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Logging) else { return };
+        batch.missing.retain(|shard| *shard != from);
+        if batch.missing.is_empty() || canary!("matrix_batch_half_committed") {
+            self.decide_commit(id);
+        }
+    }
+
+    /// From here on every read of its keys sees the batch, at every shard.
+    fn decide_commit(&mut self, id: BatchId) {
+        let Some(batch) = self.batches.coordinator.active.get_mut(&id) else { return };
+        (batch.phase, batch.missing) = (Phase::Committed, batch.participants.to_vec());
+        batch.shown.store(true, Ordering::Release);
+        let (keys, participants) = (std::mem::take(&mut batch.keys), Arc::clone(&batch.participants));
+        let witnesses = std::mem::take(&mut batch.witnesses);
+        self.batches.coordinator.done += 1;
+        for shard in participants.iter().chain(&witnesses) {
+            self.batches.say(*shard, Say::Commit(id));
+        }
+        self.batches.coordinator.let_go(&keys);
+        self.end_if_settled(id);
+        self.admit();
+    }
+
+    /// A participant cannot: nobody does. It has no share that counts, so this stands whatever happens to the others.
+    pub(super) fn participant_refused(&mut self, from: u32, id: BatchId, reply: Reply, effects: &mut Effects) {
+        if self.batches.coordinator.active.get(&id).is_none_or(|batch| batch.phase == Phase::Committed) {
+            return;
+        }
+        let Some(batch) = self.batches.coordinator.active.remove(&id) else { return };
+        if let Some(token) = batch.token {
+            effects.reply(token, reply);
+        }
+        for shard in batch.participants.iter().chain(&batch.witnesses).filter(|shard| **shard != from) {
+            self.batches.say(*shard, Say::Abort(id));
+        }
+        self.batches.coordinator.let_go(&batch.keys);
+        self.admit();
+    }
+
+    /// A participant is done with a committed batch.
+    pub(super) fn participant_settled(&mut self, from: u32, id: BatchId, done: Option<Done>, effects: &mut Effects) {
+        let active = &mut self.batches.coordinator.active;
+        let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Committed) else { return };
+        batch.missing.retain(|shard| *shard != from);
+        batch.resolved &= done.is_some();
+        batch.last = done.and_then(|done| done.last).unwrap_or(batch.last);
+        if let Some(token) = batch.token.take_if(|_| batch.missing.is_empty()) {
+            let (version, existed) = batch.last;
+            effects.reply(token, Reply::Done { version, existed });
+        }
+        self.end_if_settled(id);
+    }
+
+    fn end_if_settled(&mut self, id: BatchId) {
+        let is_over = |batch: &Coordinated| batch.phase == Phase::Committed && batch.missing.is_empty();
+        if !self.batches.coordinator.active.get(&id).is_some_and(is_over) {
+            return;
+        }
+        let Some(batch) = self.batches.coordinator.active.remove(&id) else { return };
+        if let Some(token) = batch.token {
+            // Of checks alone.
+            self.promises.push((token, Reply::Done { version: 0, existed: false }, self.container.version()));
+        }
+        // Of a batch that is stuck somewhere, the marks are needed at the next opening.
+        if batch.resolved {
+            batch.participants.iter().for_each(|shard| self.batches.say(*shard, Say::Forget(id)));
+        }
+    }
+
+    /// A batch that an earlier opening had committed is carried out by those who still hold their share.
+    pub(super) fn resume_batch(&mut self, id: BatchId, holders: Vec<u32>, present: Vec<u32>) {
+        let coordinated = Coordinated {
+            token: None,
+            participants: present.into(),
+            witnesses: Vec::new(),
+            phase: Phase::Committed,
+            keys: Vec::new(),
+            shown: Arc::default(),
+            missing: holders.clone(),
+            last: (0, false),
+            resolved: true,
+        };
+        self.batches.coordinator.active.insert(id, coordinated);
+        holders.into_iter().for_each(|shard| self.batches.say(shard, Say::Commit(id)));
+    }
+
+    /// A shard of the store is broken: what waits for it is over.
+    pub(super) fn coordinator_lost(&mut self, peer: u32, effects: &mut Effects) {
+        let active = self.batches.coordinator.active.iter();
+        let waiting = active.filter(|(_, batch)| batch.missing.contains(&peer));
+        let waiting: Vec<_> = waiting.map(|(id, batch)| (*id, batch.phase == Phase::Committed)).collect();
+        for (id, is_committed) in waiting {
+            let why = "a shard of the batch broke; reopen the store";
+            match is_committed {
+                true => self.participant_settled(peer, id, None, effects),
+                false => self.participant_refused(peer, id, Reply::Failed(Error::Unknown(why)), effects),
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Batches over several shards, and cuts through all of them: docs/batches.md draws the records and argues every crash.
+//!
+//! Shard 0 *coordinates* ([`coordinator`]); a shard whose keys a batch changes is a *participant* and has a [`share`] of it, one whose keys are only checked is a *witness*.
+//! A share is a write like others, which holds its keys in their queues, but waits for what shard 0 says. What a crash left is settled by [`opening`]; a snapshot or a backup
+//! begins with a [`cut`]. Everything that is said goes out at the end of a turn, once what it rests on is durable.
+
+mod coordinator;
+mod cut;
+mod opening;
+pub(crate) mod share;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use stratakv_base::checksum::shard_of;
+use stratakv_base::{Key, Mono, canary};
+use stratakv_engine::share::BatchId;
+use stratakv_engine::{Change, Effects, Error, Message, Operation, Reply, ShardId, Token};
+use stratakv_pmem::Pmem;
+
+use crate::matrix::{Closing, Matrix};
+use coordinator::Coordinator;
+use cut::Cuts;
+use opening::{Found, Opening};
+
+/// Of operations that nobody outside asked for.
+pub(crate) const INTERNAL: Token = Token { slot: u32::MAX, generation: u32::MAX };
+/// When an operation that waits for a batch or for the opening is tried again.
+const RETRY_NS: u64 = 100_000;
+
+/// What shards say to one another.
+#[derive(Debug)]
+pub(crate) enum Say {
+    Prepare(Prepare),
+    /// All keys are held, all conditions hold, there is room.
+    Held(BatchId),
+    /// Everybody holds their keys.
+    Log(BatchId),
+    /// The share is durable.
+    Prepared(BatchId),
+    /// There is no share, or it is not known; nobody carries anything out.
+    Refused {
+        id: BatchId,
+        reply: Reply,
+    },
+    Commit(BatchId),
+    Abort(BatchId),
+    /// Carried out, durably, or not before the store is opened again.
+    Settled {
+        id: BatchId,
+        done: Option<Done>,
+    },
+    /// Everybody has carried out: the marks go.
+    Forget(BatchId),
+    /// What an opening found; nothing: it cannot be read.
+    Found(Option<Vec<Found>>),
+    Decided,
+    /// It cannot be known whether the batch holds.
+    InDoubt(BatchId),
+    /// Append nothing until the cut of this number is made.
+    Pause(u64),
+    Paused(u64),
+    Cut {
+        number: u64,
+        backup: bool,
+    },
+    CutMade {
+        number: u64,
+        error: Option<Error>,
+    },
+    /// Another shard could not make it.
+    Uncut(u64),
+}
+
+/// What a participant has to do, on its way to it.
+#[derive(Debug)]
+pub(crate) struct Prepare {
+    id: BatchId,
+    participants: Arc<[u32]>,
+    changes: Vec<Change>,
+    /// The batch's last change is this one: its answer counts.
+    last: Option<usize>,
+    shown: Arc<AtomicBool>,
+}
+
+/// What carrying out came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    /// Of the batch's last change, if it was here.
+    last: Option<(u64, bool)>,
+}
+
+/// Batches of a shard.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    inbox: VecDeque<(u32, Say)>,
+    /// What is said once the log is durable up to this version.
+    outgoing: Vec<(u64, u32, Say)>,
+    /// The operations that shares are.
+    shares: BTreeMap<BatchId, u64>,
+    /// Shares that are logged, and the flags that show their batches.
+    logged: Vec<(BatchId, Arc<AtomicBool>)>,
+    /// Batches that are shown and that this shard has had no room to carry out yet.
+    carrying: HashSet<BatchId>,
+    /// Keys of shares that cannot be carried out before the store is opened again.
+    stuck: HashSet<Key>,
+    /// Marks that can go.
+    forgotten: Vec<BatchId>,
+    coordinator: Coordinator,
+    cuts: Cuts,
+    opening: Opening,
+}
+
+impl Batches {
+    /// Of one of so many shards.
+    pub(crate) fn new(shards: u32) -> Batches {
+        Batches {
+            inbox: VecDeque::new(),
+            outgoing: Vec::new(),
+            shares: BTreeMap::new(),
+            logged: Vec::new(),
+            carrying: HashSet::new(),
+            stuck: HashSet::new(),
+            forgotten: Vec::new(),
+            coordinator: Coordinator::default(),
+            cuts: Cuts::default(),
+            opening: Opening::new(shards),
+        }
+    }
+
+    /// Whether appends wait for a cut.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.cuts.is_paused() && !canary!("matrix_writes_during_a_cut")
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inbox.is_empty()
+            && self.outgoing.is_empty()
+            && self.shares.is_empty()
+            && self.coordinator.is_idle()
+            && self.cuts.is_idle()
+            && self.opening.is_over()
+    }
+
+    /// Batches under way here as coordinator or participant.
+    pub(crate) fn under_way(&self) -> u64 {
+        (self.shares.len() + self.coordinator.waiting()) as u64
+    }
+
+    /// Batches committed here as coordinator.
+    pub(crate) fn done(&self) -> u64 {
+        self.coordinator.done
+    }
+
+    /// What came of reading the records of batches.
+    pub(crate) fn opening_read(&mut self, reply: Reply) {
+        self.opening.read(reply);
+    }
+
+    fn say_when(&mut self, version: u64, to: u32, say: Say) {
+        self.outgoing.push((version, to, say));
+    }
+
+    fn say(&mut self, to: u32, say: Say) {
+        self.say_when(0, to, say);
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Takes an operation that several shards are needed for. Gives back what is this shard's own.
+    pub(crate) fn take_of_all(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Option<Operation> {
+        if self.config.shards <= 1 {
+            return Some(operation);
+        }
+        let shards = self.config.shards as usize;
+        let is_others = |change: &Change| shard_of(change.key.encoded(), shards) as u32 != self.config.shard;
+        match operation {
+            Operation::Write { changes, .. } if changes.iter().any(is_others) => {
+                if self.config.shard == 0 {
+                    self.submit_batch(token, changes);
+                    effects.more();
+                } else {
+                    let error = Error::BadBatch("it is of several shards, and was not given to shard 0");
+                    effects.reply(token, Reply::Failed(error));
+                }
+                None
+            }
+            operation if self.config.shard == 0 && cut::is_cut(&operation) => {
+                self.batches.cuts.ask(token, matches!(operation, Operation::Backup { .. }));
+                effects.more();
+                None
+            }
+            operation => Some(operation),
+        }
+    }
+
+    /// Carries out batches that are shown, so that whoever comes sees all of them. When he has to come again, if this cannot be yet.
+    pub(crate) fn show_batches(&mut self, effects: &mut Effects) -> Option<Mono> {
+        if !self.batches.logged.is_empty() {
+            let shown = self.batches.logged.iter().filter(|(_, shown)| share::is_set(shown));
+            for id in shown.map(|(id, _)| *id).collect::<Vec<_>>() {
+                self.carry(id, effects);
+            }
+        }
+        let waits = !self.batches.carrying.is_empty() || !self.batches.opening.may_serve();
+        waits.then_some(Mono(self.now.mono.0 + RETRY_NS))
+    }
+
+    /// Why an operation cannot be, if a batch that cannot be carried out has its keys, or perhaps has.
+    pub(crate) fn batch_complaint(&self, operation: &Operation) -> Option<Error> {
+        if let Some(error) = self.batches.opening.refusal() {
+            return Some(error.clone());
+        }
+        if self.batches.stuck.is_empty() {
+            return None;
+        }
+        let is_stuck = match operation {
+            Operation::Get { key, .. } | Operation::Update { key, .. } => self.batches.stuck.contains(key),
+            Operation::Write { changes, .. } => changes.iter().any(|change| self.batches.stuck.contains(&change.key)),
+            Operation::Snapshot(_) | Operation::Sync => false,
+            Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Load { .. } | Operation::Backup { .. } => true,
+        };
+        is_stuck.then_some(Error::Unknown("a batch could not be carried out here; open the store again to see it"))
+    }
+
+    /// What another shard says is dealt with at the end of the turn.
+    pub(crate) fn batch_message(&mut self, from: ShardId, message: Message) {
+        match message.0.downcast::<Say>() {
+            Ok(say) => self.batches.inbox.push_back((from.0, *say)),
+            Err(_) => debug_assert!(false, "a message of another engine"),
+        }
+    }
+
+    /// Says what can be said, hears what was said. Whether anything came of it.
+    pub(crate) fn step_batches(&mut self, effects: &mut Effects) -> bool {
+        self.step_opening(effects);
+        self.step_cuts(effects);
+        self.forget_marks();
+        let durable = self.container.durable_version();
+        let mut waiting = Vec::new();
+        for (version, to, say) in std::mem::take(&mut self.batches.outgoing) {
+            if version > durable && !canary!("matrix_batch_prepared_before_the_fence") {
+                waiting.push((version, to, say));
+            } else if to == self.config.shard {
+                self.batches.inbox.push_back((to, say));
+            } else {
+                effects.send(ShardId(to), Message(Box::new(say)));
+            }
+        }
+        self.batches.outgoing = waiting;
+        let heard = std::mem::take(&mut self.batches.inbox);
+        let any = !heard.is_empty();
+        heard.into_iter().for_each(|(from, say)| self.hear(from, say, effects));
+        any || self.batches.outgoing.iter().any(|(version, ..)| *version <= durable)
+    }
+
+    fn hear(&mut self, from: u32, say: Say, effects: &mut Effects) {
+        match say {
+            Say::Prepare(prepare) => self.prepare(prepare, effects),
+            Say::Held(id) => self.participant_held(from, id),
+            Say::Log(id) => self.log_share(id, effects),
+            Say::Prepared(id) => self.participant_prepared(from, id),
+            Say::Refused { id, reply } => self.participant_refused(from, id, reply, effects),
+            Say::Commit(id) => self.commit_share(id, effects),
+            Say::Abort(id) => self.abort_share(id, effects),
+            Say::Settled { id, done } => self.participant_settled(from, id, done, effects),
+            Say::Forget(id) => self.batches.forgotten.push(id),
+            Say::Found(found) => self.participant_found(from, found),
+            Say::Decided => self.batches.opening.decided(),
+            Say::InDoubt(id) => self.doubt_share(id),
+            Say::Pause(number) => self.batches.cuts.pause(number),
+            Say::Paused(number) => self.shard_paused(from, number),
+            Say::Cut { number, backup } => self.make_cut(number, backup),
+            Say::CutMade { number, error } => self.cut_made(from, number, error, effects),
+            Say::Uncut(number) => _ = self.close_snapshot(number),
+        }
+    }
+
+    /// Another shard of the store is broken.
+    pub(crate) fn shard_lost(&mut self, peer: ShardId, effects: &mut Effects) {
+        self.coordinator_lost(peer.0, effects);
+        self.participant_lost(peer.0, effects);
+        self.opening_lost(peer.0);
+        self.cuts_lost(peer.0, effects);
+    }
+
+    /// What waits to begin never will: the shard closes.
+    pub(crate) fn close_batches(&mut self, effects: &mut Effects) {
+        for token in self.batches.coordinator.give_up_waiting().into_iter().chain(self.batches.cuts.give_up()) {
+            effects.reply(token, Reply::Failed(Error::Closed));
+        }
+    }
+
+    /// Whether a batch may begin here.
+    fn is_open(&self) -> bool {
+        self.closing == Closing::Open
+    }
+}

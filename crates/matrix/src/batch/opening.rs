@@ -1,0 +1,222 @@
+//! What an opening does with batches that a crash left: every shard tells shard 0 which shares and marks it has, and serves once that has decided.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use stratakv_base::{CollectionId, Corruption, Key, Place, canary};
+use stratakv_base::checksum::shard_of;
+use stratakv_engine::share::{self as record, BatchId, Kept};
+use stratakv_engine::{Effects, Error, PageRequest, Reply};
+use stratakv_pmem::Pmem;
+
+use super::{INTERNAL, Say};
+use crate::matrix::Matrix;
+use crate::memory::Lease;
+use crate::operations::{Parked, Work};
+use crate::scan::PageWork;
+
+/// A share or a mark.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    id: BatchId,
+    /// Empty where it does not decode.
+    participants: Vec<u32>,
+    is_share: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    phase: Phase,
+    found: Vec<Found>,
+    /// A page of records that was read.
+    page: Option<Reply>,
+    /// Shard 0: what the shards told.
+    lists: BTreeMap<u32, Option<Vec<Found>>>,
+    /// Why nothing is served.
+    refusal: Option<Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Begin,
+    Reading,
+    Told,
+    Over,
+}
+
+impl Opening {
+    /// One shard alone has no such batches.
+    pub(super) fn new(shards: u32) -> Opening {
+        let phase = if shards > 1 { Phase::Begin } else { Phase::Over };
+        Opening { phase, found: Vec::new(), page: None, lists: BTreeMap::new(), refusal: None }
+    }
+
+    pub(super) fn may_serve(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.may_serve()
+    }
+
+    pub(super) fn decided(&mut self) {
+        self.phase = Phase::Over;
+    }
+
+    pub(super) fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
+    }
+
+    /// A batch is to be carried out, which nobody can who only reads.
+    pub(super) fn refuse_reading(&mut self) {
+        let why = "a batch was committed and not carried out at every shard before the store was last closed: open it for writing once";
+        self.refusal = Some(Error::WrongVolume(why.into()));
+    }
+
+    /// What came of reading a page of records.
+    pub(crate) fn read(&mut self, reply: Reply) {
+        self.page = Some(reply);
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    pub(super) fn step_opening(&mut self, effects: &mut Effects) {
+        if self.batches.opening.phase == Phase::Begin {
+            self.batches.opening.phase = Phase::Reading;
+            self.read_records(Bound::Included(Key::bound(CollectionId::ENGINE, b"")), effects);
+        }
+        match self.batches.opening.page.take() {
+            Some(Reply::Page { items, next }) => {
+                for item in items {
+                    let value = item.record.map(|record| record.value.to_bytes()).unwrap_or_default();
+                    self.found_record(&item.key, &value);
+                }
+                match next {
+                    Some(next) => self.read_records(next, effects),
+                    None => {
+                        let found = std::mem::take(&mut self.batches.opening.found);
+                        self.tell_found(Some(found));
+                    }
+                }
+            }
+            Some(_) => self.tell_found(None),
+            None => {}
+        }
+    }
+
+    fn tell_found(&mut self, found: Option<Vec<Found>>) {
+        self.batches.opening.phase = Phase::Told;
+        self.batches.say(0, Say::Found(found));
+    }
+
+    /// No table has such keys but those of a store that was left in the middle of a batch: it costs no read.
+    fn read_records(&mut self, from: Bound<Key>, effects: &mut Effects) {
+        let request = PageRequest {
+            from,
+            to: Bound::Unbounded,
+            reverse: false,
+            keys_only: false,
+            items_max: 1024,
+            bytes_max: 1 << 20,
+            at: None,
+        };
+        let page = PageWork::of_engine_keys(request, self.sight());
+        self.next_operation += 1;
+        let parked = Parked::new(INTERNAL, Work::Page(page), Lease::new(&self.waiting_bytes, 0));
+        self.attempt(self.next_operation, parked, false, effects);
+    }
+
+    fn found_record(&mut self, key: &Key, value: &[u8]) {
+        // Others of the engine's own keys have another length.
+        let Some(id) = record::id_of(key) else { return };
+        let kept = record::decode(value).filter(|kept| self.may_be_mine(kept));
+        let found = match kept {
+            Some(Kept::Resolved { participants }) => Found { id, participants, is_share: false },
+            Some(Kept::Share { participants, changes, .. }) => {
+                self.recover_share(id, &participants, changes);
+                Found { id, participants, is_share: true }
+            }
+            None => {
+                self.counters.corrupt_records += 1;
+                let corruption = Corruption {
+                    place: Place { shard: self.config.shard, offset_bytes: 0 },
+                    what: "share of a batch",
+                    expected: "a share that this shard can have logged".into(),
+                    found: format!("batch {:x} of shard {} says something else", id.number, id.coordinator),
+                };
+                tracing::warn!(%corruption, "damage on the medium");
+                Found { id, participants: Vec::new(), is_share: false }
+            }
+        };
+        self.batches.opening.found.push(found);
+    }
+
+    /// Whether this shard can have logged it.
+    fn may_be_mine(&self, kept: &Kept) -> bool {
+        let Kept::Share { changes, .. } = kept else { return true };
+        let owner = |key: &Key| shard_of(key.encoded(), self.config.shards as usize) as u32;
+        changes.iter().all(|change| owner(&change.key) == self.config.shard)
+    }
+
+    /// Shard 0 hears what a shard found. When all have told: a batch is committed if every participant holds its share or a mark.
+    pub(super) fn participant_found(&mut self, from: u32, found: Option<Vec<Found>>) {
+        let lists = &mut self.batches.opening.lists;
+        lists.insert(from, found);
+        if lists.len() < self.config.shards as usize {
+            return;
+        }
+        let lists = std::mem::take(lists);
+        let lost: Vec<u32> = lists.iter().filter(|(_, found)| found.is_none()).map(|(shard, _)| *shard).collect();
+        let mut batches: BTreeMap<BatchId, Vec<(u32, Found)>> = BTreeMap::new();
+        for (shard, found) in lists.into_iter().flat_map(|(shard, found)| Some((shard, found?))) {
+            found.into_iter().for_each(|one| batches.entry(one.id).or_default().push((shard, one)));
+        }
+        // Where a shard cannot be read there may be a higher number: no batch begins.
+        let last = batches.keys().map(|id| id.number).max().unwrap_or(0);
+        self.batches.coordinator.last_number = last;
+        for (id, holders) in batches {
+            self.decide_found(id, &holders, &lost);
+        }
+        for shard in 0..self.config.shards {
+            self.batches.say(shard, Say::Decided);
+        }
+        if !lost.is_empty() {
+            self.batches.coordinator.refuses = true;
+        }
+    }
+
+    fn decide_found(&mut self, id: BatchId, holders: &[(u32, Found)], lost: &[u32]) {
+        let present: Vec<u32> = holders.iter().map(|(shard, _)| *shard).collect();
+        let with_share = holders.iter().filter(|(_, found)| found.is_share);
+        let shares: Vec<u32> = with_share.map(|(shard, _)| *shard).collect();
+        let participants = holders.iter().map(|(_, found)| &found.participants).find(|list| !list.is_empty());
+        let missing = |shard: &&u32| !present.contains(shard);
+        let missing: Vec<u32> = participants.into_iter().flatten().filter(missing).copied().collect();
+        if missing.iter().any(|shard| lost.contains(shard)) {
+            shares.into_iter().for_each(|shard| self.batches.say(shard, Say::InDoubt(id)));
+        } else if shares.is_empty() {
+            present.into_iter().for_each(|shard| self.batches.say(shard, Say::Forget(id)));
+        } else if missing.is_empty() && !canary!("matrix_batch_dropped_at_opening") {
+            self.resume_batch(id, shares, present);
+        } else {
+            shares.into_iter().for_each(|shard| self.batches.say(shard, Say::Abort(id)));
+        }
+    }
+
+    /// A shard is broken, perhaps before it told what it found.
+    pub(super) fn opening_lost(&mut self, peer: u32) {
+        if self.batches.opening.is_over() {
+            return;
+        }
+        if self.config.shard == 0 {
+            if !self.batches.opening.lists.contains_key(&peer) {
+                self.participant_found(peer, None);
+            }
+        } else if peer == 0 {
+            let shares: Vec<BatchId> = self.batches.shares.keys().copied().collect();
+            shares.into_iter().for_each(|id| self.doubt_share(id));
+            self.batches.opening.decided();
+        }
+    }
+}
