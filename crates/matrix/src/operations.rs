@@ -248,10 +248,8 @@ impl Work {
 
     /// Whether it waits for its turn among writes.
     pub(crate) fn is_write(&self) -> bool {
-        matches!(
-            self,
-            Work::Write { .. } | Work::Update { .. } | Work::Deleting(_) | Work::Load(_) | Work::Share(_)
-        ) || self.is_barrier()
+        matches!(self, Work::Write { .. } | Work::Update { .. } | Work::Deleting(_) | Work::Load(_) | Work::Share(_))
+            || self.is_barrier()
     }
 
     /// Whether it waits for all writes before it.

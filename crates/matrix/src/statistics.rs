@@ -211,6 +211,8 @@ impl<P: Pmem> Matrix<P> {
         add("stalled_turns", counters.stalled_turns);
         add("full_refusals", counters.full_refusals);
         add("corrupt_records", counters.corrupt_records);
+        add("batches", self.batches.done());
+        add("batches_under_way", self.batches.under_way());
         add("snapshots", self.snapshots.len() as u64);
         // Rows do not say for whom they keep.
         let kept_in_rows = if self.snapshots.len() > 0 { container.kept_bytes } else { 0 };

@@ -138,7 +138,9 @@ impl Inner {
         match shards.next() {
             Some(first) if shards.all(|shard| shard == first) => Route::Shard(first),
             // Its shards cannot make a batch together.
-            Some(_) if !matches!(self.engine, Engine::Slab | Engine::Matrix) => Route::Refused(EngineError::Unsupported(Capability::Batch)),
+            Some(_) if !matches!(self.engine, Engine::Slab | Engine::Matrix) => {
+                Route::Refused(EngineError::Unsupported(Capability::Batch))
+            }
             Some(_) => Route::Shard(BATCHES_SHARD),
             None => Route::Refused(EngineError::BadBatch("it is empty")),
         }

@@ -144,9 +144,9 @@ fn reader(store: &Store, clock: &Clock, thread: u64, written: &Written) -> Vec<E
 }
 
 /// `prepare` runs first in every thread that writes.
-fn record(placement: Placement, prepare: fn()) -> History {
+fn record(options: &Options, prepare: fn()) -> History {
     let place = place::directory();
-    let options = Options::new().shards(SHARDS).memory_bytes(128 << 20).placement(placement);
+    let options = options.clone().shards(SHARDS).memory_bytes(128 << 20);
     let store = options.open(place.path().join("data")).expect("the store opens");
     let (clock, written) = (Clock::default(), Written::default());
     let mut history = History::default();
@@ -182,8 +182,8 @@ fn tear(history: &mut History) {
     history.entries[at].reply = reply;
 }
 
-fn has_an_order(placement: Placement) {
-    let mut history = record(placement, || {});
+fn has_an_order(options: &Options) {
+    let mut history = record(options, || {});
     let batches = history.entries.iter().filter(|entry| {
         let overlaps = entry.returned.is_some_and(|at| at > entry.invoked + 1);
         overlaps && matches!(&entry.operation, Operation::Write { changes, .. } if changes.len() > 1)
@@ -191,29 +191,45 @@ fn has_an_order(placement: Placement) {
     assert!(batches.count() as u64 * 4 > WRITERS * ROUNDS, "too few batches overlap with anything");
     match check(&history, STEPS) {
         Ok(checked) => assert_eq!(checked.components as u64, GROUPS, "{checked:?}"),
-        Err(failure) => panic!("{placement:?}: {failure}"),
+        Err(failure) => panic!("{options:?}: {failure}"),
     }
     tear(&mut history);
     assert!(matches!(check(&history, STEPS), Err(Failure::Violation(_))), "half a batch is not noticed");
 }
 
+fn in_place() -> Options {
+    Options::new().placement(Placement::InPlace)
+}
+
+fn matrix() -> Options {
+    Options::new().engine(Engine::Matrix).region_bytes((8 << 20) * SHARDS as u64).level(Level::ProcessCrash)
+}
+
 #[test]
 fn batches_over_shards_and_reads_beside_them_have_an_order() {
-    has_an_order(Placement::InPlace);
+    has_an_order(&in_place());
 }
 
 #[test]
 fn batches_over_shards_of_logs_and_reads_beside_them_have_an_order() {
-    has_an_order(Placement::Packed);
+    has_an_order(&Options::new().placement(Placement::Packed));
+}
+
+#[test]
+fn batches_over_shards_of_matrix_and_reads_beside_them_have_an_order() {
+    has_an_order(&matrix());
 }
 
 /// The defect itself, in the threads that write: each share is shown when its own shard hears of the commit.
 #[cfg(feature = "canaries")]
 #[test]
 fn a_batch_that_is_shown_shard_by_shard_is_noticed() {
-    let split = || {
-        let history = record(Placement::InPlace, || stratakv_base::canary::release(Some("batch_shown_shard_by_shard")));
+    let split = |options: &Options, prepare| {
+        let history = record(options, prepare);
         matches!(check(&history, STEPS), Err(Failure::Violation(_)))
     };
-    assert!((0..20).any(|_| split()), "no reader saw half a batch");
+    let of_slab = || stratakv_base::canary::release(Some("batch_shown_shard_by_shard"));
+    assert!((0..20).any(|_| split(&in_place(), of_slab)), "no reader saw half a batch");
+    let of_matrix = || stratakv_base::canary::release(Some("matrix_batch_shown_shard_by_shard"));
+    assert!((0..20).any(|_| split(&matrix(), of_matrix)), "no reader saw half a batch");
 }

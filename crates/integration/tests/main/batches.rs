@@ -4,12 +4,22 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use stratakv::{ErrorKind, Expect, Expiry, Options, PutOptions, PutOutcome, Record, Store, Unmet, WriteBatch};
+use stratakv::{
+    Engine, ErrorKind, Expect, Expiry, Level, Options, PutOptions, PutOutcome, Record, Store, Unmet, WriteBatch,
+};
 use stratakv_integration::executor::block_on_all;
 use stratakv_integration::place;
 
-fn open(path: &Path) -> Store {
-    Options::new().shards(4).memory_bytes(128 << 20).open(path).expect("the store opens")
+/// What can make a batch of several shards.
+const ENGINES: [Engine; 2] = [Engine::Slab, Engine::Matrix];
+
+fn open(path: &Path, engine: Engine) -> Store {
+    let options = Options::new().engine(engine).shards(4).memory_bytes(128 << 20);
+    let options = match engine {
+        Engine::Matrix => options.region_bytes(32 << 20).level(Level::ProcessCrash),
+        _ => options,
+    };
+    options.open(path).expect("the store opens")
 }
 
 fn number(record: Option<Record>) -> u64 {
@@ -26,9 +36,15 @@ fn put_all(keys: u32, value: &str) -> WriteBatch {
 
 #[test]
 fn a_batch_is_there_whole_after_reopening() {
+    for engine in ENGINES {
+        a_batch_is_there_whole_after_reopening_of(engine);
+    }
+}
+
+fn a_batch_is_there_whole_after_reopening_of(engine: Engine) {
     let place = place::directory();
     let path = place.path().join("data");
-    let store = open(&path);
+    let store = open(&path, engine);
     let users = store.collection("users").expect("made");
     store.put(b"gone", b"x").expect("a put");
     let large = vec![7; 200_000];
@@ -52,15 +68,21 @@ fn a_batch_is_there_whole_after_reopening() {
     look(&store, &users);
     drop(users);
     store.close().expect("closed");
-    let store = open(&path);
+    let store = open(&path, engine);
     look(&store, &store.collection("users").expect("there"));
     assert!(store.recovery().clean && store.recovery().corrupt.is_empty());
 }
 
 #[test]
 fn a_condition_that_does_not_hold_stops_the_whole_batch() {
+    for engine in ENGINES {
+        a_condition_that_does_not_hold_stops_the_whole_batch_of(engine);
+    }
+}
+
+fn a_condition_that_does_not_hold_stops_the_whole_batch_of(engine: Engine) {
     let place = place::directory();
-    let store = open(&place.path().join("data"));
+    let store = open(&place.path().join("data"), engine);
     let version = store.put(b"key-0", b"1").expect("a put");
     let mut batch = put_all(10, "2");
     batch.put_with(&store, b"key-0", b"2", &PutOptions { expect: Expect::Absent, ..PutOptions::default() });
@@ -77,8 +99,14 @@ fn a_condition_that_does_not_hold_stops_the_whole_batch() {
 
 #[test]
 fn bad_batches_are_refused() {
+    for engine in ENGINES {
+        bad_batches_are_refused_of(engine);
+    }
+}
+
+fn bad_batches_are_refused_of(engine: Engine) {
     let place = place::directory();
-    let store = open(&place.path().join("data"));
+    let store = open(&place.path().join("data"), engine);
     assert_eq!(store.write(WriteBatch::new()).expect("done"), PutOutcome::Written { version: 0 });
     let mut batch = put_all(3, "1");
     batch.put(b"", b"x");
@@ -97,8 +125,14 @@ fn bad_batches_are_refused() {
 /// its number, so keys read one after another never show an earlier number after a later one.
 #[test]
 fn readers_never_see_half_of_a_batch() {
+    for engine in ENGINES {
+        readers_never_see_half_of_a_batch_of(engine);
+    }
+}
+
+fn readers_never_see_half_of_a_batch_of(engine: Engine) {
     let place = place::directory();
-    let store = open(&place.path().join("data"));
+    let store = open(&place.path().join("data"), engine);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
@@ -128,8 +162,14 @@ fn readers_never_see_half_of_a_batch() {
 
 #[test]
 fn batches_that_share_keys_do_not_wait_for_one_another_for_ever() {
+    for engine in ENGINES {
+        batches_that_share_keys_do_not_wait_for_one_another_for_ever_of(engine);
+    }
+}
+
+fn batches_that_share_keys_do_not_wait_for_one_another_for_ever_of(engine: Engine) {
     let place = place::directory();
-    let store = open(&place.path().join("data"));
+    let store = open(&place.path().join("data"), engine);
     thread::scope(|scope| {
         for thread in 0..4u32 {
             let store = &store;
@@ -153,8 +193,14 @@ fn batches_that_share_keys_do_not_wait_for_one_another_for_ever() {
 
 #[test]
 fn futures_and_many_at_once() {
+    for engine in ENGINES {
+        futures_and_many_at_once_of(engine);
+    }
+}
+
+fn futures_and_many_at_once_of(engine: Engine) {
     let place = place::directory();
-    let store = open(&place.path().join("data"));
+    let store = open(&place.path().join("data"), engine);
     let batches = (0..30).map(|round: u32| store.write_async(put_all(4 + round % 3, &round.to_string()))).collect();
     assert!(block_on_all(batches).into_iter().all(|done| matches!(done, Ok(PutOutcome::Written { .. }))));
     let stats = store.stats();

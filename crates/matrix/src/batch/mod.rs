@@ -170,7 +170,12 @@ impl Batches {
 
 impl<P: Pmem> Matrix<P> {
     /// Takes an operation that several shards are needed for. Gives back what is this shard's own.
-    pub(crate) fn take_of_all(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Option<Operation> {
+    pub(crate) fn take_of_all(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        effects: &mut Effects,
+    ) -> Option<Operation> {
         if self.config.shards <= 1 {
             return Some(operation);
         }
@@ -220,7 +225,9 @@ impl<P: Pmem> Matrix<P> {
             Operation::Get { key, .. } | Operation::Update { key, .. } => self.batches.stuck.contains(key),
             Operation::Write { changes, .. } => changes.iter().any(|change| self.batches.stuck.contains(&change.key)),
             Operation::Snapshot(_) | Operation::Sync => false,
-            Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Load { .. } | Operation::Backup { .. } => true,
+            Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Load { .. } | Operation::Backup { .. } => {
+                true
+            }
         };
         is_stuck.then_some(Error::Unknown("a batch could not be carried out here; open the store again to see it"))
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use stratakv_base::{CollectionId, Corruption, Key, Place, canary};
 use stratakv_base::checksum::shard_of;
+use stratakv_base::{CollectionId, Corruption, Key, Place, canary};
 use stratakv_engine::share::{self as record, BatchId, Kept};
 use stratakv_engine::{Effects, Error, PageRequest, Reply};
 use stratakv_pmem::Pmem;

@@ -306,7 +306,8 @@ impl<P: Pmem> Matrix<P> {
             self.batches.shares.remove(&id);
         }
         if share.phase != Phase::Carrying {
-            let reply = if share.is_logged { Reply::Failed(Error::Unknown("a share of the batch is in doubt")) } else { reply };
+            let reply =
+                if share.is_logged { Reply::Failed(Error::Unknown("a share of the batch is in doubt")) } else { reply };
             self.batches.say(id.coordinator, Say::Refused { id, reply });
         }
     }
