@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use stratakv::{
-    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Options, PageRequest, Placement,
+    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Engine, Options, PageRequest, Placement,
     RecordPart, Reply, Store,
 };
 use stratakv_base::checksum::shard_of;
@@ -38,7 +38,7 @@ fn put(number: u64) -> ChangeKind {
 }
 
 /// A batch over all or two keys of a group; now and then a single write.
-fn write(random: &mut Random, number: u64) -> Operation {
+fn write(random: &mut Random, number: u64, level: Level) -> Operation {
     let mut keys = keys(random.below(GROUPS));
     match random.below(8) {
         0 => keys.truncate(1),
@@ -51,7 +51,7 @@ fn write(random: &mut Random, number: u64) -> Operation {
         let kind = if deletes == at { ChangeKind::Delete } else { put(number) };
         Change { key, expect: Expect::Any, kind }
     };
-    Operation::Write { changes: (0..).zip(keys).map(change).collect(), level: Level::PowerLoss, txn: None }
+    Operation::Write { changes: (0..).zip(keys).map(change).collect(), level, txn: None }
 }
 
 fn get(key: &Key) -> Operation {
@@ -107,7 +107,7 @@ fn writer(store: &Store, clock: &Clock, thread: u64, written: &Written, prepare:
     prepare();
     let (mut random, mut entries) = (Random::new(thread), Vec::new());
     for round in 1..=ROUNDS {
-        let operation = write(&mut random, round * WRITERS + thread);
+        let operation = write(&mut random, round * WRITERS + thread, store.default_level());
         let invoked = clock.tick();
         let reply = store.execute(operation.clone());
         assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
@@ -191,7 +191,7 @@ fn has_an_order(options: &Options) {
     assert!(batches.count() as u64 * 4 > WRITERS * ROUNDS, "too few batches overlap with anything");
     match check(&history, STEPS) {
         Ok(checked) => assert_eq!(checked.components as u64, GROUPS, "{checked:?}"),
-        Err(failure) => panic!("{options:?}: {failure}"),
+        Err(failure) => panic!("{failure}"),
     }
     tear(&mut history);
     assert!(matches!(check(&history, STEPS), Err(Failure::Violation(_))), "half a batch is not noticed");
