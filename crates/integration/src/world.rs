@@ -135,6 +135,7 @@ pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 pub fn by_name(name: &str, on: Option<On>) -> Option<RunSeed> {
     match (name, on) {
         ("store", None) => Some(store::run),
+        ("store", Some(On::Matrix)) => Some(store::run_on_matrix),
         ("server", None) => Some(server::run),
         ("server", Some(On::InPlace)) => Some(|seed| server::run_on(On::InPlace, seed)),
         ("server", Some(On::Packed)) => Some(|seed| server::run_on(On::Packed, seed)),

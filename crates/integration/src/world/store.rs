@@ -13,7 +13,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use stratakv::{Level, Operation, Reply, Session};
+use stratakv::{Engine, Level, Operation, Reply, Session};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
 use stratakv_engine::Error;
@@ -37,18 +37,28 @@ pub fn run(seed: u64) -> Result<Statistics, String> {
     run_with(seed, |_| {}, |_| {})
 }
 
+/// As [`run`], on engine `matrix`, whose regions survive kills, so power does not fail.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_on_matrix(seed: u64) -> Result<Statistics, String> {
+    run_with(seed, |setup| setup.engine = Engine::Matrix, |_| {})
+}
+
 fn run_with(seed: u64, change: fn(&mut Setup), tamper: Tamper) -> Result<Statistics, String> {
     let mut random = Random::new(seed ^ 0x5701_E000_0000_0001);
     let mut setup = Setup::draw(&mut random);
     change(&mut setup);
+    let is_matrix = setup.engine == Engine::Matrix;
+    let level = if is_matrix { Level::ProcessCrash } else { Level::PowerLoss };
     let mut run = Run {
         host: Host::new(setup, random.next_u64()),
         // Seeds that were kept for what they found are even.
-        requests: Requests::new(&mut random, !seed.is_multiple_of(2)),
+        requests: Requests::new(&mut random, !seed.is_multiple_of(2), level),
         random,
         tamper,
         tick: 0,
-        history: History::default(),
+        history: History::new(is_matrix),
         in_doubt: 0,
         backup: None,
         statistics: Statistics { runs: 1, ..Statistics::default() },
@@ -355,7 +365,7 @@ impl Run {
     }
 
     fn crash(&mut self, life: Life) -> Result<(), String> {
-        let power = self.random.below(4) > 0;
+        let power = self.random.below(4) > 0 && self.host.setup().engine != Engine::Matrix;
         self.host.crash(power);
         drop(life);
         *(if power { &mut self.statistics.power_cuts } else { &mut self.statistics.kills }) += 1;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use stratakv::{
-    Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Operation, Engine, Options, PageRequest, Placement,
+    Change, ChangeKind, CollectionId, Engine, Expect, Expiry, Key, Level, Operation, Options, PageRequest, Placement,
     RecordPart, Reply, Store,
 };
 use stratakv_base::checksum::shard_of;
@@ -149,7 +149,7 @@ fn record(options: &Options, prepare: fn()) -> History {
     let options = options.clone().shards(SHARDS).memory_bytes(128 << 20);
     let store = options.open(place.path().join("data")).expect("the store opens");
     let (clock, written) = (Clock::default(), Written::default());
-    let mut history = History::default();
+    let mut history = History::new(store.engine() == Engine::Matrix);
     thread::scope(|scope| {
         let (store, clock, written) = (&store, &clock, &written);
         let writers = (0..WRITERS).map(|thread| scope.spawn(move || writer(store, clock, thread, written, prepare)));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 use stratakv_base::{Key, Level};
-use stratakv_engine::{ChangeKind, Error, Operation, Record, RecordPart, Reply, Update};
+use stratakv_engine::{ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Update};
 
 use super::register::{ABSENT, Action, Answer, KEPT, Values};
 use super::{Entry, Failure, History};
@@ -24,6 +24,7 @@ pub(super) struct Component<'h, 'a> {
     pub(super) entries: &'a [&'h Entry],
     pub(super) crashes: &'h [(u64, Level)],
     syncs: &'a [(u64, u64)],
+    is_blind: bool,
 }
 
 /// An operation that may have changed something, or was answered.
@@ -117,7 +118,13 @@ impl<'h> Components<'h> {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Component<'h, '_>> {
         let crashes = self.history.crashes();
-        self.parts.iter().map(move |(keys, entries)| Component { keys, entries, crashes, syncs: &self.syncs })
+        self.parts.iter().map(move |(keys, entries)| Component {
+            keys,
+            entries,
+            crashes,
+            syncs: &self.syncs,
+            is_blind: self.history.blind,
+        })
     }
 }
 
@@ -162,6 +169,7 @@ impl<'h> Component<'h, '_> {
                 Some(reply) => answer(reply, &mut values)?,
             };
             let Some((action, level)) = action(&entry.operation, &numbers, &mut values) else { continue };
+            let answer = if self.is_blind { told_blindly(&action, answer) } else { answer };
             let must = answer != Answer::Unknown;
             if !must && matches!(action, Action::Get(_)) {
                 continue;
@@ -186,7 +194,7 @@ impl<'h> Component<'h, '_> {
         let mut chains: HashMap<(usize, usize), Vec<(u64, usize)>> = HashMap::new();
         for (at, call) in calls.iter().enumerate() {
             let (version, existed) = match call.answer {
-                Answer::Done { version, existed } => (version, existed),
+                Answer::Done { version, existed } => (version, existed == Some(true)),
                 Answer::Number { version, .. } => (version, true),
                 _ => continue,
             };
@@ -238,10 +246,24 @@ fn action<'h>(
     }
 }
 
+/// What an engine knows that does not look at what a put replaces.
+fn told_blindly(action: &Action<'_>, answer: Answer) -> Answer {
+    let Action::Write(changes) = action else { return answer };
+    let last = changes.iter().rfind(|(.., value)| *value != KEPT);
+    match answer {
+        Answer::Done { version, .. }
+            if last.is_some_and(|(_, expect, value)| *expect == Expect::Any && *value != ABSENT) =>
+        {
+            Answer::Done { version, existed: None }
+        }
+        answer => answer,
+    }
+}
+
 fn answer(reply: &Reply, values: &mut Values) -> Result<Answer, Failure> {
     let mut number = |record: &Record| (values.number(record.value.to_bytes()), record.version);
     match reply {
-        Reply::Done { version, existed } => Ok(Answer::Done { version: *version, existed: *existed }),
+        Reply::Done { version, existed } => Ok(Answer::Done { version: *version, existed: Some(*existed) }),
         Reply::Record(record) => Ok(Answer::Record(record.as_ref().map(&mut number))),
         Reply::Number { number, version } => Ok(Answer::Number { number: *number, version: *version }),
         Reply::Unmet(unmet) => Ok(Answer::Unmet(*unmet)),

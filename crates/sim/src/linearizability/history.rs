@@ -25,14 +25,21 @@ pub struct Entry {
 pub struct History {
     /// The operations.
     pub entries: Vec<Entry>,
+    /// A put without a condition is answered as if its key had not been there, whether it was or not.
+    pub blind: bool,
     crashes: Vec<(u64, Level)>,
 }
 
 impl History {
+    /// An empty one, of an engine that answers puts blindly or not.
+    pub fn new(blind: bool) -> History {
+        History { blind, ..History::default() }
+    }
+
     /// The operations of all clients.
     pub fn of<'c>(clients: impl IntoIterator<Item = Client<'c>>) -> History {
         let entries = clients.into_iter().flat_map(|client| client.entries).collect();
-        History { entries, crashes: Vec::new() }
+        History { entries, ..History::default() }
     }
 
     /// A crash at a tick: writes acknowledged at level `survives` or above survive it.

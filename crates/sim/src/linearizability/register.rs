@@ -40,9 +40,16 @@ pub(super) enum Action<'h> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Unknown,
-    Done { version: u64, existed: bool },
+    /// `existed: None`: it is not told.
+    Done {
+        version: u64,
+        existed: Option<bool>,
+    },
     Record(Option<(ValueId, u64)>),
-    Number { number: u64, version: u64 },
+    Number {
+        number: u64,
+        version: u64,
+    },
     Unmet(Unmet),
 }
 
@@ -165,7 +172,7 @@ pub(super) fn step(
 
 fn write(
     changes: &[(usize, Expect, ValueId)],
-    done: Option<(u64, bool)>,
+    done: Option<(u64, Option<bool>)>,
     mut registers: Registers,
 ) -> Option<Registers> {
     for (key, expect, _) in changes {
@@ -174,17 +181,17 @@ fn write(
         }
     }
     let last = changes.iter().rposition(|(.., value)| *value != KEPT);
-    if last.is_none() && done.is_some_and(|done| done != (0, false)) {
+    if last.is_none() && done.is_some_and(|done| done.0 != 0 || done.1 == Some(true)) {
         return None;
     }
     for (at, (key, _, value)) in changes.iter().enumerate().filter(|(_, (.., value))| *value != KEPT) {
         let register = registers.get_mut(*key)?;
         // The answer speaks of the last change.
-        let (version, existed) = done.filter(|_| Some(at) == last).unwrap_or((0, register.exists()));
-        if existed != register.exists() {
+        let (version, existed) = done.filter(|_| Some(at) == last).unwrap_or((0, None));
+        if existed.is_some_and(|existed| existed != register.exists()) {
             return None;
         }
-        let changed = existed || *value != ABSENT;
+        let changed = register.exists() || *value != ABSENT;
         if changed && !register.write(*value, version) {
             return None;
         }
@@ -217,7 +224,7 @@ fn update(change: &Update, answer: Answer, register: &mut Register, values: &mut
     let value = values.number(new);
     let version = match answer {
         Answer::Unknown => 0,
-        Answer::Done { version, existed: true } if number.is_none() => version,
+        Answer::Done { version, existed: Some(true) } if number.is_none() => version,
         Answer::Number { number: found, version } if number == Some(found) => version,
         Answer::Record(Some((found, version))) if found == value && matches!(change, Update::Touch(_)) => version,
         _ => return None,

@@ -23,10 +23,12 @@ pub(super) struct Requests {
     batches: u64,
     /// Batches have checks too.
     checks: bool,
+    /// The highest level that there is.
+    level: Level,
 }
 
 impl Requests {
-    pub(super) fn new(random: &mut Random, checks: bool) -> Requests {
+    pub(super) fn new(random: &mut Random, checks: bool, level: Level) -> Requests {
         let batches = [0, 15, 40, 60][random.below(4) as usize];
         let counts = if batches == 0 { [2, 4, 8, 16] } else { [2, 3, 4, 5] };
         let count = counts[random.below(4) as usize];
@@ -39,6 +41,7 @@ impl Requests {
             value_bytes_max: [40, 300, 2_000, 9_000][random.below(4) as usize],
             batches,
             checks,
+            level,
         }
     }
 
@@ -95,7 +98,7 @@ impl Requests {
             };
             changes.push(Change { key, expect, kind });
         }
-        Operation::Write { changes, level: Level::PowerLoss, txn: None }
+        Operation::Write { changes, level: self.level, txn: None }
     }
 
     pub(super) fn draw_for_keys(&mut self, random: &mut Random) -> Operation {
@@ -103,7 +106,7 @@ impl Requests {
             return self.batch(random);
         }
         let key = self.keys[random.below(self.keys.len() as u64) as usize].clone();
-        let level = if random.below(100) < self.casual { Level::ProcessCrash } else { Level::PowerLoss };
+        let level = if random.below(100) < self.casual { Level::ProcessCrash } else { self.level };
         let write =
             |key, expect, kind| Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None };
         match random.below(16) {
