@@ -33,7 +33,7 @@ pub enum Kept {
     Share {
         /// The shards that have one.
         participants: Vec<u32>,
-        /// Of all its changes, in engine `slab`; in others one that was there.
+        /// Of all its changes, in engine `slab`; in `matrix`, where each change has its own, the batch's number.
         version: u64,
         /// All of one shard.
         changes: Vec<Change>,

@@ -426,9 +426,7 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn reclaim(&mut self) -> bool {
         let Ok(mut unclaimed) = self.unclaimed() else { return false };
         for parked in self.parked.values_mut() {
-            for placed in parked.work.placed().into_iter().flatten() {
-                unclaimed.remove(&placed.file);
-            }
+            parked.work.all_placed().for_each(|placed| _ = unclaimed.remove(&placed.file));
         }
         unclaimed.retain(|file, _| !self.orphans.contains_key(file));
         self.repairs |= !unclaimed.is_empty();

@@ -241,6 +241,16 @@ impl Work {
         }
     }
 
+    /// Where everything lies that was written ahead of it.
+    pub(crate) fn all_placed(&self) -> impl Iterator<Item = &Placed> {
+        let (placed, more) = match self {
+            Work::Write { placed, .. } | Work::Update { placed, .. } => (&placed[..], &[][..]),
+            Work::Share(share) => share.all_placed(),
+            _ => (&[][..], &[][..]),
+        };
+        placed.iter().chain(more)
+    }
+
     /// Whether it must not be refused any more.
     pub(crate) fn is_decided(&self) -> bool {
         matches!(self, Work::Share(share) if share.is_decided())

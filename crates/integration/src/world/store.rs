@@ -29,6 +29,9 @@ const STEPS_MAX: u64 = 1_500_000;
 /// Rounds without an event after which the store counts as stuck.
 const IDLE_ROUNDS_MAX: u32 = 3_000;
 
+/// Beside the region of a shard of engine `matrix` its volume has at least so many.
+const VOLUME_BYTES_MIN: u64 = 96 * 4096;
+
 /// Runs the world of a seed.
 ///
 /// # Errors
@@ -42,7 +45,11 @@ pub fn run(seed: u64) -> Result<Statistics, String> {
 /// # Errors
 /// What the store did wrong.
 pub fn run_on_matrix(seed: u64) -> Result<Statistics, String> {
-    run_with(seed, |setup| setup.engine = Engine::Matrix, |_| {})
+    let change = |setup: &mut Setup| {
+        setup.engine = Engine::Matrix;
+        setup.capacity_bytes = setup.capacity_bytes.max(VOLUME_BYTES_MIN);
+    };
+    run_with(seed, change, |_| {})
 }
 
 fn run_with(seed: u64, change: fn(&mut Setup), tamper: Tamper) -> Result<Statistics, String> {

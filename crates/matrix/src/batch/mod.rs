@@ -277,6 +277,8 @@ impl<P: Pmem> Matrix<P> {
             Say::Found(found) => self.participant_found(from, found),
             Say::Decided => self.batches.opening.decided(),
             Say::InDoubt(id) => self.doubt_share(id),
+            // Who asked for the cut is answered already.
+            Say::Pause(_) if !self.is_open() => {}
             Say::Pause(number) => self.batches.cuts.pause(number),
             Say::Paused(number) => self.shard_paused(from, number),
             Say::Cut { number, backup } => self.make_cut(number, backup),

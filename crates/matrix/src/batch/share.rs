@@ -54,12 +54,18 @@ impl Share {
         if self.phase == Phase::Logging { &mut self.record_placed } else { &mut self.placed }
     }
 
+    pub(crate) fn all_placed(&self) -> (&[Placed], &[Placed]) {
+        (&self.placed, &self.record_placed)
+    }
+
     /// Whether the batch holds: it is not refused any more.
     pub(crate) fn is_decided(&self) -> bool {
         self.phase == Phase::Carrying
     }
 
-    fn record(&self, version: u64) -> Bytes {
+    /// The same each time: it may be written to the volume first.
+    fn record(&self) -> Bytes {
+        let version = self.id.number;
         let participants = self.participants.to_vec();
         record::encode(&Kept::Share { participants, version, changes: self.changes.clone() })
     }
@@ -165,7 +171,7 @@ impl<P: Pmem> Matrix<P> {
 
     fn log(&mut self, share: &mut Share) -> Attempt {
         let key = record::key(share.id);
-        let value = share.record(self.container.version());
+        let value = share.record();
         let what = match (self.is_long(key.encoded(), &value), share.record_placed.first()) {
             (false, _) => What::Put(&value),
             (true, None) => return Attempt::Spill(vec![value]),
@@ -187,6 +193,10 @@ impl<P: Pmem> Matrix<P> {
 
     /// All changes and the mark that they are made are one batch of this shard's log.
     fn carry_out(&mut self, share: &mut Share) -> Result<Attempt, Stop> {
+        // Of one that was found at opening they are not written yet.
+        if let Some(long) = self.long_values(&share.changes, &share.placed) {
+            return Ok(Attempt::Spill(long));
+        }
         let key = record::key(share.id);
         let mark = record::encode(&Kept::Resolved { participants: share.participants.to_vec() });
         let (mut appends, done) = self.appends(&share.changes, &share.looked, &share.placed);
