@@ -66,9 +66,15 @@ impl Call<'_> {
         (self.must && self.level >= survives) || self.synced.is_some_and(|synced| synced < at)
     }
 
-    /// Whether it may turn out to have changed nothing.
+    /// Whether it has changed nothing wherever it has its answer, if it changed nothing in one place. What is told of a batch is told of its last change only.
     pub(super) fn may_be_idle(&self) -> bool {
-        matches!(self.answer, Answer::Record(_) | Answer::Unmet(_) | Answer::Done { version: 0, .. })
+        match (&self.action, self.answer) {
+            (_, Answer::Record(_) | Answer::Unmet(_)) => true,
+            (Action::Write(changes), Answer::Done { version: 0, .. }) => {
+                changes.iter().filter(|(.., value)| *value != KEPT).count() <= 1
+            }
+            (_, answer) => matches!(answer, Answer::Done { version: 0, .. }),
+        }
     }
 }
 
