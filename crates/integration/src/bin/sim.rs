@@ -274,7 +274,9 @@ fn listen_to(_: &[String], _: u64, _: f64, _: bool) -> Result<(), String> {
 
 /// Whose canaries are hunted in which world.
 #[cfg(feature = "canaries")]
-const WORLDS: [(&str, RunSeed); 4] = [
+const WORLDS: [(&str, RunSeed); 6] = [
+    ("matrix:matrix_batch_", world::store::run_on_matrix),
+    ("matrix:matrix_cut_", world::store::run_on_matrix),
     ("batch_", world::store::run),
     ("backup_", world::store::run),
     ("server_", world::server::run),
@@ -292,7 +294,8 @@ fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) ->
     for name in of_stores {
         let world =
             WORLDS.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or(world::store::run as RunSeed, |w| w.1);
-        match sim::listen_in_world(world, name, from, cpu_seconds_max) {
+        let (_, bare) = name.split_once(':').unwrap_or(("", name));
+        match sim::listen_in_world(world, bare, from, cpu_seconds_max) {
             Some((seeds, cpu_seconds, why)) => {
                 caught += 1;
                 let why: String = why.replace('\n', " ").chars().take(150).collect();

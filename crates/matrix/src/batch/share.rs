@@ -163,9 +163,6 @@ impl<P: Pmem> Matrix<P> {
         }
         share.phase = Phase::Held;
         self.batches.say(share.id.coordinator, Say::Held(share.id));
-        if canary!("matrix_batch_conditions_outlive_their_hold") {
-            share.changes.retain(|change| !matches!(change.kind, ChangeKind::Check));
-        }
         Ok(Attempt::Rests)
     }
 
