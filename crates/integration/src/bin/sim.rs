@@ -274,9 +274,8 @@ fn listen_to(_: &[String], _: u64, _: f64, _: bool) -> Result<(), String> {
 
 /// Whose canaries are hunted in which world.
 #[cfg(feature = "canaries")]
-const WORLDS: [(&str, RunSeed); 6] = [
+const WORLDS: [(&str, RunSeed); 5] = [
     ("matrix:matrix_batch_", world::store::run_on_matrix),
-    ("matrix:matrix_cut_", world::store::run_on_matrix),
     ("batch_", world::store::run),
     ("backup_", world::store::run),
     ("server_", world::server::run),

@@ -10,6 +10,7 @@ mod collections;
 mod conformance;
 mod copies;
 mod crash;
+mod cuts;
 mod damage;
 mod devices;
 mod directories;

@@ -131,7 +131,7 @@ impl Batches {
 
     /// Whether appends wait for a cut.
     pub(crate) fn is_paused(&self) -> bool {
-        self.cuts.is_paused() && !canary!("matrix_cut_while_others_write")
+        self.cuts.is_paused() && !canary!("trial_cut_while_others_write")
     }
 
     /// Whether nothing is under way.
