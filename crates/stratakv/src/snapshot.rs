@@ -26,7 +26,7 @@ impl Store {
     /// A snapshot of all collections. Costs two short waits for the writes under way.
     ///
     /// # Errors
-    /// The engine has none ([`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): `hash` has them, and `matrix` in stores of one shard), or 64 are open.
+    /// The engine has none ([`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): `hash` and `matrix` have them), or 64 are open.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         match self.execute(Operation::Snapshot(SnapshotOp::Open)) {
             Reply::Number { number, .. } => Ok(Snapshot { inner: Arc::clone(self.inner()), id: number }),

@@ -17,7 +17,7 @@ const USAGE: &str = "\
 usage: sim [--engine slab|matrix] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
        sim [--engine slab|matrix] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
-       sim --world store|tier --seeds N [--from SEED]        the same for a whole store, or a shard of engine tier
+       sim --world store|tier [--engine matrix] --seeds N [--from SEED]   the same for a whole store (on matrix too), or a shard of engine tier
        sim --world server [--engine slab|matrix|tier] [--minutes M] [--from SEED]   a server with its clients, network and disks failing; without --engine each
                                                          seed has its own
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
