@@ -1,5 +1,5 @@
 //! `cargo xtask sim`: builds the simulator, with every assertion on, and runs it. For `--canaries` it is built with the deliberate
-//! defects in it, and told their names as they stand in the sources. Those of engine `hash` are for its own tests, which are run after.
+//! defects in it, and told their names as they stand in the sources. Others are for tests, which are run after.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -45,6 +45,9 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         tests.args(["test", "--package", "stratakv-matrix", "--features", "canaries", "--test", "container"]);
         tests.arg("--lib");
         succeed("canaries of matrix", tests.args(["--", "deliberate"]))?;
+        let mut tests = cargo(root);
+        tests.args(["test", "--package", "stratakv-integration", "--features", "canaries", "--test", "main"]);
+        succeed("canaries of stores", tests.args(["--", "deliberate"]))?;
     }
     Ok(())
 }

@@ -81,6 +81,7 @@ impl Slab {
             sweep_from: None,
             sweep_at: Default::default(),
             promises: Vec::new(),
+            is_flushing: false,
             poisoned: None,
             closing: Closing::Open,
             counters: Counters::default(),

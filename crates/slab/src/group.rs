@@ -295,7 +295,20 @@ impl Slab {
             group.writes_left -= 1;
         }
         self.apply_groups(effects);
-        self.pump_flush(effects);
+    }
+
+    /// Submits a flush, unless one is in flight: who is refused asks again in the next turn.
+    ///
+    /// Two at once would hide a failure. What a flush that failed has lost is not known before it is heard of, and one that
+    /// overlapped it may succeed, be heard of first and be believed.
+    pub(crate) fn submit_flush(&mut self, purpose: Purpose, effects: &mut Effects) -> bool {
+        if self.is_flushing {
+            return false;
+        }
+        self.is_flushing = true;
+        self.counters.flushes += 1;
+        effects.flush(self.io.start(purpose));
+        true
     }
 
     /// Submits a flush if a written group, limbo, a Sync or a clearing waits for one.
@@ -318,12 +331,10 @@ impl Slab {
         let waiting = self.groups.in_flight.iter().take_while(|group| group.writes_left == 0);
         let needed = waiting.into_iter().any(|group| group.needs_flush && group.number > self.groups.flushed);
         let wanted = self.groups.wanted > self.groups.durable && covers > self.groups.durable;
-        if needed || wanted || self.runs_want_flush() {
+        let needed = needed || wanted || self.runs_want_flush();
+        if needed && self.submit_flush(Purpose::Flush { covers }, effects) {
             self.runs_flushing();
             self.groups.flushing = Some((covers, sequence));
-            self.counters.flushes += 1;
-            let io = self.io.start(Purpose::Flush { covers });
-            effects.flush(io);
         }
     }
 
@@ -344,7 +355,6 @@ impl Slab {
             self.groups.durable_sequence = sequence;
         }
         self.release_limbo(effects);
-        self.pump_flush(effects);
     }
 
     /// Shows the groups that are durable at their level, in order.

@@ -44,6 +44,8 @@ enum Step {
         in_flight: u32,
         fault: Option<IoFault>,
     },
+    /// Waits for another flush.
+    Zeroed,
     Flushing,
     Superblock(u64),
 }
@@ -131,6 +133,9 @@ impl Slab {
 
     /// Starts growth when space runs low.
     pub(crate) fn grow(&mut self, effects: &mut Effects) {
+        if self.growth.step == Step::Zeroed && self.submit_flush(Purpose::Grow, effects) {
+            self.growth.step = Step::Flushing;
+        }
         let total = self.space.total();
         let low = (total / 8).clamp((total / 4).min(MIB_PAGES / 2), 32 * MIB_PAGES);
         // A closing shard grows only for writes it has accepted.
@@ -189,7 +194,7 @@ impl Slab {
             return;
         }
         match self.growth.step {
-            Step::Idle => {}
+            Step::Idle | Step::Zeroed => {}
             Step::Zeroing { next, in_flight, fault } => {
                 let (in_flight, fault) = (in_flight - 1, fault.or(result.err()));
                 self.growth.step = Step::Zeroing { next, in_flight, fault };
@@ -200,9 +205,7 @@ impl Slab {
                         if canary!("growth_used_before_it_is_recorded") {
                             self.space.extend(self.growth.to);
                         }
-                        self.growth.step = Step::Flushing;
-                        let io = self.io.start(Purpose::Grow);
-                        effects.flush(io);
+                        self.growth.step = Step::Zeroed;
                     }
                     None => self.write_zeroes(effects),
                 }

@@ -167,6 +167,8 @@ pub struct Slab {
     pub(crate) sweep_from: Option<Key>,
     pub(crate) sweep_at: Mono,
     pub(crate) promises: Vec<Promise>,
+    /// A flush is in flight, of a group, growth or a checkpoint.
+    pub(crate) is_flushing: bool,
     pub(crate) poisoned: Option<IoFault>,
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
@@ -471,6 +473,7 @@ impl Shard for Slab {
 
     fn complete(&mut self, io: Io, outcome: Outcome, effects: &mut Effects) {
         let Some(purpose) = self.io.finish(io) else { return };
+        self.is_flushing &= !matches!(outcome, Outcome::Flush(_));
         match (purpose, outcome) {
             (Purpose::Page { logical, place }, Outcome::Read(block, result)) => {
                 self.page_read(logical, place, block, result, effects);

@@ -76,7 +76,7 @@ fn a_snapshot_is_one_instant_of_all_shards() {
 /// The defect itself: shards go on writing while others open their snapshots.
 #[cfg(feature = "canaries")]
 #[test]
-fn a_snapshot_cut_while_others_write_is_noticed() {
+fn a_deliberate_cut_while_others_write_is_noticed() {
     let place = place::directory();
     let sing = || stratakv_base::canary::release(Some("trial_cut_while_others_write"));
     let seen = (0..20).find_map(|run| torn(&place.path().join(format!("data-{run}")), u64::MAX, 300, sing));

@@ -75,8 +75,7 @@ impl Slab {
         let Some(packed) = &mut self.packed else { return };
         let Some(large) = packed.large.heads.remove(&number) else { return };
         if volatile && !canary!("record_laid_before_its_run_is_durable") {
-            packed.large.written.push(large);
-            return self.pump_flush(effects);
+            return packed.large.written.push(large);
         }
         self.append_large(large.change, large.meta, large.value_bytes, large.level);
     }

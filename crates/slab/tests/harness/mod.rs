@@ -47,6 +47,9 @@ impl Disk {
             self.reads += u64::from(matches!(request, DiskRequest::Read { .. }));
             self.in_flight.push((io, request, cached));
             self.deepest = self.deepest.max(self.in_flight.len());
+            // If one failed, another that overlapped it might be heard of first.
+            let flushes = self.in_flight.iter().filter(|one| matches!(one.1, DiskRequest::Flush)).count();
+            assert!(flushes <= 1, "{flushes} flushes at once");
         }
     }
 

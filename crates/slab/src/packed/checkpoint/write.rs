@@ -170,10 +170,11 @@ impl Slab {
             Phase::Written if hasty => self.write_root(effects),
             Phase::Written if writing.in_flight > 0 => {}
             Phase::Written if self.config.geometry.volatile_cache => {
-                writing.phase = Phase::Flushing;
-                self.counters.flushes += 1;
-                let io = self.io.start(slab::Purpose::Packed(Purpose::CheckpointFlush));
-                effects.flush(io);
+                if self.submit_flush(slab::Purpose::Packed(Purpose::CheckpointFlush), effects)
+                    && let Some(writing) = self.packed.as_mut().and_then(|packed| packed.checkpoints.writing.as_mut())
+                {
+                    writing.phase = Phase::Flushing;
+                }
             }
             Phase::Written => writing.phase = Phase::Durable,
             Phase::Durable if durable >= writing.root.durable => self.write_root(effects),
