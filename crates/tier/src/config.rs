@@ -27,7 +27,8 @@ pub struct TierConfig {
     /// Length of a segment in DRAM, in bytes; 1 MiB is a good value. Cut down where memory has no room for sixty-four.
     pub segment_bytes: u32,
     /// While items that nothing has superseded take less than this share of what segments may take, in percent, superseded ones are collected before anything leaves
-    /// DRAM; 66 is a good value: then the oldest segments have some in any mix of writes that come back to their keys, and of uniform ones are 40 % alive. 0: never.
+    /// DRAM; 66 is a good value: then the oldest segments have some in any mix of writes that come back to their keys, and of uniform ones are 40 % alive. 0: never, and no item is
+    /// written where its predecessor lies.
     pub collected_percent: u32,
     /// Identity of the running system, on Linux `/proc/sys/kernel/random/boot_id`. What a shard that was not closed in order left on its volume counts only if
     /// it is the same: then the system kept running, and every write that was issued is there. `None`: it never counts.

@@ -17,6 +17,7 @@ mod losing;
 mod memory;
 mod opener;
 mod operations;
+mod overwrite;
 mod recovery;
 mod recycle;
 mod segment;

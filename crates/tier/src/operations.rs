@@ -500,12 +500,16 @@ impl Tier {
         Header { slice_shift: if is_long { self.config.slice_shift() } else { 0 }, ..unsliced }
     }
 
-    /// Appends an item and lets the index know. `None`: no block is free.
+    /// Appends an item, or writes it where its predecessor lies, and lets the index know. `None`: no block is free.
     fn store(&mut self, item: Item<'_>, tag: Tag, effects: &Effects) -> Option<u64> {
         let version = self.version + 1;
         let encoded = item.key.encoded();
         let header = self.new_header(&item);
         let sums = header.encode_sums(item.value);
+        if self.overwrite(item.key, &header, [encoded, &sums, item.value], tag) {
+            self.version = version;
+            return Some(version);
+        }
         let comes_back = self.ghosts.take(tag);
         let stream = if comes_back { Stream::Main } else { Stream::Small };
         let new = self.append(stream, header, [encoded, &sums, item.value].into_iter(), None, effects)?;

@@ -145,12 +145,17 @@ impl Segment {
         self.items += 1;
         self.live_items += 1;
         self.live_bytes += header.total();
+        self.expires_by(header.expiry);
+        offset
+    }
+
+    /// An item of it expires then.
+    pub(crate) fn expires_by(&mut self, expiry: Expiry) {
         self.expires = Some(match self.expires {
             Some(Expiry::NEVER) => Expiry::NEVER,
-            _ if header.expiry == Expiry::NEVER => Expiry::NEVER,
-            last => last.unwrap_or_default().max(header.expiry),
+            _ if expiry == Expiry::NEVER => Expiry::NEVER,
+            last => last.unwrap_or_default().max(expiry),
         });
-        offset
     }
 
     fn write(&mut self, mut bytes: &[u8]) {
@@ -179,6 +184,15 @@ impl Segment {
 
     fn block(&self, number: usize) -> Option<&Block> {
         self.full.get(number).map(|block| &**block).or_else(|| self.open.as_ref().filter(|_| number == self.full.len()))
+    }
+
+    /// A block that nobody else has.
+    pub(crate) fn block_mut(&mut self, number: usize) -> Option<&mut Block> {
+        let full = self.full.len();
+        match self.full.get_mut(number) {
+            Some(block) => Arc::get_mut(block),
+            None => self.open.as_mut().filter(|_| number == full),
+        }
     }
 
     /// `len` bytes from `offset` on, piece by piece.

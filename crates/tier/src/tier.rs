@@ -45,6 +45,8 @@ pub(crate) struct Counters {
     pub(crate) evictions: u64,
     pub(crate) expired: u64,
     pub(crate) not_admitted: u64,
+    /// Items written where their predecessor lay.
+    pub(crate) overwritten: u64,
     pub(crate) spilled_bytes: u64,
     pub(crate) spilled_items: u64,
     pub(crate) promoted: u64,
@@ -298,6 +300,7 @@ impl Shard for Tier {
         add("evictions", counters.evictions);
         add("expired", counters.expired);
         add("not_admitted", counters.not_admitted);
+        add("overwritten_in_place", counters.overwritten);
         add("spilled_bytes", counters.spilled_bytes);
         add("spilled_items", counters.spilled_items);
         add("promoted", counters.promoted);
