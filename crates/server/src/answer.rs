@@ -16,11 +16,12 @@ use crate::request::{Outcome, Plan};
 use crate::watch::{self, Log};
 
 /// What a client waits for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum Answer {
     /// A key of get, gets, gat or gats.
     Value { key: Key, cas: bool, touch: bool },
     /// The end of a get.
+    #[default]
     ValuesEnd,
     /// A storage command.
     Stored { verb: Verb, key: Key, value_bytes: u64, expiry: Expiry },

@@ -674,17 +674,20 @@ impl Connection {
             Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole } => {
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
-                self.submit(Target::Key, 1, operation, Pending::new(answer, noreply, access), context);
-                self.note_bytes(writing_bytes, reading_bytes, whole);
+                self.submit(Target::Key, operation, context);
+                let place = self.place(answer, noreply, access);
+                place.missing = 1;
+                (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading_bytes, whole);
             }
             Held::Planned { mut planned, access, reading_bytes, whole } => {
                 let writing_bytes = planned.plan.request.writing_bytes();
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
                 let operation = planned.plan.begin(context.level, context.marks);
-                let pending = Pending::new(Answer::Planned(planned), false, access);
-                self.submit(Target::Key, 1, operation, pending, context);
-                self.note_bytes(writing_bytes, reading_bytes, whole);
+                self.submit(Target::Key, operation, context);
+                let place = self.place(Answer::Planned(planned), false, access);
+                place.missing = 1;
+                (place.writing_bytes, place.reading_bytes, place.whole) = (writing_bytes, reading_bytes, whole);
             }
             Held::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);
@@ -716,39 +719,30 @@ impl Connection {
         match later {
             Some(_) => self.answer(Answer::Flushed(binary), noreply),
             None => {
-                let pending = Pending::new(Answer::Flushed(binary), noreply, Access::Everything);
-                self.submit(Target::Every, context.shards, delete_everything(context.level), pending, context);
+                self.submit(Target::Every, delete_everything(context.level), context);
+                self.place(Answer::Flushed(binary), noreply, Access::Everything).missing = context.shards;
             }
         }
     }
 
-    fn submit(
-        &mut self,
-        target: Target,
-        replies: usize,
-        operation: Operation,
-        pending: Pending,
-        context: &mut Context<'_>,
-    ) {
+    /// Asks for what the next place in the order of answers waits for.
+    fn submit(&mut self, target: Target, operation: Operation, context: &mut Context<'_>) {
         let sequence = self.first.wrapping_add(self.pending.len() as u32);
         context.submissions.push(Submission { sequence, target, operation });
-        // Made anew it would be copied once more.
-        self.pending.push_back(pending);
-        if let Some(last) = self.pending.back_mut() {
-            last.missing = replies;
-        }
     }
 
-    /// What the command that was begun last holds.
-    fn note_bytes(&mut self, writing_bytes: u64, reading_bytes: u64, whole: bool) {
-        if let Some(last) = self.pending.back_mut() {
-            (last.writing_bytes, last.reading_bytes, last.whole) = (writing_bytes, reading_bytes, whole);
-        }
+    /// The next place in the order of answers. It is filled where it lies: to push one would copy its 264 bytes twice.
+    fn place(&mut self, answer: Answer, noreply: bool, access: Access) -> &mut Pending {
+        let last = self.pending.len();
+        self.pending.resize_with(last + 1, Pending::default);
+        let place = &mut self.pending[last];
+        (place.answer, place.noreply, place.access) = (answer, noreply, access);
+        place
     }
 
     /// An answer that needs no operation.
     fn answer(&mut self, answer: Answer, noreply: bool) {
-        self.pending.push_back(Pending::new(answer, noreply, Access::None));
+        self.place(answer, noreply, Access::None);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::connection::Stream;
 use crate::lending::Lease;
 
 /// A place in the order of answers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) answer: Answer,
     pub(crate) noreply: bool,
@@ -33,23 +33,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    pub(crate) fn new(answer: Answer, noreply: bool, access: Access) -> Pending {
-        Pending {
-            answer,
-            noreply,
-            missing: 0,
-            reply: None,
-            access,
-            writing_bytes: 0,
-            reading_bytes: 0,
-            whole: false,
-            ends: false,
-            again_bytes: None,
-            lease: None,
-            stream: None,
-        }
-    }
-
     /// Whether what it does is not over: replies are missing, or it tells, when it is worded, what a later write would change.
     pub(crate) fn is_open(&self) -> bool {
         self.missing > 0 || matches!(&self.answer, Answer::Planned(planned) if planned.plan.request.is_told())
@@ -57,8 +40,9 @@ impl Pending {
 }
 
 /// What a command does to which key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Access {
+    #[default]
     None,
     Read(u64),
     Write(u64),

@@ -35,8 +35,7 @@ impl Connection {
     pub(super) fn begin_dump(&mut self, kind: DumpKind) {
         let left = if let DumpKind::Cache { items_max } = kind { items_max } else { u32::MAX };
         let dump = Dump { kind, shard: 0, from: start(), left, asked: false };
-        let pending = Pending::new(Answer::Dump(dump), false, Access::Everything);
-        self.pending.push_back(Pending { missing: 1, ..pending });
+        self.place(Answer::Dump(dump), false, Access::Everything).missing = 1;
     }
 
     /// Goes on with a listing, which is alone among the commands in progress.
