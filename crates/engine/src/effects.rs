@@ -47,6 +47,8 @@ pub struct Effects {
     pub messages: Vec<(ShardId, Message)>,
     /// What an operator wants to hear of, in order.
     pub events: Vec<ShardEvent>,
+    /// Somebody listens to [`ShardEvent::Evicted`]: the driver says so before a turn.
+    pub tells_evictions: bool,
     /// Earliest instant at which the shard wants a turn even if nothing happens.
     pub wake_at: Option<Mono>,
     /// The shard has more to do at once and wants another turn after the waiting ones.
@@ -64,6 +66,7 @@ impl Effects {
             replies: Vec::new(),
             messages: Vec::new(),
             events: Vec::new(),
+            tells_evictions: false,
             wake_at: None,
             more: false,
         }

@@ -1,6 +1,6 @@
 //! What happens to a shard, for whoever runs it.
 
-use stratakv_base::Corruption;
+use stratakv_base::{Corruption, Expiry, Key};
 use stratakv_device::IoFault;
 
 /// Something an operator wants to hear of when it happens, not when somebody looks at the counters.
@@ -28,9 +28,24 @@ pub enum ShardEvent {
         /// Why.
         why: &'static str,
     },
+    /// A cache dropped a record for want of room. Told only while [`Effects::tells_evictions`](crate::Effects::tells_evictions) says that somebody listens.
+    Evicted(Evicted),
     /// A write or flush failed: the volume takes no more writes until the store is opened again.
     Failed {
         /// How.
         fault: IoFault,
     },
+}
+
+/// A record that a cache dropped, since it had no room for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Whose.
+    pub key: Key,
+    /// Length of its value, in bytes.
+    pub value_bytes: u64,
+    /// When it would have expired.
+    pub expiry: Expiry,
+    /// It was used after it was written, or came back after it had been dropped.
+    pub used: bool,
 }

@@ -25,7 +25,7 @@ pub mod update;
 
 pub use effects::{Effects, Io, IoRequest, Outcome};
 pub use error::{Capability, Error, Unmet};
-pub use event::ShardEvent;
+pub use event::{Evicted, ShardEvent};
 pub use io_table::IoTable;
 pub use operation::{
     Change, ChangeKind, Expect, Hold, Item, LoadRecord, Operation, PageRequest, Record, RecordPart, Reply, SnapshotOp,

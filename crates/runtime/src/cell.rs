@@ -25,6 +25,7 @@ pub(crate) struct Cell<S> {
     has_outgoing: AtomicBool,
     /// Someone asked for a turn: `more`, or a message.
     wants_turn: AtomicBool,
+    tells_evictions: AtomicBool,
     /// Instant of the next turn the shard asked for; `u64::MAX` if none.
     wake_at: AtomicU64,
     closed: Condvar,
@@ -101,9 +102,15 @@ impl<S: Shard> Cell<S> {
             outbox: Mutex::default(),
             has_outgoing: false.into(),
             wants_turn: true.into(),
+            tells_evictions: false.into(),
             wake_at: u64::MAX.into(),
             closed: Condvar::new(),
         }
+    }
+
+    /// Whether the shard tells what it evicts, from its next turn on.
+    pub(crate) fn tell_evictions(&self, tells: bool) {
+        self.tells_evictions.store(tells, Ordering::Relaxed);
     }
 
     /// Runs one turn: `completions`, messages, the backlog, `operations`, end of turn. Both lists are left empty.
@@ -150,6 +157,7 @@ impl<S: Shard> Cell<S> {
         self.wants_turn.store(false, Ordering::Release);
         let state = &mut *guard;
         state.effects.begin(now);
+        state.effects.tells_evictions = self.tells_evictions.load(Ordering::Relaxed);
         self.guarded(state, |state| {
             for (io, outcome) in completions.drain(..) {
                 state.shard.complete(io, outcome, &mut state.effects);

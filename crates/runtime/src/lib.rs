@@ -28,5 +28,5 @@ mod workers;
 pub use clock::{Clock, ManualClock};
 pub use driver::{Driver, Event};
 pub use open::{OpenFailure, open_shard, open_shard_by};
-pub use runtime::{Listener, Member, Runtime, RuntimeOptions};
+pub use runtime::{EvictionListener, Listener, Member, Runtime, RuntimeOptions};
 pub use slot::{Pending, Started};

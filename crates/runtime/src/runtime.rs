@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stratakv_base::Now;
+use stratakv_base::{Now, Wall};
 use stratakv_device::ring::RingKind;
 use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring, sync};
-use stratakv_engine::{Io, Operation, Reply, Shard, ShardEvent, ShardId, Shared, Statistic};
+use stratakv_engine::{Evicted, Io, Operation, Reply, Shard, ShardEvent, ShardId, Shared, Statistic};
 
 use crate::cell::{Cell, RING_LOST, TurnOutput};
 use crate::clock::{self, Clock};
@@ -52,6 +52,7 @@ pub struct Runtime<S: Shard + 'static> {
     listener: OnceLock<Listener>,
     /// What happened before anybody listened, the first of it: turns begin before the store is put together.
     unheard: Mutex<Vec<(ShardId, ShardEvent)>>,
+    evictions: Mutex<Option<EvictionListener>>,
 }
 
 /// Most events kept for a listener to come.
@@ -59,6 +60,9 @@ const UNHEARD_MAX: usize = 256;
 
 /// Who is told what happens to shards: in whatever thread ran the turn, with no lock held. It must not wait.
 pub type Listener = Box<dyn Fn(ShardId, ShardEvent) + Send + Sync>;
+
+/// Who is told what a cache evicts, in the same way.
+pub type EvictionListener = Arc<dyn Fn(&Evicted, Wall) + Send + Sync>;
 
 /// Where others leave work for a reactor.
 struct ReactorDoor {
@@ -141,6 +145,7 @@ impl<S: Shard + 'static> Runtime<S> {
             clock,
             listener: OnceLock::new(),
             unheard: Mutex::default(),
+            evictions: Mutex::default(),
         })
     }
 
@@ -283,9 +288,19 @@ impl<S: Shard + 'static> Runtime<S> {
         }
     }
 
+    /// Says who is told of records that caches evict, or that nobody is any more. Costs an event for each of them while somebody is.
+    pub fn listen_to_evictions(&self, listener: Option<EvictionListener>) {
+        let tells = listener.is_some();
+        *lock(&self.evictions) = listener;
+        self.cells.iter().for_each(|cell| cell.tell_evictions(tells));
+    }
+
     fn tell_listener(&self, shard: u32, out: &mut TurnOutput) {
         for event in out.events.drain(..) {
-            if let Some(event) = self.keep_unheard(ShardId(shard), event)
+            if let ShardEvent::Evicted(evicted) = &event {
+                let listener = lock(&self.evictions).clone();
+                listener.into_iter().for_each(|listener| listener(evicted, self.clock.now().wall));
+            } else if let Some(event) = self.keep_unheard(ShardId(shard), event)
                 && let Some(listener) = self.listener.get()
             {
                 listener(ShardId(shard), event);

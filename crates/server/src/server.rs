@@ -488,6 +488,7 @@ pub(crate) fn share(
     seats: Vec<Seat>,
 ) -> Arc<Shared> {
     let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, |bytes| bytes / LENT_SHARE);
+    let watches = Watches::of(store.clone());
     Arc::new(Shared {
         level: options.level.unwrap_or(store.default_level()),
         store,
@@ -505,7 +506,7 @@ pub(crate) fn share(
         idle_limit: IdleLimit::new(options.idle_limit),
         marks: Marks::default(),
         recency: Recency::default(),
-        watches: Arc::default(),
+        watches,
         details: Details::default(),
         seats,
         lending: Lending::new(lent_bytes_max),

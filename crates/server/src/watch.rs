@@ -6,8 +6,9 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use stratakv::{EvictionListener, Store};
 use stratakv_base::{Expiry, Key, Wall};
-use stratakv_engine::{Error, Reply, Unmet};
+use stratakv_engine::{Error, Evicted, Reply, Unmet};
 use stratakv_protocol::memcache::{StoreMode, Verb, Watched, reply};
 
 use crate::details::Details;
@@ -29,6 +30,8 @@ pub(crate) struct Watches {
     skipped: AtomicU64,
     sent: AtomicU64,
     state: Mutex<State>,
+    /// Whose evictions are watched.
+    store: Option<Store>,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +77,11 @@ pub(crate) struct WatchCounts {
 }
 
 impl Watches {
+    /// Nobody watches the server of this store yet.
+    pub(crate) fn of(store: Store) -> Arc<Watches> {
+        Arc::new(Watches { store: Some(store), ..Watches::default() })
+    }
+
     /// A connection watches, until what comes back is dropped. `None`: as many do as may.
     pub(crate) fn begin(self: &Arc<Self>, kinds: Watched, seat: usize, connection: u32) -> Option<Watching> {
         let mut state = lock(&self.state);
@@ -88,9 +96,25 @@ impl Watches {
         Some(Watching { watches: Arc::clone(self), id })
     }
 
-    fn count_wanted(&self, state: &State) {
+    fn count_wanted(self: &Arc<Self>, state: &State) {
         let wanted = state.watchers.iter().fold(Watched::NOTHING, |all, watcher| all.and(watcher.kinds));
-        self.wanted.store(wanted.bits(), Ordering::Relaxed);
+        let before = Watched::from_bits(self.wanted.swap(wanted.bits(), Ordering::Relaxed));
+        let now = wanted.meets(Watched::EVICTIONS);
+        if let Some(store) = self.store.as_ref().filter(|_| now != before.meets(Watched::EVICTIONS)) {
+            store.listen_to_evictions(now.then(|| self.eviction_listener()));
+        }
+    }
+
+    /// Tells watchers what the store evicts. `la`, the time since its last use, is not known.
+    fn eviction_listener(self: &Arc<Self>) -> EvictionListener {
+        let watches = Arc::downgrade(self);
+        Arc::new(move |evicted: &Evicted, wall| {
+            let Some(watches) = watches.upgrade() else { return };
+            let mut line = keyed("eviction", evicted.key.user());
+            let (fetch, ttl) = (if evicted.used { "yes" } else { "no" }, seconds_left(evicted.expiry, wall));
+            line.extend(format!(" fetch={fetch} ttl={ttl} la=-1 clsid=1 size={}", evicted.value_bytes).into_bytes());
+            watches.tell(Watched::EVICTIONS, wall, &line);
+        })
     }
 
     /// Whether somebody watches one of these kinds.

@@ -64,10 +64,10 @@ mod walk;
 
 pub use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Now, Place, Wall, limits};
 pub use stratakv_engine::{
-    Capability, Change, ChangeKind, Error as EngineError, Expect, LoadRecord, Operation, PageRequest,
+    Capability, Change, ChangeKind, Error as EngineError, Evicted, Expect, LoadRecord, Operation, PageRequest,
     Record as EngineRecord, RecordPart, Reply, Statistic, Unmet, Update, Value,
 };
-pub use stratakv_runtime::{Event, Pending};
+pub use stratakv_runtime::{Event, EvictionListener, Pending};
 
 pub use backup::{BackupSummary, BackupWatch, restore};
 pub use batch::WriteBatch;

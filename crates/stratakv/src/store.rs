@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use stratakv_base::{CollectionId, Key, Level};
 use stratakv_engine::{Error as EngineError, Operation, Reply, Statistic};
-use stratakv_runtime::Runtime;
+use stratakv_runtime::{EvictionListener, Runtime};
 
 use crate::catalogue::Names;
 use crate::collection::Collection;
@@ -241,6 +241,12 @@ impl Store {
     /// Counters and gauges of one shard: a hot one shows.
     pub fn shard_stats(&self, shard: usize) -> Vec<Statistic> {
         self.inner().runtime.statistics_of(shard)
+    }
+
+    /// Says who is told of the records that a cache (engine `tier`) drops from memory for want of room, or that nobody is any more: in whatever thread they are dropped, so it must not
+    /// wait. What goes later, with the oldest of its volume, is counted (`evictions`) and not told: its keys are not in memory.
+    pub fn listen_to_evictions(&self, listener: Option<EvictionListener>) {
+        self.inner().runtime.listen_to_evictions(listener);
     }
 
     /// Makes every acknowledged write durable at power loss, whatever its level was.

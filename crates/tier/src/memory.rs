@@ -3,10 +3,11 @@
 //! Two queues of segments, after S3-FIFO: new items leave the small one soon, those that were used meanwhile go to the main one, and there get another round for
 //! each time they were used. What leaves goes to the volume, or is dropped.
 
+use stratakv_base::Key;
 use stratakv_base::limits::SLICE_BYTES;
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
-use stratakv_engine::Effects;
+use stratakv_engine::{Effects, Evicted, ShardEvent};
 
 use crate::ending::Closing;
 use crate::index::{Loc, Tag};
@@ -350,6 +351,7 @@ impl Tier {
                 return self.seal(slot);
             }
             if !admitted || !self.send_out(&source, offset, header, tag, loc, effects) {
+                self.note_evicted(&key, &header, loc.uses() > 0 || source.stream == Stream::Main);
                 self.drop_item(tag, place);
             }
         }
@@ -398,6 +400,16 @@ impl Tier {
     fn is_admitted(&self, source: &Segment, loc: Loc) -> bool {
         let lapped = self.volume.as_ref().is_some_and(|volume| volume.lapped);
         !lapped || loc.is_wanted() || loc.uses() > 0 || source.stream == Stream::Main || self.closing != Closing::Open
+    }
+
+    /// Whoever listens is told that this item is dropped.
+    pub(crate) fn note_evicted(&mut self, key: &[u8], header: &Header, used: bool) {
+        if self.tells_evictions
+            && let Some(key) = Key::from_encoded(key)
+        {
+            let Header { value_bytes, expiry, .. } = *header;
+            self.evicted.push(ShardEvent::Evicted(Evicted { key, value_bytes: value_bytes.into(), expiry, used }));
+        }
     }
 
     /// Drops an item that has no copy on the volume.

@@ -484,6 +484,8 @@ impl TierOpener {
             expiry_hand: 0,
             closing: Closing::Open,
             counters: Default::default(),
+            evicted: Vec::new(),
+            tells_evictions: false,
             config: self.config,
         }
     }

@@ -149,6 +149,10 @@ impl Tier {
     /// Drops what lies in a segment in DRAM.
     fn drop_segment(&mut self, slot: u32) {
         for (tag, place, _) in self.live_items(slot) {
+            if let Some((segment, offset, header)) = self.segments.item(place) {
+                let key = segment.key(offset, &header);
+                self.note_evicted(&key, &header, true);
+            }
             self.drop_item(tag, place);
         }
         self.segments.remove(slot);

@@ -6,8 +6,8 @@ use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
 use stratakv_device::{Block, Class};
 use stratakv_engine::{
-    Budget, Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Room, Shard, ShardId,
-    Statistic, Token,
+    Budget, Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Room, Shard, ShardEvent,
+    ShardId, Statistic, Token,
 };
 
 use crate::config::{RecoveryReport, TierConfig};
@@ -105,6 +105,9 @@ pub struct Tier {
     pub(crate) expiry_hand: usize,
     pub(crate) closing: Closing,
     pub(crate) counters: Counters,
+    /// Whoever listens to evictions is told of these at the end of the turn; empty if nobody does.
+    pub(crate) evicted: Vec<ShardEvent>,
+    pub(crate) tells_evictions: bool,
 }
 
 impl Tier {
@@ -244,6 +247,7 @@ impl Shard for Tier {
 
     fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
         self.now = effects.now();
+        self.tells_evictions = effects.tells_evictions;
         self.balance_memory(effects);
         self.run_ready(effects);
         self.run_held(effects);
@@ -257,6 +261,7 @@ impl Shard for Tier {
         self.pump_reads(effects);
         self.release_promises(effects);
         self.pump_close(effects);
+        effects.events.append(&mut self.evicted);
         let waits = !self.held.is_empty() || !self.ready.is_empty() || self.fetches.is_waiting();
         self.counters.stalled_turns += u64::from(!self.held.is_empty());
         if waits && self.io.is_empty() {

@@ -58,7 +58,7 @@ const ROWS: &[&str] = &[
     "watch",
     "watch fetchers|not the reads within writes",
     "watch mutations|`size` of an append is that of what was sent",
-    "watch evictions|nothing is told yet, not by `tier` either",
+    "watch evictions|of `tier`: what leaves memory for good; `la` is -1",
     "watch sysevents|nothing is told: there is no crawler, and no slab mover",
     "watch connevents",
     "watch rawcmds|nothing is told, as with memcached 1.6",
@@ -195,6 +195,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("binary sasl step", "a_stranger_in_binary_may_say_who_it_is_and_no_more"),
     ("watch fetchers", "watchers_on_every_thread_are_told_what_others_do"),
     ("watch mutations", "watchers_on_every_thread_are_told_what_others_do"),
+    ("watch evictions", "watchers_are_told_what_a_cache_drops"),
     ("watch connevents", "connections_are_told_when_they_come_and_go"),
 ];
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use stratakv::IoBackend;
+use stratakv::{Engine, IoBackend, Options};
 
 use super::{Bench, ask, converse};
 
@@ -41,6 +41,44 @@ fn watchers_on_every_thread_are_told_what_others_do() {
         let stats = String::from_utf8(converse(bench.address(), b"stats\r\n")).unwrap();
         assert!(stats.contains("STAT log_watchers 6\r\n") && stats.contains("STAT log_watcher_sent 12\r\n"), "{stats}");
     }
+}
+
+/// Until the last one who watches evictions hangs up; what comes then is only counted.
+#[test]
+fn watchers_are_told_what_a_cache_drops() {
+    let bench = Bench::on(Options::new().engine(Engine::Tier).shards(1).capacity_bytes(0), |_| {});
+    let (mut watcher, mut stream) = (watch(&bench, "evictions"), bench.connect());
+    let value = "v".repeat(100 << 10);
+    for number in 0..1000 {
+        let expiry = 1000 * (number % 2);
+        ask(&mut stream, &format!("set key{number} 0 {expiry} {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+    }
+    let lines: Vec<String> = (0..200).map(|_| next(&mut watcher)).collect();
+    let dropped = |line: &&String| {
+        let key = line.strip_prefix("type=eviction key=key").and_then(|rest| rest.split(' ').next());
+        let key: usize = key.expect("a key").parse().expect("a number");
+        let ttl = line.split("ttl=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a time to live");
+        let ttl: i64 = ttl.parse().expect("a number");
+        assert!(if key % 2 == 1 { (800..=1000).contains(&ttl) } else { ttl == -1 }, "{line}");
+        assert!(line.ends_with(" la=-1 clsid=1 size=102400"), "{line}");
+        assert!(line.contains(" fetch=no "), "{line}");
+        converse(bench.address(), format!("get key{key}\r\nquit\r\n").as_bytes()) == b"END\r\n"
+    };
+    assert_eq!(lines.iter().filter(dropped).count(), lines.len());
+    let counted = |name: &str| {
+        let stats = String::from_utf8(converse(bench.address(), b"stats\r\nquit\r\n")).unwrap();
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("{name} in {stats}")).parse::<u64>().unwrap()
+    };
+    assert_eq!(counted("log_worker_written"), counted("evictions"));
+    watcher.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+    watcher.read_to_end(&mut Vec::new()).unwrap();
+    let before = (counted("log_worker_written"), counted("evictions"));
+    for number in 1000..1500 {
+        ask(&mut stream, &format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+    }
+    assert_eq!(counted("log_worker_written"), before.0);
+    assert!(counted("evictions") > before.1 + 300);
 }
 
 #[test]
