@@ -306,3 +306,14 @@ fn a_cache_that_cannot_be_dumped_says_that_it_is_one() {
         assert!(stderr(&refused).contains("A cache (`tier`) cannot be dumped"), "{}", stderr(&refused));
     }
 }
+
+/// A tenth of it was forecast: what a volume sets aside was left out.
+#[test]
+fn a_small_store_of_matrix_took_more_disk_than_was_forecast() {
+    let (_directory, data) = directory();
+    put(&data, &["--engine", "matrix", "--region", "8M", "k", "v"]);
+    let volume = std::fs::metadata(data.join("shard-000.vol")).unwrap().len();
+    let plan = ["plan", "--engine", "matrix", "--keys", "100", "--shards", "1", "--json"];
+    let forecast: serde_json::Value = serde_json::from_slice(&ok(&data, &plan)).unwrap();
+    assert!(forecast["disk_bytes"].as_u64().unwrap() >= volume, "{forecast} for {volume}");
+}
