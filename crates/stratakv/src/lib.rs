@@ -33,6 +33,7 @@ mod check;
 mod collection;
 mod containers;
 mod counting;
+mod creation;
 mod devices;
 mod directory;
 mod engine;

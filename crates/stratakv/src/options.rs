@@ -299,7 +299,7 @@ impl Options {
     ///
     /// # Errors
     /// See [`Error`]. Nothing on disk is changed by a failed open of an existing store, except that a damaged copy of a superblock may
-    /// have been repaired from the good one.
+    /// have been repaired from the good one. A creation that is refused leaves the directories as they were; on raw devices its marks stay until it is tried again.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, Error> {
         self.check()?;
         Store::open_with(path.as_ref(), self)

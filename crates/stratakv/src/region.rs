@@ -228,6 +228,16 @@ pub(crate) fn clear(directory: &Directory, manifest: &Manifest) -> Result<(), Er
         }
     }
     Ok(())
+    remove_files(directory, manifest)
+}
+
+/// Whether a part of the region is a device.
+pub(crate) fn is_on_device(directory: &Directory, manifest: &Manifest) -> bool {
+    manifest.engine().has_region() && remembered(directory, manifest).iter().any(|path| is_device(path))
+}
+
+/// Removes the region's files; the caller knows that they hold nothing.
+pub(crate) fn remove_files(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
 }
 
 /// Makes or opens the store in its region.
