@@ -28,6 +28,7 @@
 
 mod backup;
 mod batch;
+mod cache_room;
 mod catalogue;
 mod check;
 mod collection;

@@ -17,6 +17,7 @@ use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
 use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
 use stratakv_tier::{TierConfig, TierOpener};
 
+use crate::cache_room;
 use crate::containers::Containers;
 use crate::creation::{self, Before};
 use crate::devices;
@@ -241,6 +242,9 @@ fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, cre
         && let Some(moved) = region::moved(directory, manifest, options, &region.paths)?
     {
         directory.write_manifest(&moved)?;
+    }
+    if manifest.engine() == Engine::Tier && !options.read_only {
+        cache_room::warn_of_too_little(directory, manifest.cache_bytes.unwrap_or(0), manifest.shards);
     }
     let recovery = summarise(&shards, created);
     let members = shards.into_iter().map(|OpenedShard { shard, volume, pool }| Member { shard, volume, pool });

@@ -363,6 +363,9 @@ impl Options {
         if let Some(engine) = self.engine.filter(|engine| engine.has_region()) {
             region::check_options(engine, self)?;
         }
+        if self.engine == Some(Engine::Tier) && self.placement != Placement::InPlace {
+            return refuse("a placement is of the engine `slab`, and `tier` was asked for: leave it out".into());
+        }
         let names_region = self.region_bytes.is_some() || !self.region_paths.is_empty();
         if let Some(engine) = self.engine.filter(|engine| names_region && !engine.has_region()) {
             return refuse(format!(

@@ -116,6 +116,21 @@ fn a_creation_that_was_refused_left_files_behind() {
     }
 }
 
+/// Both were taken in silence, and remembered.
+#[test]
+fn a_cache_took_a_placement_and_a_capacity_that_no_disk_has() {
+    let (_directory, data) = directory();
+    let serve = ["serve", "--engine", "tier", "--memory", "16M", "--shards", "1", "--memcache", "127.0.0.1:0"];
+    let refused = run(&data, &[&serve[..], &["--placement", "packed"]].concat());
+    assert_eq!(code(&refused), 2, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("placement is of the engine `slab`") && !data.exists(), "{}", stderr(&refused));
+    let mut serving = Serving::started(&mut command(&data, &[&serve[..], &["--capacity", "900T"]].concat()));
+    serving.signal("-TERM");
+    let mut told = String::new();
+    serving.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(told.contains("may take 900 TiB") && told.contains("--capacity"), "{told}");
+}
+
 /// It ended with 1 and a share of the cap in bytes.
 #[test]
 fn a_hash_store_opened_with_too_little_memory_said_no_way_out() {
