@@ -116,6 +116,13 @@ impl Containers {
         }
     }
 
+    /// The layers of all shards together.
+    pub(crate) fn layers_bytes(&self) -> Result<u64, Error> {
+        let part = Part::new(Arc::clone(&self.mapping), 0, self.part_bytes());
+        let part = part.map_err(|error| self.unusable(error.to_string()))?;
+        Ok(self.layer_of(&part, self.part_bytes())? * u64::from(self.shards))
+    }
+
     /// The layer that a container which is there has in its part: all have the same.
     fn layer_of_others(&self, part_bytes: u64) -> Option<u64> {
         let part = |shard| Part::new(Arc::clone(&self.mapping), shard * part_bytes, part_bytes).ok();
