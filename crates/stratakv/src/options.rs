@@ -202,8 +202,8 @@ impl Options {
         self
     }
 
-    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores; [`Engine::Hash`] has one, and [`Engine::Matrix`] by default, since
-    /// its shards cannot make a batch or a snapshot together yet. Ignored when the store exists.
+    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores; [`Engine::Hash`] has one, and [`Engine::Matrix`] by default.
+    /// Ignored when the store exists.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Options {
         self.shards = Some(shards);
