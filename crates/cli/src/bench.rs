@@ -171,6 +171,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 
 fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     let subject = &ycsb.subject;
+    refuse_unwritable(subject.json.as_deref())?;
     let remote = matches!(ycsb.target, TargetKind::Memcache(_));
     let stand = if remote { None } else { Some(Stand::open(subject)?) };
     let store = stand.as_ref().map(|stand| &stand.store);
@@ -204,6 +205,7 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
 
 fn run_paths(paths: &Paths, output: &mut Output) -> Result<(), Failure> {
     let subject = &paths.subject;
+    refuse_unwritable(subject.json.as_deref())?;
     let stand = Stand::open(subject)?;
     subject.load(Some(&stand.store), TargetKind::Embedded, 256)?;
     let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();

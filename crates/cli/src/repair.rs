@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 use stratakv::{LostTable, Options, RepairReport};
-use stratakv_base::quantity::format_count;
+use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::Output;
 use crate::failure::{Exit, Failure};
@@ -109,7 +109,11 @@ fn write_json(report: &RepairReport, output: &mut Output) -> io::Result<()> {
         })
     });
     let lost: Vec<_> = lost.collect();
-    writeln!(output, "{}", json!({ "repaired": report.repaired, "region": report.region, "lost": lost }))
+    let object = json!({
+        "repaired": report.repaired, "region": report.region, "region_path": report.region_path.display().to_string(),
+        "region_bytes": report.region_bytes, "layer_bytes": report.layer_bytes, "lost": lost,
+    });
+    writeln!(output, "{object}")
 }
 
 fn table_json(table: &LostTable) -> serde_json::Value {
@@ -122,7 +126,16 @@ fn table_json(table: &LostTable) -> serde_json::Value {
     })
 }
 
+/// How long a region is, and what of it is the layer.
+fn lengths(report: &RepairReport) -> String {
+    match report.layer_bytes {
+        0 => format!("{}, no layer", format_bytes(report.region_bytes)),
+        bytes => format!("{}, {} of it the layer", format_bytes(report.region_bytes), format_bytes(bytes)),
+    }
+}
+
 fn write_text(report: &RepairReport, output: &mut Output) -> io::Result<()> {
+    writeln!(output, "region: {} (--region-path names another)", report.region_path.display())?;
     for lost in &report.lost {
         writeln!(output, "shard {}: {}", lost.shard, lost.why)?;
         writeln!(output, "shard {}: {}", lost.shard, lost.loss)?;
@@ -148,7 +161,11 @@ fn write_text(report: &RepairReport, output: &mut Output) -> io::Result<()> {
     }
     match (&report.region, report.lost.is_empty()) {
         (_, true) => writeln!(output, "region and volumes belong together: there is nothing to repair"),
-        (Some(region), false) => writeln!(output, "repaired: the new region is {region}"),
-        (None, false) => Ok(()),
+        (Some(region), false) => writeln!(output, "repaired: the new region is {region}: {}", lengths(report)),
+        (None, false) => writeln!(
+            output,
+            "with --accept-lost-region what is new lies in a region of {} (a missing region's lengths: --region, --layer)",
+            lengths(report)
+        ),
     }
 }

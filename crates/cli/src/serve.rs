@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
     /// Server threads [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Shards; fixed when the store is created [default: one for each core]
+    /// Shards; fixed when the store is created [default: one for each core; one with the engines `hash`, which has no more, and `matrix`]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
     /// Where small records go; fixed when the store is created [default: what suits the disk, measured for a second then]
@@ -87,7 +87,7 @@ pub(crate) struct Arguments {
     /// Instead of a depth: the longest that 99 of 100 reads of the device may take, such as 500us or 2ms; it is measured for a second
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "depth")]
     max_latency: Option<Duration>,
-    /// Most bytes the store may take on disk [default: what the disk has]
+    /// Most bytes the store may take on disk; with the engine `tier` what its second tier has, 0 for none, and its default is eight times the memory [default: what the disk has]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
     /// Take backups into this directory when asked by `backup --server` on this machine; it must exist [default: take none]

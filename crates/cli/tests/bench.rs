@@ -235,8 +235,15 @@ fn a_report_that_cannot_be_written_is_told_before_anything_is_measured() {
     let (code, out, told) = suite(&data, &["--json", directory.path().to_str().unwrap()]);
     assert_eq!((code, out.as_str()), (2, ""), "{told}");
     assert!(told.contains("nothing was measured") && !data.exists(), "{told}");
+    // Nor by these.
+    let file = file.to_str().unwrap();
+    let (code, _, told) = ycsb(&data, &["--workload", "a", "--records", "100", "--json", file]);
+    assert!(code == 2 && told.contains("nothing was measured") && !data.exists(), "{code} {told}");
+    let paths = run(&["bench", "paths", "--data", data.to_str().unwrap(), "--records", "100", "--json", file]);
+    let told = String::from_utf8_lossy(&paths.stderr);
+    assert!(paths.status.code() == Some(2) && told.contains("nothing was measured") && !data.exists(), "{told}");
     // What could be written is not left behind by a run that is refused.
-    let (report, other) = (directory.path().join("report.html"), file.to_str().unwrap());
+    let (report, other) = (directory.path().join("report.html"), file);
     assert_eq!(matrixkv(directory.path(), &["--report", report.to_str().unwrap(), "--json", other]).0, 2);
     assert!(!report.exists());
 }

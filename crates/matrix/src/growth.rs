@@ -14,6 +14,8 @@ use crate::volume::PAGES_MAX;
 
 /// Set aside at a time: 64 MiB, or a sixteenth of what there is.
 const STEP_PAGES: u64 = 16 << 10;
+/// As much stays free ahead of need, on a device that has it: the volume of an empty shard takes two steps.
+pub const SET_ASIDE_BYTES: u64 = 2 * STEP_PAGES * 4096;
 /// A device that is full is asked for less, down to 64 KiB.
 const STEP_PAGES_MIN: u64 = 16;
 /// And asked again after so long.

@@ -48,6 +48,7 @@ pub mod volume;
 
 pub use check::{TableContents, ValueApart, ValueCheck};
 pub use config::{Compression, MatrixConfig, RecoveryReport};
+pub use growth::SET_ASIDE_BYTES;
 pub use matrix::Matrix;
 pub use opener::MatrixOpener;
 pub use pairing::{Loss, LostTable};

@@ -166,7 +166,6 @@ impl<P: Pmem> Matrix<P> {
         add("value_live_bytes", self.levels.value_files().map(|values| values.live_bytes).sum());
         add("value_bytes", self.levels.value_files().map(|values| values.bytes).sum());
         add("cached_pages", self.cache.borrow().len() as u64);
-        add("volume_free_pages", self.room_pages());
         let (pages, free, limbo) = self.volume_pages_now();
         add("usable_bytes", pages * PAGE_BYTES as u64);
         add("pages_free", free);

@@ -47,7 +47,7 @@ impl Containers {
             let path = options.region_paths.first().or(remembered.first());
             let path = path.map_or(Path::new(""), PathBuf::as_path);
             match options.repairing {
-                Some(repairing) if is_lost(path) => in_place_of_lost(path, manifest, options, repairing)?,
+                Some(repairing) if is_lost(path) => in_place_of_lost(path, (directory, manifest), options, repairing)?,
                 _ => existing(path, (directory, manifest), options)?,
             }
         };
@@ -116,6 +116,13 @@ impl Containers {
         }
     }
 
+    /// The layers of all shards together.
+    pub(crate) fn layers_bytes(&self) -> Result<u64, Error> {
+        let part = Part::new(Arc::clone(&self.mapping), 0, self.part_bytes());
+        let part = part.map_err(|error| self.unusable(error.to_string()))?;
+        Ok(self.layer_of(&part, self.part_bytes())? * u64::from(self.shards))
+    }
+
     /// The layer that a container which is there has in its part: all have the same.
     fn layer_of_others(&self, part_bytes: u64) -> Option<u64> {
         let part = |shard| Part::new(Arc::clone(&self.mapping), shard * part_bytes, part_bytes).ok();
@@ -179,7 +186,7 @@ pub(crate) fn is_lost(path: &Path) -> bool {
 /// A blank region where there is none: for a while in memory, if only what would be lost is to be told.
 fn in_place_of_lost(
     path: &Path,
-    manifest: &Manifest,
+    (directory, manifest): (&Directory, &Manifest),
     options: &Options,
     repairing: Repairing,
 ) -> Result<Mapping, Error> {
@@ -189,14 +196,15 @@ fn in_place_of_lost(
         return Mapping::anonymous(len_bytes, MapOptions::default()).map_err(refused);
     }
     // What would refuse the new region is asked before anything is written.
-    may_replace(path, options)?;
+    may_replace(path, directory, options)?;
     let len_bytes = options.region_bytes.map_or_else(|| new_len_bytes(path, options), Ok)?;
     check_room(len_bytes, options.layer_bytes.unwrap_or(0), manifest.shards)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", path)(error)),
         _ => {}
     }
-    if let Some(parent) = path.parent() {
+    // That of the store itself; any other is there.
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         make(parent)?;
     }
     new_mapping(&[path.to_path_buf()], &options.clone().region_bytes(len_bytes))

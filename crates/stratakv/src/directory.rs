@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -327,6 +327,12 @@ fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Er
             return Err(Error::Locked { path: directory.into(), holder });
         }
         return Err(io_error("lock", &path)(errno.into()));
+    }
+    let (named, locked) = (fs::metadata(&path), file.metadata());
+    if !matches!((&named, &locked), (Ok(named), Ok(locked)) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()))
+    {
+        // A creation that was refused has just removed it: what is locked is the lock of nothing.
+        return Err(Error::Locked { path: directory.into(), holder: String::new() });
     }
     if !read_only {
         // Only for the message of whoever comes second; the lock itself is the kernel's.

@@ -28,11 +28,13 @@
 
 mod backup;
 mod batch;
+mod cache_room;
 mod catalogue;
 mod check;
 mod collection;
 mod containers;
 mod counting;
+mod creation;
 mod devices;
 mod directory;
 mod engine;

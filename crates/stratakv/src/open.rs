@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use stratakv_base::Level;
-use stratakv_base::limits::SHARDS_MAX;
 use stratakv_base::quantity::format_count;
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{Geometry, Pool, Volume, open_ring};
@@ -18,11 +17,13 @@ use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
 use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
 use stratakv_tier::{TierConfig, TierOpener};
 
+use crate::cache_room;
 use crate::containers::Containers;
+use crate::creation::{self, Before};
 use crate::devices;
 use crate::directory::{
     Directory, FORMAT_OF_DEVICES, FORMAT_OF_MATRIX, FORMAT_OF_ONE, FORMAT_OF_REGION, FORMAT_OF_SEVERAL, FORMAT_OF_TIER,
-    LZ4, Manifest, io_error, volume_name,
+    LZ4, Manifest, io_error,
 };
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
@@ -78,39 +79,67 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
             )));
         }
     }
+    let before = creates.then(|| Before::of(&path, &further));
     let mut directory = Directory::lock(&path, creates, options.read_only)?;
+    let mut begun = None;
+    match open_in(&mut directory, further, options, &mut begun) {
+        Ok((Running { runtime, recovery, region, mapping }, manifest)) => {
+            let (uuid, engine) = (manifest.uuid.clone(), manifest.engine());
+            Ok(Opened { runtime, recovery, directory, uuid, region, engine, mapping })
+        }
+        Err(error) => {
+            if let Some(before) = before {
+                before.restore(&directory, begun.as_ref());
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Opens or creates the store in a directory that is locked; `begun` is what it creates where nothing was.
+fn open_in(
+    directory: &mut Directory,
+    further: Vec<PathBuf>,
+    options: &Options,
+    begun: &mut Option<Manifest>,
+) -> Result<(Running, Manifest), Error> {
+    let creates = options.create || options.create_new;
     crate::backup::refuse_unfinished(&directory.path, options.restoring.is_some())?;
     let manifest = directory.read_manifest()?;
+    let mut is_new = false;
     let (manifest, created) = match manifest {
         Some(Manifest { complete: true, .. }) if options.create_new => {
             return Err(Error::Exists { path: directory.path.clone() });
         }
         Some(manifest) if manifest.complete => (manifest, false),
-        _ if !(options.create || options.create_new) || options.read_only => {
-            return Err(Error::NotFound { path: directory.path.clone() });
+        _ if !creates || options.read_only => return Err(Error::NotFound { path: directory.path.clone() }),
+        unfinished => {
+            let resumes = unfinished.is_some();
+            let manifest = claim(directory, options, &further, unfinished)?;
+            is_new = !resumes;
+            (manifest, true)
         }
-        unfinished => (claim(&mut directory, options, &further, unfinished)?, true),
     };
-    check_engine(&manifest, &directory, options)?;
-    check_home(&manifest, &directory, options)?;
+    check_engine(&manifest, directory, options)?;
+    check_home(&manifest, directory, options)?;
     if created {
         directory.parts.extend(further);
-        begin_creation(&directory, &manifest)?;
+        *begun = is_new.then(|| manifest.clone());
+        creation::begin(directory, &manifest)?;
     } else {
-        directory.parts = parts::find(&directory, &manifest, &further)?;
+        directory.parts = parts::find(directory, &manifest, &further)?;
         directory.devices = devices::find(&directory.path, &manifest, &options.devices, options.read_only)?;
     }
-    let engine = manifest.engine();
-    let manifest = changed(&directory, manifest, options)?;
-    let Running { runtime, recovery, region, mapping } = match engine {
-        Engine::Slab | Engine::Matrix | Engine::Tier => run_shards(&directory, &manifest, options, created)?,
-        Engine::Hash => run_in_region(&directory, &manifest, options, created)?,
+    let manifest = changed(directory, manifest, options)?;
+    let running = match manifest.engine() {
+        Engine::Slab | Engine::Matrix | Engine::Tier => run_shards(directory, &manifest, options, created)?,
+        Engine::Hash => run_in_region(directory, &manifest, options, created)?,
     };
     if let Some(watcher) = &options.watcher {
-        watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: recovery.clone() });
-        runtime.listen(listener(Arc::clone(watcher)));
+        watcher(&StoreEvent::Opened { path: directory.path.clone(), recovery: running.recovery.clone() });
+        running.runtime.listen(listener(Arc::clone(watcher)));
     }
-    Ok(Opened { runtime, recovery, directory, uuid: manifest.uuid, region, engine, mapping })
+    Ok((running, manifest))
 }
 
 /// What the store is, if the volumes of a cache are to be of another length from now on, or tables to be compressed or not: remembered, for who says nothing.
@@ -214,6 +243,9 @@ fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, cre
     {
         directory.write_manifest(&moved)?;
     }
+    if manifest.engine() == Engine::Tier && !options.read_only {
+        cache_room::warn_of_too_little(directory, manifest.cache_bytes.unwrap_or(0), manifest.shards);
+    }
     let recovery = summarise(&shards, created);
     let members = shards.into_iter().map(|OpenedShard { shard, volume, pool }| Member { shard, volume, pool });
     let members: Vec<_> = members.collect();
@@ -248,7 +280,7 @@ fn runtime_options(options: &Options, shards: u32) -> RuntimeOptions {
 
 /// How many shards a new store gets.
 fn new_shards(options: &Options) -> u32 {
-    // Those of `matrix` cannot make a batch together yet.
+    // `hash` has one, and the region of `matrix` is divided among its shards.
     if options.engine.is_some_and(Engine::has_region) {
         return options.shards.unwrap_or(1) as u32;
     }
@@ -310,25 +342,6 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
         cache_bytes,
         compression: options.compression.and_then(name_of),
     })
-}
-
-/// Clears away what an interrupted creation left: its manifest says that it was never completed, so it holds nothing.
-fn begin_creation(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
-    directory.write_manifest(manifest)?;
-    if manifest.engine().has_region() {
-        region::clear(directory, manifest)?;
-    }
-    parts::create(directory, manifest)?;
-    devices::label(&directory.devices)?;
-    // Volumes are made in parallel, so there may be gaps.
-    let names = (0..SHARDS_MAX as u32).map(volume_name);
-    for path in names.flat_map(|name| directory.parts.iter().map(move |part| part.join(&name))) {
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io_error("remove", &path)(error)),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Opens every shard, each in a thread of its own: recovery is a scan at the device's full bandwidth (KVell section 5.6).

@@ -202,8 +202,8 @@ impl Options {
         self
     }
 
-    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores; [`Engine::Hash`] has one, and [`Engine::Matrix`] by default, since
-    /// its shards cannot make a batch or a snapshot together yet. Ignored when the store exists.
+    /// Number of shards, 1 to 1,024; fixed at creation. Default: the number of cores; [`Engine::Hash`] has one, and [`Engine::Matrix`] by default.
+    /// Ignored when the store exists.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Options {
         self.shards = Some(shards);
@@ -299,7 +299,7 @@ impl Options {
     ///
     /// # Errors
     /// See [`Error`]. Nothing on disk is changed by a failed open of an existing store, except that a damaged copy of a superblock may
-    /// have been repaired from the good one.
+    /// have been repaired from the good one. A creation that is refused leaves the directories as they were; on raw devices its marks stay until it is tried again.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, Error> {
         self.check()?;
         Store::open_with(path.as_ref(), self)
@@ -362,6 +362,9 @@ impl Options {
         }
         if let Some(engine) = self.engine.filter(|engine| engine.has_region()) {
             region::check_options(engine, self)?;
+        }
+        if self.engine == Some(Engine::Tier) && self.placement != Placement::InPlace {
+            return refuse("a placement is of the engine `slab`, and `tier` was asked for: leave it out".into());
         }
         let names_region = self.region_bytes.is_some() || !self.region_paths.is_empty();
         if let Some(engine) = self.engine.filter(|engine| names_region && !engine.has_region()) {

@@ -159,14 +159,7 @@ fn may_create_at(
             refuse_contents(&mapping.map_err(refused)?, manifest, begun, is_device(path))
         }
         Ok(_) => Err(exists(path)),
-        Err(_) if !directory_of(directory, path).is_dir() => {
-            let parent = directory_of(directory, path).display();
-            let why = format!(
-                "the directory {parent}, in which the region is to lie, does not exist: make it (mkdir -p {parent}), after its file system is mounted, or name another \
-                 place for the region (--region-path)"
-            );
-            Err(Error::Region { why, kind: ErrorKind::NotFound })
-        }
+        Err(_) if !directory_of(directory, path).is_dir() => Err(no_directory(directory_of(directory, path))),
         Err(_) if options.durable_level() == Level::PowerLoss => {
             check_level(prospect_of(directory_of(directory, path)).map_err(refused)?.domain, path, options)
         }
@@ -174,8 +167,22 @@ fn may_create_at(
     }
 }
 
-/// Whether a new region may be made in the place of one that is lost, as far as its level goes. Writes nothing but a page that is gone on return.
-pub(crate) fn may_replace(path: &Path, options: &Options) -> Result<(), Error> {
+/// A directory that is not there: perhaps its file system is not mounted, and what is made below it would be hidden once it is.
+fn no_directory(parent: &Path) -> Error {
+    let parent = parent.display();
+    let why = format!(
+        "the directory {parent}, in which the region is to lie, does not exist: make it (mkdir -p {parent}), after its file system is mounted, or name another \
+         place for the region (--region-path)"
+    );
+    Error::Region { why, kind: ErrorKind::NotFound }
+}
+
+/// Whether a new region may be made in the place of one that is lost: its directory is there, and its level can be given. Writes nothing but a page that is gone on return.
+pub(crate) fn may_replace(path: &Path, directory: &Directory, options: &Options) -> Result<(), Error> {
+    let parent = directory_of(directory, path);
+    if !parent.as_os_str().is_empty() && !parent.is_dir() {
+        return Err(no_directory(parent));
+    }
     if options.durable_level() != Level::PowerLoss || is_device(path) {
         return Ok(());
     }
@@ -221,6 +228,16 @@ fn refuse_contents(mapping: &Mapping, manifest: &Manifest, begun: bool, device: 
 /// Removes the files that an interrupted creation of this very store left.
 pub(crate) fn clear(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     make(&directory.path.join("pmem"))?;
+    remove_files(directory, manifest)
+}
+
+/// Whether a part of the region is a device.
+pub(crate) fn is_on_device(directory: &Directory, manifest: &Manifest) -> bool {
+    manifest.engine().has_region() && remembered(directory, manifest).iter().any(|path| is_device(path))
+}
+
+/// Removes the region's files; the caller knows that they hold nothing.
+pub(crate) fn remove_files(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     for path in remembered(directory, manifest).iter().filter(|path| !is_device(path)) {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", path)(error)),

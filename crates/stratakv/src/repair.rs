@@ -1,6 +1,6 @@
 //! Going on without a region that is lost: what is on the volumes of a store of engine `matrix`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stratakv_base::{CollectionId, Key};
 use stratakv_pmem::Pmem;
@@ -109,6 +109,12 @@ pub struct RepairReport {
     pub repaired: bool,
     /// Where it is.
     pub region: Option<String>,
+    /// The region that was looked at: the one that was named, else the one that the store remembers.
+    pub region_path: PathBuf,
+    /// How long that is, or a new one would be.
+    pub region_bytes: u64,
+    /// What of it is the layer, or would be.
+    pub layer_bytes: u64,
     /// What has, or is to have, the region ends with the machine: a new one there is made at level `process_crash` only.
     pub region_in_memory: bool,
 }
@@ -164,7 +170,18 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
             tables,
         });
     }
-    let Some(containers) = containers.filter(|_| accept_lost_region) else { return Ok(report) };
+    let Some(containers) = containers else { return Ok(report) };
+    report.layer_bytes = containers.layers_bytes()?;
+    report.region_bytes = containers.summary().len_bytes;
+    if !accept_lost_region {
+        if gone.is_some() && options.region_bytes.is_none() {
+            // What stands for it meanwhile is shorter.
+            report.region_bytes = region::new_len_bytes(&home, &options)?;
+        }
+        report.region_path = home;
+        return Ok(report);
+    }
+    report.region_path = home;
     let summary = containers.summary();
     containers.mapping().sync().map_err(stratakv_engine::Error::from)?;
     if let Some(moved) = region::moved(&directory, &manifest, &options, &summary.paths)? {

@@ -76,6 +76,61 @@ fn a_capacity_that_is_far_too_small_was_called_damage() {
     }
 }
 
+/// `store.toml`, a lock and volumes were left, in the way of the next creation with other options.
+#[test]
+fn a_creation_that_was_refused_left_files_behind() {
+    let refused: [&[&str]; 6] = [
+        &["--engine", "slab", "--capacity", "10", "--placement", "in_place"],
+        &["--engine", "matrix", "--region", "8M", "--shards", "2"],
+        &["--engine", "matrix", "--region", "16M", "--shards", "2", "--capacity", "10"],
+        &["--engine", "matrix", "--region", "16M", "--layer", "12M"],
+        &["--engine", "hash", "--region", "8M", "--memory", "4K"],
+        &["--engine", "hash", "--region", "8M", "--shards", "2"],
+    ];
+    for options in refused {
+        let (directory, data) = directory();
+        let (data, other) = (data.join("deep"), directory.path().join("other"));
+        let serve = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash"];
+        let arguments = [&serve, options].concat();
+        let output = run(&data, &arguments);
+        assert_eq!(code(&output), 2, "{options:?}: {}", stderr(&output));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "{options:?}");
+        std::fs::create_dir_all(&data).unwrap();
+        std::fs::write(data.join("letter"), "dear").unwrap();
+        std::fs::create_dir(&other).unwrap();
+        assert_eq!(code(&run(&data, &arguments)), 2);
+        let names: Vec<_> = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["letter"], "{options:?}");
+        if options[1] == "slab" {
+            let text = other.to_str().unwrap();
+            assert_eq!(
+                code(&run(
+                    &data,
+                    &[&arguments[..], &["--shards", "2", "--data", data.to_str().unwrap(), "--data", text]].concat()
+                )),
+                2
+            );
+            assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0);
+        }
+        put(&data, &["a", "1"]);
+    }
+}
+
+/// Both were taken in silence, and remembered.
+#[test]
+fn a_cache_took_a_placement_and_a_capacity_that_no_disk_has() {
+    let (_directory, data) = directory();
+    let serve = ["serve", "--engine", "tier", "--memory", "16M", "--shards", "1", "--memcache", "127.0.0.1:0"];
+    let refused = run(&data, &[&serve[..], &["--placement", "packed"]].concat());
+    assert_eq!(code(&refused), 2, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("placement is of the engine `slab`") && !data.exists(), "{}", stderr(&refused));
+    let mut serving = Serving::started(&mut command(&data, &[&serve[..], &["--capacity", "900T"]].concat()));
+    serving.signal("-TERM");
+    let mut told = String::new();
+    serving.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(told.contains("may take 900 TiB") && told.contains("--capacity"), "{told}");
+}
+
 /// It ended with 1 and a share of the cap in bytes.
 #[test]
 fn a_hash_store_opened_with_too_little_memory_said_no_way_out() {

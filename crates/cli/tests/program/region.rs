@@ -306,3 +306,39 @@ fn a_cache_that_cannot_be_dumped_says_that_it_is_one() {
         assert!(stderr(&refused).contains("A cache (`tier`) cannot be dumped"), "{}", stderr(&refused));
     }
 }
+
+/// Missing directories of the path were made in silence: where a file system was not mounted, below its mount point. And nothing said which region it was about, and how long the new one would be.
+#[test]
+fn a_new_region_was_made_where_its_directory_was_missing() {
+    let (directory, data) = directory();
+    let mount = directory.path().join("fast/deep");
+    std::fs::create_dir_all(&mount).unwrap();
+    let region = mount.join("region");
+    let text = region.to_str().unwrap();
+    put(&data, &["--engine", "matrix", "--region", "16M", "--layer", "8M", "--region-path", text, "k", "v"]);
+    std::fs::remove_dir_all(directory.path().join("fast")).unwrap();
+    let told = run(&data, &["repair", "--region", "16M"]);
+    let said = String::from_utf8(told.stdout.clone()).unwrap();
+    assert_eq!(code(&told), 4, "{said}");
+    assert!(said.contains(&format!("region: {text}")) && said.contains("16.0 MiB, no layer"), "{said}");
+
+    let accept = ["repair", "--accept-lost-region", "--region", "16M", "--durability", "process_crash"];
+    let refused = run(&data, &accept);
+    assert_eq!(code(&refused), 3, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains(&format!("mkdir -p {}", mount.display())), "{}", stderr(&refused));
+    assert!(!directory.path().join("fast").exists());
+    std::fs::create_dir_all(&mount).unwrap();
+    let said = String::from_utf8(ok(&data, &[&accept[..], &["--layer", "8M"]].concat())).unwrap();
+    assert!(said.contains(&format!("the new region is {text}: 16.0 MiB, 8.00 MiB of it the layer")), "{said}");
+}
+
+/// A tenth of it was forecast: what a volume sets aside was left out.
+#[test]
+fn a_small_store_of_matrix_took_more_disk_than_was_forecast() {
+    let (_directory, data) = directory();
+    put(&data, &["--engine", "matrix", "--region", "8M", "k", "v"]);
+    let volume = std::fs::metadata(data.join("shard-000.vol")).unwrap().len();
+    let plan = ["plan", "--engine", "matrix", "--keys", "100", "--shards", "1", "--json"];
+    let forecast: serde_json::Value = serde_json::from_slice(&ok(&data, &plan)).unwrap();
+    assert!(forecast["disk_bytes"].as_u64().unwrap() >= volume, "{forecast} for {volume}");
+}

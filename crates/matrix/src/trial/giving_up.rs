@@ -92,7 +92,7 @@ fn a_layer_that_is_lost_is_told_and_the_store_goes_on_without_its_tables() {
     let (mut trial, mut histories) = layered();
     let (known, tables) = (trial.shard.superblock.known, trial.shard.tables().cloned().collect::<Vec<_>>());
     let (lost, left): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.lies_in_layer());
-    let (free, files) = (trial.statistic("volume_free_pages"), trial.shard.levels.value_files().count());
+    let (free, files) = (trial.statistic("pages_free"), trial.shard.levels.value_files().count());
     trial.put_region(&vec![0; REGION_BYTES + LAYER_BYTES as usize]);
     let said = trial.assert_refused();
     assert!(said.contains(&format!("Lost with the layer: {} tables", lost.len())), "{said}");
@@ -106,7 +106,7 @@ fn a_layer_that_is_lost_is_told_and_the_store_goes_on_without_its_tables() {
     let files_lost: Vec<u64> = loss.tables.iter().map(|table| table.file).collect();
     assert!(lost.iter().all(|table| files_lost.contains(&table.facts.file)) && files_lost.len() == lost.len());
     assert_values_add_up(&trial);
-    let (free_now, files_now) = (trial.statistic("volume_free_pages"), trial.shard.levels.value_files().count());
+    let (free_now, files_now) = (trial.statistic("pages_free"), trial.shard.levels.value_files().count());
     assert!(free_now > free && files_now < files, "{free} {free_now} {files} {files_now}");
     let (same, gone, older) = assert_as_told(&mut trial, &histories, &loss);
     assert!(same > 20 && gone > 20 && older > 20, "{same} {gone} {older}");

@@ -33,6 +33,19 @@ pub(super) fn a_full_device_refuses_puts_and_neither_deletes_nor_reads() {
     }
 }
 
+/// `volume_free_pages` was 2^50, whatever the device.
+#[test]
+fn a_volume_without_a_capacity_was_told_to_have_pages_that_no_device_has() {
+    let mut trial = on_a_device(8 << 20);
+    trial.fill(0..1000, 300);
+    trial.settle();
+    let mut statistics = Vec::new();
+    trial.shard.statistics(&mut statistics);
+    for one in statistics.iter().filter(|one| one.name.contains("pages")) {
+        assert!(one.value < 1 << 20, "{one:?}");
+    }
+}
+
 /// It is asked again by itself.
 #[test]
 pub(super) fn a_device_that_has_room_again_is_written_again() {
