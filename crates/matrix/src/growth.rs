@@ -120,7 +120,6 @@ impl<P: Pmem> Matrix<P> {
                 self.extents.grow(target);
                 self.growth = Growth { may_have_holes: false, step: STEP_PAGES, wanted: 0, ..self.growth };
                 self.wake_compaction();
-                self.ready.extend(self.after_install.drain(..));
             }
             Err(_) if self.growth.step / 4 >= STEP_PAGES_MIN => {
                 self.growth = Growth { step: self.growth.step / 4, wanted: 0, ..self.growth };
@@ -128,8 +127,11 @@ impl<P: Pmem> Matrix<P> {
             Err(fault) => {
                 tracing::warn!(%fault, shard = self.config.shard, "the volume cannot grow for now");
                 self.growth = Growth { full_since: Some(self.now.mono), wanted: 0, ..self.growth };
-                self.ready.extend(self.after_install.drain(..));
             }
+        }
+        // Whoever waits asks again: what they wanted is forgotten.
+        if self.growth.step == STEP_PAGES || !canary!("trial_growth_forgets_who_waits") {
+            self.ready.extend(self.after_install.drain(..));
         }
         effects.more();
     }

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
+use stratakv_base::canary;
 use stratakv_engine::{Effects, Error};
 use stratakv_pmem::Pmem;
 
@@ -83,10 +84,11 @@ impl<P: Pmem> Matrix<P> {
 
     fn begin_spill(&mut self) {
         let mut spill = Spill { waiting: Vec::new(), outputs: Vec::new() };
-        // Of several writers as much as may wait in memory; at least one.
+        // Of several writers as much as may wait in memory; at least one, and no more where there is hardly room: who finds none is not to keep it from others.
+        let is_alone = self.wanted_pages > 0 && !canary!("trial_long_values_fail_together");
         let mut bytes = 0;
         let most = (self.outside_bytes_max() as usize / 2).min(16 << 20);
-        while bytes < most
+        while (spill.waiting.is_empty() || (bytes < most && !is_alone))
             && let Some((id, values)) = self.spills.pop_front()
         {
             bytes += values.iter().map(Bytes::len).sum::<usize>();
@@ -147,6 +149,10 @@ impl<P: Pmem> Matrix<P> {
                     self.fail_operation(*id, Error::Full("the volume has no room for a long value"), effects);
                 }
             }
+        }
+        // What rested for the sake of a value that is refused now goes on.
+        if self.wanted_pages == 0 && !self.is_tight() && !canary!("trial_compaction_rests_for_refused_values") {
+            self.wake_compaction();
         }
         effects.more();
     }

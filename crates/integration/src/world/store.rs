@@ -30,7 +30,7 @@ const STEPS_MAX: u64 = 1_500_000;
 const IDLE_ROUNDS_MAX: u32 = 3_000;
 
 /// Beside the region of a shard of engine `matrix` its volume has at least so many.
-const VOLUME_BYTES_MIN: u64 = 512 * 4096;
+const VOLUME_BYTES_MIN: u64 = 96 * 4096;
 
 /// Runs the world of a seed.
 ///

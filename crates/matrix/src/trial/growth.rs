@@ -1,5 +1,7 @@
 //! Devices that are full before the volume is as long as it may be, and writes that wait for what columns free.
 
+use stratakv_engine::Error;
+
 use super::space::fill_up;
 use super::*;
 use crate::container::{Change as Append, What};
@@ -60,6 +62,19 @@ pub(super) fn a_device_that_has_room_again_is_written_again() {
     trial.settle();
     trial.assert_filled(0..held * 2, 1000);
     trial.assert_sound();
+}
+
+/// A device that refused a step of growth was asked for a shorter one only if that was still needed, and who waited for the longer one was forgotten.
+#[test]
+pub(super) fn who_waits_for_growth_is_told_when_a_step_fails() {
+    let mut trial = on_a_device(300 * 4096);
+    trial.settle();
+    // As much as a long value waits for that finds no room.
+    trial.shard.wanted_pages = 257;
+    let token = trial.submit(write(vec![put("key", value(1, 100))]));
+    trial.settle();
+    let reply = trial.replies.remove(&token);
+    assert!(matches!(reply, Some(Reply::Failed(Error::Full(_)))), "{reply:?}");
 }
 
 /// Nothing held writes up before there was no room at all: a flush of three seconds was three seconds without a write.

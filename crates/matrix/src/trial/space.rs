@@ -334,3 +334,80 @@ pub(super) fn columns_move_no_more_than_their_share() {
     trial.assert_filled(0..KEYS, 1000);
     trial.assert_sound();
 }
+
+/// As small as a volume may be.
+fn smallest() -> Trial {
+    let config = MatrixConfig { table_bytes: 16 << 10, level_bytes: 64 << 10, ..config() };
+    let capacity_bytes = Some(crate::space::pages_min(&config) * 4096);
+    Trial::new(MatrixConfig { capacity_bytes, ..config }, 1 << 20, UNIT_BYTES)
+}
+
+/// Long values for as many keys, all at once.
+fn long_values_at_once(trial: &mut Trial, keys: std::ops::Range<u64>) -> Vec<u32> {
+    keys.map(|number| trial.submit(write(vec![put(&name(number), value(number, 9000))]))).collect()
+}
+
+/// Together they found no room, one of them would have: nothing was cleared away, nobody was refused, and all waited for ever.
+#[test]
+pub(super) fn long_values_of_many_writers_take_what_room_there_is() {
+    let mut trial = smallest();
+    let mut held = Vec::new();
+    for round in 0..4 {
+        let keys = round * 8..round * 8 + 8;
+        let tokens = long_values_at_once(&mut trial, keys.clone());
+        trial.settle();
+        for (number, token) in keys.zip(tokens) {
+            match trial.replies.remove(&token) {
+                Some(Reply::Done { .. }) => held.push(number),
+                Some(Reply::Failed(Error::Full(_))) => {}
+                other => panic!("round {round}, key {number}: {other:?}"),
+            }
+        }
+    }
+    assert!((2..8).contains(&held.len()), "{held:?}");
+    for number in held {
+        trial.assert_filled(number..number + 1, 9000);
+        assert!(matches!(trial.ask(write(vec![delete(&name(number))])), Reply::Done { .. }));
+    }
+    trial.fill(100..102, 9000);
+    trial.assert_sound();
+}
+
+/// Nothing was cleared away any more once the store was closing.
+#[test]
+pub(super) fn a_store_closes_while_long_values_wait_for_room() {
+    let mut trial = smallest();
+    let tokens = long_values_at_once(&mut trial, 0..20);
+    trial.close();
+    for token in tokens {
+        let reply = trial.replies.remove(&token);
+        assert!(matches!(reply, Some(Reply::Done { .. } | Reply::Failed(Error::Full(_)))), "{reply:?}");
+    }
+}
+
+/// What waits in the container has a shorter reserve as a row: then there was room, nothing to clear away, and nobody who told the value that waited (simulator, seed 143).
+#[test]
+pub(super) fn a_long_value_is_answered_though_the_reserve_shrank_while_it_waited() {
+    for puts in 0..6 {
+        for pages in 2..12 {
+            let (mut trial, bytes) = (smallest(), pages * 4096 - 1000);
+            // The log has all of them, the row the last one.
+            (0..puts).for_each(|_| trial.fill(0..1, 2100));
+            let reply = trial.ask(write(vec![put("long", value(1, bytes))]));
+            assert!(
+                matches!(reply, Reply::Done { .. } | Reply::Failed(Error::Full(_))),
+                "{puts} puts, {pages} pages: {reply:?}"
+            );
+        }
+    }
+}
+
+/// What had rested for the sake of a value that was refused went on resting for a second.
+#[test]
+pub(super) fn a_long_value_that_is_refused_leaves_the_room_to_others() {
+    let mut trial = tiny();
+    trial.fill(0..1000, 1000);
+    let reply = trial.ask(write(vec![put("long", value(1, 3_000_000))]));
+    assert!(matches!(reply, Reply::Failed(Error::Full(_))), "{reply:?}");
+    trial.fill(1000..1700, 300);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stratakv::{EngineRecord, Key, Operation, RecordPart, Reply};
+use stratakv::{Engine, EngineRecord, Key, Operation, RecordPart, Reply};
 use stratakv_engine::Error;
 use stratakv_sim::linearizability::Entry;
 
@@ -46,6 +46,11 @@ impl Run {
                 }
                 backing.shard += u32::from(next.is_none());
                 next.is_some() || backing.shard < self.host.setup.shards
+            }
+            // What was kept for it took the last room.
+            Reply::Failed(Error::NoSnapshot { .. }) if self.host.setup.engine == Engine::Matrix => {
+                self.backup = None;
+                return Ok(None);
             }
             // Closed, or overtaken.
             Reply::Failed(Error::Closed | Error::Unknown(_) | Error::Busy) => {
