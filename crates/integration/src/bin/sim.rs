@@ -274,8 +274,10 @@ fn listen_to(_: &[String], _: u64, _: f64, _: bool) -> Result<(), String> {
 
 /// Whose canaries are hunted in which world.
 #[cfg(feature = "canaries")]
-const WORLDS: [(&str, RunSeed); 5] = [
+const WORLDS: [(&str, RunSeed); 6] = [
     ("matrix:matrix_batch_", world::store::run_on_matrix),
+    // Odd seeds have checks.
+    ("batch_checks_", |seed| world::store::run(2 * seed + 1)),
     ("batch_", world::store::run),
     ("backup_", world::store::run),
     ("server_", world::server::run),

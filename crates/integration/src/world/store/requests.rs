@@ -90,12 +90,17 @@ impl Requests {
         for _ in 0..count {
             let key = keys.swap_remove(random.below(keys.len() as u64) as usize);
             // Conditions rarely, or most batches would be refused.
-            let expect = if random.below(6) == 0 { self.expect(&key, random) } else { Expect::Any };
+            let mut expect = if random.below(6) == 0 { self.expect(&key, random) } else { Expect::Any };
             let kind = match random.below(4) {
                 0 => ChangeKind::Delete,
-                _ if self.checks && random.below(4) == 0 => ChangeKind::Check,
+                _ if self.checks && random.below(2) == 0 => ChangeKind::Check,
                 _ => self.put(random),
             };
+            if matches!((&kind, expect), (ChangeKind::Check, Expect::Any)) {
+                // One without a condition would say nothing, and most batches of which one rarely holds would be refused.
+                expect =
+                    [Expect::Present, Expect::Present, Expect::Absent, self.last_heard(&key)][random.below(4) as usize];
+            }
             changes.push(Change { key, expect, kind });
         }
         Operation::Write { changes, level: self.level, txn: None }
@@ -153,9 +158,13 @@ impl Requests {
         match random.below(8) {
             0 => Expect::Absent,
             1 => Expect::Present,
-            2 | 3 => self.versions.get(key).map_or(Expect::Any, |version| Expect::Version(*version)),
+            2 | 3 => self.last_heard(key),
             _ => Expect::Any,
         }
+    }
+
+    fn last_heard(&self, key: &Key) -> Expect {
+        self.versions.get(key).map_or(Expect::Any, |version| Expect::Version(*version))
     }
 
     fn put(&mut self, random: &mut Random) -> ChangeKind {
