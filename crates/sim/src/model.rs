@@ -172,10 +172,9 @@ impl History {
         self.durable = self.durable.max(number.min(self.writes.len()));
     }
 
-    /// Everything handed over is durable: after an orderly close.
+    /// What was acknowledged is durable: after an orderly close. What failed on the way, as a part of a range may, stays in doubt.
     pub fn closed(&mut self) {
-        let last = self.writes.iter().rposition(|write| write.fate != Fate::Void).map_or(0, |at| at + 1);
-        (self.acked, self.durable) = (last, last);
+        self.durable = self.acked;
     }
 
     /// Learns a write's version. It must exceed those of earlier writes of the key.

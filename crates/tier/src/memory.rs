@@ -230,8 +230,8 @@ impl Tier {
         };
         if let Some(slot) = victim {
             self.gather(slot, Cause::Evict, effects);
-        } else if let Some(slot) = self.outgoing.filter(|_| self.can_spill()) {
-            // All that there is waits to fill a segment.
+        } else if let Some(slot) = self.outgoing {
+            // All that there is waits to fill a segment. Where the volume is lost it goes, or it would be in the way for ever.
             self.seal(slot);
             return false;
         }
