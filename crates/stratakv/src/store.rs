@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// Says who is told of the records that a cache (engine `tier`) drops from memory for want of room, or that nobody is any more: in whatever thread they are dropped, so it must not
-    /// wait. What goes later, with the oldest of its volume, is counted (`evictions`) and not told: its keys are not in memory.
+    /// wait. There is one listener: a server over this store takes its place while a client of it watches evictions. What goes later, with the oldest of its volume, is counted (`evictions`) and not told: its keys are not in memory.
     pub fn listen_to_evictions(&self, listener: Option<EvictionListener>) {
         self.inner().runtime.listen_to_evictions(listener);
     }
