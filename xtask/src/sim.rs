@@ -10,6 +10,16 @@ use crate::tidy::Tree;
 /// Where the macro is explained, with an example that is no canary.
 const EXPLAINED: &str = "crates/base/src/canary.rs";
 
+/// Canaries that tests of their own look for.
+const TESTED: [(&str, &str); 3] = [
+    (
+        "canaries of hash",
+        "--package stratakv-hash --features canaries --test cuts --test threads --test snapshots -- deliberate reused",
+    ),
+    ("canaries of matrix", "--package stratakv-matrix --features canaries --test container --lib -- deliberate"),
+    ("canaries of stores", "--package stratakv-integration --features canaries --test main -- deliberate"),
+];
+
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let mut arguments = arguments.to_vec();
     let mut all_canaries = false;
@@ -26,28 +36,10 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     }
     succeed("sim", command.arg("--").args(arguments))?;
     if all_canaries {
-        let mut tests = cargo(root);
-        tests.args([
-            "test",
-            "--package",
-            "stratakv-hash",
-            "--features",
-            "canaries",
-            "--test",
-            "cuts",
-            "--test",
-            "threads",
-            "--test",
-            "snapshots",
-        ]);
-        succeed("canaries of hash", tests.args(["--", "deliberate", "reused"]))?;
-        let mut tests = cargo(root);
-        tests.args(["test", "--package", "stratakv-matrix", "--features", "canaries", "--test", "container"]);
-        tests.arg("--lib");
-        succeed("canaries of matrix", tests.args(["--", "deliberate"]))?;
-        let mut tests = cargo(root);
-        tests.args(["test", "--package", "stratakv-integration", "--features", "canaries", "--test", "main"]);
-        succeed("canaries of stores", tests.args(["--", "deliberate"]))?;
+        for (what, arguments) in TESTED {
+            let mut tests = cargo(root);
+            succeed(what, tests.arg("test").args(arguments.split(' ')))?;
+        }
     }
     Ok(())
 }

@@ -351,7 +351,7 @@ impl Tier {
                 return self.seal(slot);
             }
             if !admitted || !self.send_out(&source, offset, header, tag, loc, effects) {
-                self.note_evicted(&key, &header, loc.uses() > 0 || source.stream == Stream::Main);
+                self.note_evicted(&key, &header, loc.uses() > 0 || source.stream == Stream::Main, effects);
                 self.drop_item(tag, place);
             }
         }
@@ -403,8 +403,8 @@ impl Tier {
     }
 
     /// Whoever listens is told that this item is dropped.
-    pub(crate) fn note_evicted(&mut self, key: &[u8], header: &Header, used: bool) {
-        if self.tells_evictions
+    pub(crate) fn note_evicted(&mut self, key: &[u8], header: &Header, used: bool, effects: &Effects) {
+        if effects.tells_evictions
             && let Some(key) = Key::from_encoded(key)
         {
             let Header { value_bytes, expiry, .. } = *header;

@@ -485,7 +485,6 @@ impl TierOpener {
             closing: Closing::Open,
             counters: Default::default(),
             evicted: Vec::new(),
-            tells_evictions: false,
             config: self.config,
         }
     }

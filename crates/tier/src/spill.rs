@@ -35,7 +35,7 @@ impl Tier {
     pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
         while let Some(slot) = self.volume.as_ref().and_then(|volume| volume.spills.front().copied()) {
             if !self.can_spill() {
-                self.drop_segment(slot);
+                self.drop_segment(slot, effects);
             } else if !self.spill(slot, effects) {
                 break;
             }
@@ -76,7 +76,7 @@ impl Tier {
                 return false;
             }
             Spot::TooLong => {
-                self.drop_segment(slot);
+                self.drop_segment(slot, effects);
                 return true;
             }
         };
@@ -147,11 +147,13 @@ impl Tier {
     }
 
     /// Drops what lies in a segment in DRAM.
-    fn drop_segment(&mut self, slot: u32) {
+    fn drop_segment(&mut self, slot: u32, effects: &Effects) {
         for (tag, place, _) in self.live_items(slot) {
-            if let Some((segment, offset, header)) = self.segments.item(place) {
+            if effects.tells_evictions
+                && let Some((segment, offset, header)) = self.segments.item(place)
+            {
                 let key = segment.key(offset, &header);
-                self.note_evicted(&key, &header, true);
+                self.note_evicted(&key, &header, true, effects);
             }
             self.drop_item(tag, place);
         }

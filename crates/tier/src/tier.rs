@@ -107,7 +107,6 @@ pub struct Tier {
     pub(crate) counters: Counters,
     /// Whoever listens to evictions is told of these at the end of the turn; empty if nobody does.
     pub(crate) evicted: Vec<ShardEvent>,
-    pub(crate) tells_evictions: bool,
 }
 
 impl Tier {
@@ -247,7 +246,6 @@ impl Shard for Tier {
 
     fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
         self.now = effects.now();
-        self.tells_evictions = effects.tells_evictions;
         self.balance_memory(effects);
         self.run_ready(effects);
         self.run_held(effects);

@@ -138,11 +138,6 @@ impl Host {
         self.each_disk(|disk| disk.failed() + disk.full()).iter().sum()
     }
 
-    /// The circumstances.
-    pub(super) fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     /// Whether the disks have given reason for an error since the store was last opened.
     pub(super) fn is_excused(&self) -> bool {
         self.failures_so_far() > self.failures

@@ -372,7 +372,7 @@ impl Run {
     }
 
     fn crash(&mut self, life: Life) -> Result<(), String> {
-        let power = self.random.below(4) > 0 && self.host.setup().engine != Engine::Matrix;
+        let power = self.random.below(4) > 0 && self.host.setup.engine != Engine::Matrix;
         self.host.crash(power);
         drop(life);
         *(if power { &mut self.statistics.power_cuts } else { &mut self.statistics.kills }) += 1;
