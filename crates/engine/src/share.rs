@@ -45,6 +45,43 @@ pub enum Kept {
     },
 }
 
+/// What becomes of a batch of which an opening found something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A shard that cannot be read may hold the rest: these, who hold shares, do not know.
+    InDoubt(Vec<u32>),
+    /// Carried out everywhere: these drop their marks.
+    Over(Vec<u32>),
+    /// Every participant has its share or a mark: committed, and the holders of shares carry them out.
+    Committed {
+        /// Of shares.
+        holders: Vec<u32>,
+        /// Of shares and marks.
+        present: Vec<u32>,
+    },
+    /// A participant has nothing: these erase their shares.
+    Aborted(Vec<u32>),
+}
+
+/// Decides on a batch: `found` has each shard that holds something of it, the participants it names (none where it does not decode) and whether it is a share; `lost` could not be read.
+/// docs/batches.md argues it.
+pub fn decide(found: &[(u32, &[u32], bool)], lost: &[u32]) -> Verdict {
+    let present: Vec<u32> = found.iter().map(|(shard, ..)| *shard).collect();
+    let holders: Vec<u32> = found.iter().filter(|(.., is_share)| *is_share).map(|(shard, ..)| *shard).collect();
+    let participants = found.iter().map(|(_, participants, _)| *participants).find(|list| !list.is_empty());
+    let mut missing = participants.into_iter().flatten().filter(|shard| !present.contains(shard)).peekable();
+    let is_whole = missing.peek().is_none();
+    if missing.any(|shard| lost.contains(shard)) {
+        Verdict::InDoubt(holders)
+    } else if holders.is_empty() {
+        Verdict::Over(present)
+    } else if is_whole {
+        Verdict::Committed { holders, present }
+    } else {
+        Verdict::Aborted(holders)
+    }
+}
+
 /// Key of a batch's record.
 pub fn key(id: BatchId) -> Key {
     let mut user = [0; 12];

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use stratakv_base::checksum::shard_of;
 use stratakv_base::{CollectionId, Corruption, Key, Place, canary};
-use stratakv_engine::share::{self as record, BatchId, Kept};
+use stratakv_engine::share::{self as record, BatchId, Kept, Verdict};
 use stratakv_engine::{Effects, Error, PageRequest, Reply};
 use stratakv_pmem::Pmem;
 
@@ -187,20 +187,19 @@ impl<P: Pmem> Matrix<P> {
     }
 
     fn decide_found(&mut self, id: BatchId, holders: &[(u32, Found)], lost: &[u32]) {
-        let present: Vec<u32> = holders.iter().map(|(shard, _)| *shard).collect();
-        let with_share = holders.iter().filter(|(_, found)| found.is_share);
-        let shares: Vec<u32> = with_share.map(|(shard, _)| *shard).collect();
-        let participants = holders.iter().map(|(_, found)| &found.participants).find(|list| !list.is_empty());
-        let missing = |shard: &&u32| !present.contains(shard);
-        let missing: Vec<u32> = participants.into_iter().flatten().filter(missing).copied().collect();
-        if missing.iter().any(|shard| lost.contains(shard)) {
-            shares.into_iter().for_each(|shard| self.batches.say(shard, Say::InDoubt(id)));
-        } else if shares.is_empty() {
-            present.into_iter().for_each(|shard| self.batches.say(shard, Say::Forget(id)));
-        } else if missing.is_empty() && !canary!("matrix_batch_dropped_at_opening") {
-            self.resume_batch(id, shares, present);
-        } else {
-            shares.into_iter().for_each(|shard| self.batches.say(shard, Say::Abort(id)));
+        let found: Vec<_> =
+            holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_share)).collect();
+        match record::decide(&found, lost) {
+            Verdict::InDoubt(holders) => {
+                holders.into_iter().for_each(|shard| self.batches.say(shard, Say::InDoubt(id)))
+            }
+            Verdict::Over(present) => present.into_iter().for_each(|shard| self.batches.say(shard, Say::Forget(id))),
+            Verdict::Committed { holders, present } if !canary!("matrix_batch_dropped_at_opening") => {
+                self.resume_batch(id, holders, present);
+            }
+            Verdict::Committed { holders, .. } | Verdict::Aborted(holders) => {
+                holders.into_iter().for_each(|shard| self.batches.say(shard, Say::Abort(id)));
+            }
         }
     }
 

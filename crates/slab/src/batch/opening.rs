@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stratakv_base::{Key, Level, canary};
 use stratakv_engine::{Effects, Error, Expect, Reply, Shard};
 
-use super::record::{self, Kept};
+use super::record::{self, Kept, Verdict};
 use super::{BatchId, Event, Say, Step};
 use crate::slab::Slab;
 use crate::write::{Kind, Origin, Work};
@@ -129,20 +129,19 @@ impl Slab {
     }
 
     fn decide_found(&mut self, id: BatchId, holders: &[(u32, FoundBatch)], lost: &[u32], effects: &mut Effects) {
-        let present: Vec<u32> = holders.iter().map(|(shard, _)| *shard).collect();
-        let with_share = holders.iter().filter(|(_, found)| found.is_share);
-        let shares: Vec<u32> = with_share.map(|(shard, _)| *shard).collect();
-        let participants = holders.iter().map(|(_, found)| &found.participants).find(|list| !list.is_empty());
-        let missing = |shard: &&u32| !present.contains(shard);
-        let missing: Vec<u32> = participants.into_iter().flatten().filter(missing).copied().collect();
-        if missing.iter().any(|shard| lost.contains(shard)) {
-            shares.into_iter().for_each(|shard| self.say(shard, Say::InDoubt(id), effects));
-        } else if shares.is_empty() {
-            present.into_iter().for_each(|shard| self.say(shard, Say::Forget(id), effects));
-        } else if missing.is_empty() && !canary!("batch_dropped_at_opening") {
-            self.resume_batch(id, shares, present, effects);
-        } else {
-            shares.into_iter().for_each(|shard| self.say(shard, Say::Abort(id), effects));
+        let found: Vec<_> =
+            holders.iter().map(|(shard, found)| (*shard, &found.participants[..], found.is_share)).collect();
+        match record::decide(&found, lost) {
+            Verdict::InDoubt(holders) => {
+                holders.into_iter().for_each(|shard| self.say(shard, Say::InDoubt(id), effects))
+            }
+            Verdict::Over(present) => present.into_iter().for_each(|shard| self.say(shard, Say::Forget(id), effects)),
+            Verdict::Committed { holders, present } if !canary!("batch_dropped_at_opening") => {
+                self.resume_batch(id, holders, present, effects);
+            }
+            Verdict::Committed { holders, .. } | Verdict::Aborted(holders) => {
+                holders.into_iter().for_each(|shard| self.say(shard, Say::Abort(id), effects));
+            }
         }
     }
 
