@@ -165,7 +165,7 @@ impl<P: Pmem> Matrix<P> {
         let wanted = if is_clearing { None } else { self.wanted_job(free_percent, is_due) };
         let lacks_room = wanted.as_ref().is_some_and(|job| !self.has_room_for(job.pages_in()));
         self.job = wanted.filter(|_| !lacks_room);
-        if self.job.is_none() && (lacks_room || is_clearing) && !self.container.has_sealed() {
+        if self.job.is_none() && (lacks_room || is_clearing) && !self.awaits_row() {
             self.job = self.small_job();
             if self.job.is_none() && self.rest == Rest::No && !self.reclaim() {
                 self.rest_for_want_of_room();
@@ -184,6 +184,12 @@ impl<P: Pmem> Matrix<P> {
         self.choose_moves(&mut job);
         job.compression = self.compression_of(&job);
         self.job = Some(job);
+    }
+
+    /// Whether a row is on its way, of which more may be cleared away. One that finds no room in the container is not.
+    fn awaits_row(&self) -> bool {
+        let is_blocked = self.flush_waits && !canary!("trial_blocked_rows_are_awaited");
+        self.container.has_sealed() && !is_blocked
     }
 
     /// Of the container's units, so many of a hundred may stay free.
@@ -359,17 +365,16 @@ impl<P: Pmem> Matrix<P> {
                 self.volume_is_full();
             }
         }
-        if let Some(mut spill) = self.spill.take() {
-            let written = spill.outputs.iter_mut().try_for_each(|output| self.pump_output(output, true, effects));
-            self.spill = Some(spill);
-            if written.is_err() {
-                self.spill_again(effects);
-            }
-        }
+        self.pump_spilled(effects);
     }
 
     /// `is_asked`: an operation waits for it, which takes no room that is kept for others.
-    fn pump_output(&mut self, output: &mut Output, is_asked: bool, effects: &mut Effects) -> Result<(), NoRoom> {
+    pub(crate) fn pump_output(
+        &mut self,
+        output: &mut Output,
+        is_asked: bool,
+        effects: &mut Effects,
+    ) -> Result<(), NoRoom> {
         if let Err(error) = self.store_in_layer(output, effects) {
             self.fail_region(error);
             return Ok(());

@@ -46,6 +46,11 @@ impl Spill {
         self.outputs.iter().all(Output::is_written)
     }
 
+    /// Whether all of it was promised: shares of committed batches that an opening found.
+    fn is_promised<P: Pmem>(&self, matrix: &Matrix<P>) -> bool {
+        self.waiting.iter().all(|(id, _)| matrix.parked.get(id).is_some_and(|parked| parked.work.is_decided()))
+    }
+
     /// What an installation adds.
     pub(crate) fn change(&self) -> Change {
         let placed = self.waiting.iter().flat_map(|(_, placed)| placed);
@@ -79,6 +84,17 @@ impl<P: Pmem> Matrix<P> {
                     }
                 }
             }
+        }
+    }
+
+    /// Hands what was made to the device. What was promised had its room before the crash, whose reserve may have grown since: it takes what files leave, as compactions do.
+    pub(crate) fn pump_spilled(&mut self, effects: &mut Effects) {
+        let Some(mut spill) = self.spill.take() else { return };
+        let is_asked = !spill.is_promised(self);
+        let written = spill.outputs.iter_mut().try_for_each(|output| self.pump_output(output, is_asked, effects));
+        self.spill = Some(spill);
+        if written.is_err() {
+            self.spill_again(effects);
         }
     }
 
@@ -138,6 +154,11 @@ impl<P: Pmem> Matrix<P> {
         let waits = self.reclaim() || self.rest == Rest::No || self.end_snapshot_that_keeps();
         for (id, placed) in &spill.waiting {
             match self.parked.get_mut(id) {
+                // Alone it takes room that others may not.
+                Some(parked) if parked.work.is_decided() && spill.waiting.len() > 1 => {
+                    self.wanted_pages = self.wanted_pages.max(1);
+                    self.ready.push_back(*id);
+                }
                 Some(parked) if waits && (self.rest == Rest::No || !parked.insists) => {
                     parked.insists |= self.rest != Rest::No;
                     let bytes = placed.iter().map(|placed| placed.value_bytes).sum::<u64>();
@@ -150,11 +171,15 @@ impl<P: Pmem> Matrix<P> {
                 }
             }
         }
-        // What rested for the sake of a value that is refused now goes on.
+        self.go_on_without_spill();
+        effects.more();
+    }
+
+    /// What rested for the sake of a value that is refused goes on.
+    fn go_on_without_spill(&mut self) {
         if self.wanted_pages == 0 && !self.is_tight() && !canary!("trial_compaction_rests_for_refused_values") {
             self.wake_compaction();
         }
-        effects.more();
     }
 
     /// Long values cannot be written.
@@ -163,6 +188,10 @@ impl<P: Pmem> Matrix<P> {
         self.dropped.append(&mut spill.outputs);
         self.bury();
         self.refuse(&spill, error, effects);
+        if !canary!("trial_failed_values_keep_their_claim") {
+            self.wanted_pages = 0;
+        }
+        self.go_on_without_spill();
     }
 
     pub(crate) fn refuse(&mut self, spill: &Spill, error: &Error, effects: &mut Effects) {

@@ -8,7 +8,7 @@ use crate::job;
 
 use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, space};
 
-const DEFECTS: [(&str, fn()); 42] = [
+const DEFECTS: [(&str, fn()); 44] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -33,6 +33,8 @@ const DEFECTS: [(&str, fn()); 42] = [
     ("trial_long_values_fail_together", space::long_values_of_many_writers_take_what_room_there_is),
     ("trial_values_wait_for_nothing", space::a_long_value_is_answered_though_the_reserve_shrank_while_it_waited),
     ("trial_compaction_rests_for_refused_values", space::a_long_value_that_is_refused_leaves_the_room_to_others),
+    ("trial_blocked_rows_are_awaited", space::rows_that_fill_the_directory_do_not_end_compaction),
+    ("trial_failed_values_keep_their_claim", space::a_long_value_that_fails_claims_no_room),
     ("trial_closing_clears_nothing", space::a_store_closes_while_long_values_wait_for_room),
     ("trial_values_are_not_collected", space::values_among_dead_ones_are_collected),
     ("trial_snapshots_last_for_ever", space::a_snapshot_held_for_ever_ends_before_puts_are_refused),

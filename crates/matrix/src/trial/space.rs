@@ -411,3 +411,65 @@ pub(super) fn a_long_value_that_is_refused_leaves_the_room_to_others() {
     assert!(matches!(reply, Reply::Failed(Error::Full(_))), "{reply:?}");
     trial.fill(1000..1700, 300);
 }
+
+/// While what is dead is cleared away each turn's writes become a row. When the directory had no room for another one, no compaction began that could have made some.
+#[test]
+pub(super) fn rows_that_fill_the_directory_do_not_end_compaction() {
+    let config = MatrixConfig {
+        capacity_bytes: Some(12 << 20),
+        table_bytes: 16 << 10,
+        level_bytes: 64 << 10,
+        row_bytes: 1 << 20,
+        ..config()
+    };
+    let mut trial = Trial::new(config, 4 << 20, UNIT_BYTES);
+    // Rows name their keys: as long as they may be.
+    let name = |number: u64| format!("{number:0900}");
+    let held = (0..100_000).find(|number| {
+        let reply = trial.ask(write(vec![put(&name(*number), value(*number, 100))]));
+        matches!(reply, Reply::Failed(Error::Full(_)))
+    });
+    let held = held.expect("it is full some time");
+    let mut tokens = Vec::new();
+    for number in 0..held {
+        tokens.push(trial.submit(write(vec![delete(&name(number))])));
+        // A device that reads and does not write: a compaction gets nowhere meanwhile.
+        trial.turn();
+        while trial.complete_where(None, |request| matches!(request, DiskRequest::Read { .. })) {}
+        trial.turn();
+        if trial.shard.flush_waits {
+            break;
+        }
+    }
+    assert!(trial.shard.flush_waits, "the directory has room for all of them");
+    // The compaction that was under way fails, and is chosen anew.
+    assert!(trial.complete_where(Some(IoFault::Short), |request| matches!(request, DiskRequest::Write { .. })));
+    trial.pass(2);
+    trial.settle();
+    let waits = tokens.iter().filter(|token| !trial.replies.contains_key(token)).count();
+    assert_eq!(waits, 0, "of {}", tokens.len());
+    for number in (tokens.len() as u64..held).take(3000) {
+        let reply = trial.ask(write(vec![delete(&name(number))]));
+        assert!(matches!(reply, Reply::Done { .. }), "key {number} of {held}: {reply:?}");
+    }
+    let reply = trial.ask(write(vec![put(&name(0), value(0, 100))]));
+    assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+}
+
+/// A long value had waited for room, found some, and the device failed while it was written: others were kept from its room ever after.
+#[test]
+pub(super) fn a_long_value_that_fails_claims_no_room() {
+    let mut trial = smallest();
+    let tokens = long_values_at_once(&mut trial, 0..20);
+    trial.go_on_until(|trial| trial.shard.wanted_pages > 0 && trial.shard.spill.is_some());
+    let is_write = |request: &DiskRequest| matches!(request, DiskRequest::Write { .. });
+    while trial.shard.spill.is_some() || !trial.shard.spills.is_empty() {
+        if !trial.complete_where(Some(IoFault::Short), is_write) && !trial.complete_where(None, |_| true) {
+            trial.turn();
+        }
+    }
+    trial.pass(2);
+    trial.settle();
+    assert!(tokens.iter().all(|token| trial.replies.contains_key(token)));
+    assert_eq!(trial.shard.wanted_pages, 0);
+}
