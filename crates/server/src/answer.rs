@@ -12,7 +12,7 @@ use crate::marks::Marks;
 use crate::meta;
 use crate::output::Output;
 use crate::recency::Recency;
-use crate::request::{Outcome, Plan};
+use crate::request::{Outcome, Plan, Request};
 use crate::watch::{self, Log};
 
 /// What a client waits for.
@@ -59,6 +59,31 @@ pub(crate) enum Dialect {
     Binary(binary::Words),
 }
 
+impl Dialect {
+    /// What follows the last byte of a value.
+    pub(crate) fn end_of_value(&self) -> &'static [u8] {
+        match self {
+            Dialect::Meta(_) => meta::Words::END_OF_VALUE,
+            Dialect::Binary(_) => b"",
+        }
+    }
+
+    fn write(&self, request: &Request, outcome: Outcome, out: &mut Output, here: &Here<'_>) {
+        match self {
+            Dialect::Meta(words) => words.write(request, outcome, here, out),
+            Dialect::Binary(words) => words.write(request, outcome, here, out),
+        }
+    }
+}
+
+impl Planned {
+    /// Begins the answer of a get whose value follows slice by slice.
+    pub(crate) fn begin_value(&self, record: Record, out: &mut Output, here: &Here<'_>) {
+        let outcome = Outcome::Found { record, before: None, follows: true };
+        self.dialect.write(&self.plan.request, outcome, out, here);
+    }
+}
+
 /// What answers are made of besides replies, and what they change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here<'a> {
@@ -81,6 +106,14 @@ impl Answer {
 }
 
 impl Answer {
+    /// What follows the last byte of a value that was read.
+    pub(crate) fn end_of_value(&self) -> &'static [u8] {
+        match self {
+            Answer::Planned(planned) => planned.dialect.end_of_value(),
+            _ => reply::CRLF,
+        }
+    }
+
     /// Whether the bytes of a record that comes are of use.
     pub(crate) fn needs_value(&self) -> bool {
         match self {
@@ -100,18 +133,16 @@ pub(crate) struct Wording {
 
 impl Wording {
     /// Begins the answer of a get whose value follows slice by slice. False: there is none, since one before it failed.
-    pub(crate) fn begin_value(
-        &mut self,
-        key: &Key,
-        cas: bool,
-        record: &Record,
-        out: &mut Output,
-        here: &Here<'_>,
-    ) -> bool {
-        if !self.get_failed {
-            value_head(key, cas, record, record.value_bytes, out, here);
+    pub(crate) fn begin_value(&mut self, answer: &Answer, record: Record, out: &mut Output, here: &Here<'_>) -> bool {
+        match answer {
+            Answer::Value { key, cas, .. } if !self.get_failed => {
+                value_head(key, *cas, &record, record.value_bytes, out, here);
+                out.push_value(record.value);
+            }
+            Answer::Planned(planned) => planned.begin_value(record, out, here),
+            _ => return false,
         }
-        !self.get_failed
+        true
     }
 
     /// Appends the answer, nothing if the client wants none. `reply` is `None` for answers without operation.
@@ -151,10 +182,7 @@ impl Wording {
             (Answer::Planned(planned), _) => {
                 let Planned { plan, dialect, outcome } = *planned;
                 let outcome = outcome.unwrap_or(Outcome::Missing);
-                match dialect {
-                    Dialect::Meta(words) => words.write(&plan.request, outcome, here, out),
-                    Dialect::Binary(words) => words.write(&plan.request, outcome, here, out),
-                }
+                dialect.write(&plan.request, outcome, out, here);
             }
             (Answer::Value { key, cas, touch }, reply) => value(&key, cas, touch, reply, out, here),
             (Answer::Stored { verb, key, .. }, reply) => out.push(stored(verb, &key, reply.as_ref(), here)),

@@ -167,7 +167,7 @@ impl Words {
     ) {
         let counters = here.counters;
         let key = if self.with_key { request.key.user() } else { b"" };
-        let Outcome::Found { record, .. } = outcome else {
+        let Outcome::Found { record, follows, .. } = outcome else {
             counters.get_misses.add(u64::from(with_value));
             counters.touch_misses.add(u64::from(touch));
             return match (self.quiet, self.with_key) {
@@ -180,10 +180,11 @@ impl Words {
         counters.get_hits.add(u64::from(with_value));
         counters.touch_hits.add(u64::from(touch));
         here.recency.fetched(hash(&request.key), here.wall);
-        let Record { value, flags, version, .. } = record;
+        let Record { value, value_bytes, flags, version, .. } = record;
         let cas = here.marks.shown(&request.key, version);
-        let value_bytes = if with_value { value.len() as usize } else { 0 };
-        out.text(|out| response(out, self.tag, Status::Ok, cas, &flags.to_be_bytes(), key, value_bytes));
+        let len_bytes = if follows { value_bytes } else { value.len() };
+        let len_bytes = if with_value { len_bytes as usize } else { 0 };
+        out.text(|out| response(out, self.tag, Status::Ok, cas, &flags.to_be_bytes(), key, len_bytes));
         if with_value {
             out.push_value(value);
         }

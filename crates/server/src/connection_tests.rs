@@ -416,6 +416,46 @@ fn values_that_come_slice_by_slice_are_whole_and_in_order() {
     }
 }
 
+/// Whoever asks, in whatever dialect, gets the same bytes as of a value that comes whole.
+#[test]
+fn every_dialect_takes_values_slice_by_slice() {
+    use conversations::binary::frame;
+    let value = "x".repeat(1_300_000);
+    let meta = format!(
+        "ms a {} F5\r\n{value}\r\nms b 1\r\n1\r\nmg a v f s k Oq\r\nmg b v\r\nmg YQ== b k v q\r\nmd a I T60\r\nmg a v f h\r\n\
+         mg a v\r\nmg a s\r\nmg a v N30\r\nmg a v t T90\r\nms a 1\r\n2\r\nmg a v\r\nmn\r\n",
+        value.len()
+    );
+    let binary = [
+        (0x01, &b"a"[..], &[0, 0, 0, 5, 0, 0, 0, 0][..], value.as_bytes(), 0),
+        (0x00, b"a", b"", b"", 0),
+        (0x0D, b"a", b"", b"", 0),
+        (0x09, b"none", b"", b"", 0),
+        (0x0C, b"a", b"", b"", 0),
+        (0x1D, b"a", &[0, 0, 0, 60], b"", 0),
+        (0x01, b"a", &[0; 8], b"1", 0),
+        (0x00, b"a", b"", b"", 0),
+        (0x0A, b"", b"", b"", 0),
+    ];
+    let binary: Vec<u8> = (0..).zip(binary).flat_map(|(number, request)| frame(number, request)).collect();
+    for sent in [meta.as_bytes(), &binary] {
+        let answer = |seed, front_bytes| {
+            let mut bench = Bench::new(sent);
+            bench.connection.item_bytes_max = 16 << 20;
+            bench.model.front_bytes = front_bytes;
+            let bench = bench.run(&mut Random::new(seed), 400_000);
+            (bench.answer, bench.submitted)
+        };
+        let (whole, few) = answer(0, None);
+        assert!(whole.len() > 3 * value.len(), "{} bytes", whole.len());
+        for seed in 0..10 {
+            let (sliced, many) = answer(seed, Some(60_000));
+            assert!(sliced == whole, "seed {seed}: {} bytes of {}", sliced.len(), whole.len());
+            assert!(many > few + 10, "{many} operations, {few} for whole values");
+        }
+    }
+}
+
 /// Lets everything happen but sends.
 fn settle_unread(bench: &mut Bench) {
     for _ in 0..1000 {

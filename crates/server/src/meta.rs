@@ -95,6 +95,8 @@ pub(crate) fn tell(request: &Request, outcome: &Outcome, here: &Here<'_>) {
 }
 
 impl Words {
+    pub(crate) const END_OF_VALUE: &'static [u8] = reply::CRLF;
+
     /// Appends the answer.
     pub(crate) fn write(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
         tell(request, &outcome, here);
@@ -120,10 +122,10 @@ impl Words {
         };
         let hash = hash(&request.key);
         match outcome {
-            Outcome::Found { record, before } => {
+            Outcome::Found { record, before, follows } => {
                 hits.add(1);
                 counters.get_hits.add(u64::from(touch.is_some()));
-                self.found(request, record, before, here, out);
+                self.found(request, record, (before, follows), here, out);
                 here.recency.fetched(hash, here.wall);
             }
             Outcome::Vivified { version, expiry } => {
@@ -142,7 +144,14 @@ impl Words {
         }
     }
 
-    fn found(&self, request: &Request, record: Record, before: Option<Expiry>, here: &Here<'_>, out: &mut Output) {
+    fn found(
+        &self,
+        request: &Request,
+        record: Record,
+        (before, follows): (Option<Expiry>, bool),
+        here: &Here<'_>,
+        out: &mut Output,
+    ) {
         let wants = match request.action {
             Action::Get { told: Some(at), .. } => record.expiry != Expiry::NEVER && record.expiry < at,
             _ => false,
@@ -151,7 +160,8 @@ impl Words {
         let Record { value, value_bytes, flags, version, expiry } = record;
         let (expiry, shown) = (before.unwrap_or(expiry), here.marks.shown(&request.key, version));
         let about = About { flags, value_bytes, version: shown, expiry };
-        self.head(request, &about, self.value.then(|| value.len()), here, out);
+        let len_bytes = if follows { value_bytes } else { value.len() };
+        self.head(request, &about, self.value.then_some(len_bytes), here, out);
         for (said, what) in [(told.sent, b" Z"), (told.stale, b" X"), (told.won, b" W")] {
             if said {
                 out.push(what);
@@ -160,7 +170,7 @@ impl Words {
         out.push(reply::CRLF);
         if self.value {
             out.push_value(value);
-            out.push(reply::CRLF);
+            out.push(if follows { b"" } else { Words::END_OF_VALUE });
         }
     }
 

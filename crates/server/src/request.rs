@@ -68,8 +68,8 @@ pub(crate) enum Action {
 /// How a request ended. Versions are those that clients see, but for that of a record that was read.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// It is there. `before` is its expiry before a touch, where that was wanted.
-    Found { record: Record, before: Option<Expiry> },
+    /// It is there. `before` is its expiry before a touch, where that was wanted. `follows`: it has the first bytes of its value, the others follow slice by slice.
+    Found { record: Record, before: Option<Expiry>, follows: bool },
     /// It was not there, and is now, empty.
     Vivified { version: u64, expiry: Expiry },
     /// It is written, with this version.
@@ -212,7 +212,9 @@ impl Plan {
             Action::Get { before: true, .. } if self.read.is_none() => self.read(true),
             Action::Get { touch: Some(expiry), .. } => Operation::Update { key, update: Update::Touch(*expiry), level },
             Action::Get { value: true, .. } => {
-                Operation::Get { key, part: RecordPart::Range { start: 0, len: self.first_bytes } }
+                // 16 MiB at most.
+                let len = self.first_bytes as u32;
+                Operation::Get { key, part: RecordPart::Sliced { hold: 0, start: 0, len } }
             }
             Action::Get { .. } | Action::Invalidate { .. } => Operation::Get { key, part: RecordPart::Meta },
             Action::Store { mode, value, flags, expiry, .. } => {
@@ -296,7 +298,7 @@ impl Plan {
         if let Action::Get { touch: touch @ Some(_), .. } = self.request.action {
             marks.keep(&self.request.key, record.version, None, touch);
         }
-        Next::End(Outcome::Found { record, before: self.read.map(|(_, expiry)| expiry) })
+        Next::End(Outcome::Found { record, before: self.read.map(|(_, expiry)| expiry), follows: false })
     }
 
     /// There is no such record: it is made if that was asked for.

@@ -1,7 +1,6 @@
 //! Reading values: how much is asked for, what is asked for again, and long ones slice by slice.
 
 use stratakv_engine::{Hold, Operation, Record, RecordPart, Reply};
-use stratakv_protocol::memcache::reply;
 
 use super::{Connection, Context, PENDING_MAX, Submission, Target, WRITING_BYTES_MAX};
 use crate::answer::Answer;
@@ -108,21 +107,20 @@ impl Connection {
     pub(super) fn pump_stream(&mut self, context: &mut Context<'_>) -> bool {
         let waiting_bytes = self.output.bytes() + self.sending_bytes;
         let Some(first) = self.pending.front_mut().filter(|_| !self.broken) else { return false };
-        let (Some(stream), Answer::Value { key, cas, .. }) = (&mut first.stream, &first.answer) else { return false };
+        let (Some(stream), Some(key)) = (&mut first.stream, first.answer.reads()) else { return false };
         if let Some(record) = stream.front.take() {
             self.reading_bytes -= std::mem::take(&mut first.reading_bytes);
-            if !self.wording.begin_value(key, *cas, &record, &mut self.output, &context.here()) {
+            if !self.wording.begin_value(&first.answer, record, &mut self.output, &context.here()) {
                 (first.answer, first.stream, first.lease, first.missing) = (Answer::Text(b""), None, None, 0);
                 return true;
             }
-            self.output.push_value(record.value);
             self.output.hold(first.lease.take());
         }
         if stream.asked_bytes > 0 {
             return false;
         }
         if stream.taken_bytes == stream.value_bytes {
-            (first.answer, first.stream, first.missing) = (Answer::Text(reply::CRLF), None, 0);
+            (first.answer, first.stream, first.missing) = (Answer::Text(first.answer.end_of_value()), None, 0);
             return true;
         }
         if waiting_bytes <= AHEAD_BYTES_MAX {
