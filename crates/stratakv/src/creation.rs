@@ -65,7 +65,11 @@ impl Before {
         if !self.lock {
             let _ = fs::remove_file(directory.path.join("LOCK"));
         }
-        // What others have put there keeps its directory.
+        self.remove_directories();
+    }
+
+    /// Those that were made; what others have put there keeps its directory.
+    pub(crate) fn remove_directories(&self) {
         self.directories.iter().for_each(|path| drop(fs::remove_dir(path)));
     }
 }
@@ -74,15 +78,73 @@ fn is_there(path: &Path) -> bool {
     path.as_os_str().is_empty() || path.exists()
 }
 
-/// The manifest goes last: until then the creation is one that was interrupted.
+/// The manifest says first that there is no whole store, and goes last: meanwhile the creation is one that was interrupted.
 fn undo(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     if !directory.devices.is_empty() || region::is_on_device(directory, manifest) {
         return Ok(());
     }
+    directory.write_manifest(&Manifest { complete: false, ..manifest.clone() })?;
     remove_volumes(directory)?;
     if manifest.engine().has_region() {
         region::remove_files(directory, manifest)?;
     }
     directory.parts.iter().skip(1).try_for_each(|part| remove(&part.join("part.toml")))?;
     remove(&directory.manifest_path())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{Engine, Options};
+
+    /// Two creations at the same moment named the same region: who came too late removed it.
+    #[test]
+    fn the_undo_of_a_creation_leaves_the_region_of_another_store() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, region) = (|name: &str| root.path().join(name), root.path().join("region"));
+        let options = || Options::new().engine(Engine::Hash).region_paths([&region]).region_bytes(64 << 20);
+        let store = options().create_new(true).open(path("winner")).unwrap();
+        store.put(b"key", b"value").unwrap();
+        drop(store);
+        // As far as it had come, it named the region as its own.
+        let others = Directory::lock(&path("winner"), false, true).unwrap().read_manifest().unwrap().unwrap();
+        let directory = Directory::lock(&path("loser"), true, false).unwrap();
+        let mut manifest = Manifest { uuid: "00112233445566778899aabbccddeeff".into(), complete: false, ..others };
+        manifest.region = Some(region.clone());
+        directory.write_manifest(&manifest).unwrap();
+        fs::write(path("loser").join(volume_name(0)), b"").unwrap();
+        undo(&directory, &manifest).unwrap();
+        assert!(!directory.manifest_path().exists() && !path("loser").join(volume_name(0)).exists());
+        let store = Options::new().open(path("winner")).unwrap();
+        assert!(store.get(b"key").unwrap().is_some());
+    }
+
+    /// What is cut off in the middle of an undo is an interrupted creation, and no store without volumes.
+    #[test]
+    fn an_undo_that_is_cut_off_leaves_no_whole_store() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("store");
+        drop(Options::new().create_new(true).shards(1).open(&path).unwrap());
+        let directory = Directory::lock(&path, false, false).unwrap();
+        let manifest = directory.read_manifest().unwrap().unwrap();
+        // A directory in a volume's place cannot be removed as a file.
+        fs::create_dir(path.join(volume_name(7))).unwrap();
+        undo(&directory, &manifest).unwrap_err();
+        assert!(manifest.complete && !directory.read_manifest().unwrap().unwrap().complete);
+    }
+
+    #[test]
+    fn a_creation_that_finds_the_store_locked_makes_no_directories() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("file"), b"").unwrap();
+        let path = root.path().join("new");
+        let before = Before::of(&path, &[]);
+        fs::create_dir_all(path.join("LOCK")).unwrap();
+        assert!(Directory::lock(&path, true, false).is_err());
+        fs::remove_dir(path.join("LOCK")).unwrap();
+        before.remove_directories();
+        assert!(!path.exists());
+    }
 }

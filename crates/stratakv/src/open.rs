@@ -80,7 +80,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
         }
     }
     let before = creates.then(|| Before::of(&path, &further));
-    let mut directory = Directory::lock(&path, creates, options.read_only)?;
+    let mut directory = Directory::lock(&path, creates, options.read_only)
+        .inspect_err(|_| before.iter().for_each(Before::remove_directories))?;
     let mut begun = None;
     match open_in(&mut directory, further, options, &mut begun) {
         Ok((Running { runtime, recovery, region, mapping }, manifest)) => {

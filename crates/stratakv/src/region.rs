@@ -236,9 +236,13 @@ pub(crate) fn is_on_device(directory: &Directory, manifest: &Manifest) -> bool {
     manifest.engine().has_region() && remembered(directory, manifest).iter().any(|path| is_device(path))
 }
 
-/// Removes the region's files; the caller knows that they hold nothing.
+/// Removes the region's files; the caller knows that they hold nothing. Those of another store stay: two may have been made at the same moment, with the same path.
 pub(crate) fn remove_files(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     for path in remembered(directory, manifest).iter().filter(|path| !is_device(path)) {
+        let mapping = Mapping::open(path, MapOptions { read_only: true, ..MapOptions::default() });
+        if mapping.is_ok_and(|mapping| refuse_contents(&mapping, manifest, true, false).is_err()) {
+            continue;
+        }
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", path)(error)),
             _ => {}
