@@ -30,7 +30,7 @@ pub(crate) struct Growth {
     target: Option<u64>,
     /// Nothing below the capacity was set aside since the volume was opened: there may be holes in it.
     may_have_holes: bool,
-    step: u64,
+    pub(crate) step: u64,
     /// The device has no more, it said then.
     full_since: Option<Mono>,
     /// Somebody waits for so many free pages.

@@ -134,9 +134,9 @@ impl<P: Pmem> Matrix<P> {
         bytes.extend_from_within(..);
         let extent = self.manifest_room(2 * pages);
         let Some(extent) = extent else {
-            self.grow_by(u64::from(2 * pages));
-            // What it made is lost: it is compacted again when there is room.
+            // What it made is lost: it is compacted again when there is room. That much more than is free from then on: what is free lies in pieces.
             self.give_new(&levels);
+            self.grow_by(u64::from(2 * pages));
             return Err(Box::new(made));
         };
         let superblock = Superblock {

@@ -77,6 +77,21 @@ pub(super) fn who_waits_for_growth_is_told_when_a_step_fails() {
     assert!(matches!(reply, Some(Reply::Failed(Error::Full(_)))), "{reply:?}");
 }
 
+/// Free pages lay in pieces. Those side by side that a manifest wanted were asked for, and enough was free once the files that it was to install were: each compaction came to nothing, for
+/// ever (simulator, seed 110048802).
+#[test]
+pub(super) fn a_volume_in_pieces_grows_for_a_manifest() {
+    let mut trial = on_a_device(64 << 20);
+    trial.fill(0..1000, 300);
+    trial.settle();
+    trial.shard.growth.step = 16;
+    let taken: Vec<_> = std::iter::from_fn(|| trial.shard.extents.take(1)).flatten().collect();
+    taken.iter().step_by(2).for_each(|extent| trial.shard.extents.give(*extent));
+    trial.fill(1000..4000, 300);
+    trial.settle();
+    trial.assert_filled(0..4000, 300);
+}
+
 /// Nothing held writes up before there was no room at all: a flush of three seconds was three seconds without a write.
 #[test]
 pub(super) fn writes_wait_early_for_what_columns_free() {
