@@ -22,38 +22,6 @@ pub fn turned_bit(difference: u32, len_bytes: usize) -> Option<(usize, u8)> {
 
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// What is left of a difference between two checksums (their XOR) once `len_bytes` equal bytes followed on both sides: so the checksum of
-/// a body can follow it to another place, where it is seeded otherwise, without its bytes being read. O(log `len_bytes`), about 0.3 us.
-///
-/// A CRC is linear: a byte more multiplies the difference by x^8 modulo the polynomial.
-pub fn difference_after(difference: u32, len_bytes: usize) -> u32 {
-    let powers = POWERS.iter().enumerate().filter(|(n, _)| len_bytes >> n & 1 == 1);
-    powers.fold(difference, |difference, (_, power)| product(difference, *power))
-}
-
-/// x^(8 * 2^n) modulo the polynomial.
-const POWERS: [u32; usize::BITS as usize] = {
-    // x^8: the highest bit is x^0.
-    let mut powers = [1 << 23; usize::BITS as usize];
-    let mut n = 1;
-    while n < powers.len() {
-        powers[n] = product(powers[n - 1], powers[n - 1]);
-        n += 1;
-    }
-    powers
-};
-
-/// The product of two polynomials of degree 31 at most, modulo the polynomial; the highest bit is x^0.
-const fn product(a: u32, mut b: u32) -> u32 {
-    let (mut sum, mut bit) = (0, 32);
-    while bit > 0 {
-        bit -= 1;
-        sum ^= b & 0u32.wrapping_sub(a >> bit & 1);
-        b = (b >> 1) ^ (POLYNOMIAL & 0u32.wrapping_sub(b & 1));
-    }
-    sum
-}
-
 /// Seed that ties a checksum to a store (`uuid`) and to a place and moment (`a`, `b`):
 /// equal bytes at another place, or of another time, do not check.
 #[inline]
@@ -80,15 +48,6 @@ mod tests {
         // Check value of CRC-32C from the catalogue of parametrised CRC algorithms.
         assert_eq!(crc32c(0, b"123456789"), 0xE306_9283);
         assert_eq!(crc32c(crc32c(0, b"1234"), b"56789"), 0xE306_9283);
-    }
-
-    #[test]
-    fn a_difference_goes_through_equal_bytes() {
-        for len in [0, 1, 2, 3, 7, 8, 255, 256, 4095, 65_537, 1_000_003] {
-            let body: Vec<u8> = (0..len).map(|at: usize| (at * 31) as u8).collect();
-            let (a, b) = (crc32c(1, b"one head"), crc32c(77, b"another"));
-            assert_eq!(crc32c(a, &body) ^ difference_after(a ^ b, len), crc32c(b, &body), "{len} bytes");
-        }
     }
 
     #[test]

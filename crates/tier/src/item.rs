@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stratakv_base::checksum::{crc32c, difference_after, seed};
+use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Expiry, Key};
@@ -18,12 +18,11 @@ const HAS_HOME: u32 = 1 << 31;
 const SHIFT_AT: u32 = 24;
 const SHIFT: u32 = 0x3F << SHIFT_AT;
 const SHIFT_MAX: u32 = 24;
-/// A shorter body is read again sooner than its checksum is moved.
-const MOVED_BYTES_MIN: usize = 4 << 10;
 
 /// What an item says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// 0 in DRAM: an item has its checksums from when it is to go to the volume.
     pub(crate) checksum: u32,
     /// Of the encoded key.
     pub(crate) key_bytes: u32,
@@ -34,14 +33,6 @@ pub(crate) struct Header {
     pub(crate) has_home: bool,
     /// The value's bytes are checked by slices of so many bytes, as a power of two, counted from the item's first. 0: with everything else.
     pub(crate) slice_shift: u32,
-}
-
-/// An item that is copied, and where it lay.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
-    pub(crate) header: Header,
-    pub(crate) segment: u64,
-    pub(crate) offset: usize,
 }
 
 /// Where the copy of a promoted item lies on the volume.
@@ -91,7 +82,7 @@ impl Header {
     }
 
     /// Bytes of the slices' checksums. An interval touches two slices more than it fills at most; what is not needed is zero.
-    fn sums_bytes(&self) -> usize {
+    pub(crate) fn sums_bytes(&self) -> usize {
         if self.slice_shift == 0 { 0 } else { ((self.value_bytes as usize >> self.slice_shift) + 2) * 4 }
     }
 
@@ -110,11 +101,11 @@ impl Header {
         touched.map(move |number| (number - first, begin(number)..begin(number + 1)))
     }
 
-    /// The checksums of a value's slices, as they lie behind the key; nothing if it has none.
-    pub(crate) fn encode_sums(&self, value: &[u8]) -> Vec<u8> {
+    /// The checksums of a value's slices, as they lie behind the key; nothing if it has none. `value` gives bytes of it.
+    pub(crate) fn encode_sums<'a, I: Iterator<Item = &'a [u8]>>(&self, value: impl Fn(Range<usize>) -> I) -> Vec<u8> {
         let mut sums = vec![0; self.sums_bytes()];
-        for (number, range) in self.slices(0..value.len()) {
-            let sum = slice_sum(number, value.get(range).into_iter());
+        for (number, range) in self.slices(0..self.value_bytes as usize) {
+            let sum = slice_sum(number, value(range));
             if let Some(place) = sums.get_mut(number * 4..number * 4 + 4) {
                 place.copy_from_slice(&sum.to_le_bytes());
             }
@@ -131,21 +122,6 @@ impl Header {
         body: impl Iterator<Item = &'a [u8]>,
     ) -> u32 {
         self.fold(head_sum(&self.encode(), uuid, segment, offset), body)
-    }
-
-    /// The checksum of an item that was copied to this place, from what it was where it lay. `None`: its bytes must be read.
-    pub(crate) fn sum_moved(&self, uuid: &[u8; 16], segment: u64, offset: usize, origin: &Origin) -> Option<u32> {
-        let old = &origin.header;
-        let body_bytes = self.body_bytes();
-        let is_same = (old.key_bytes, old.value_bytes, old.has_home, old.slice_shift)
-            == (self.key_bytes, self.value_bytes, self.has_home, 0);
-        (is_same && self.slice_shift == 0 && body_bytes >= MOVED_BYTES_MIN).then(|| {
-            let (from, to) = (
-                head_sum(&old.encode(), uuid, origin.segment, origin.offset),
-                head_sum(&self.encode(), uuid, segment, offset),
-            );
-            old.checksum ^ difference_after(from ^ to, body_bytes)
-        })
     }
 
     /// The checksum goes on over the body, in pieces from its first byte on. A value that has slices is covered by theirs.

@@ -11,7 +11,7 @@ use stratakv_engine::{Effects, Evicted, ShardEvent};
 
 use crate::ending::Closing;
 use crate::index::{Loc, Tag};
-use crate::item::{Header, Home, Origin};
+use crate::item::{Header, Home};
 use crate::segment::{Segment, Stream, ttl_class};
 use crate::tier::Tier;
 
@@ -110,7 +110,6 @@ impl Tier {
         stream: Stream,
         header: Header,
         body: impl Iterator<Item = &'a [u8]> + Clone,
-        origin: Option<&Origin>,
         effects: &Effects,
     ) -> Option<Loc> {
         let bytes = header.total();
@@ -137,7 +136,7 @@ impl Tier {
             self.set_open(stream, class, Some(slot));
         }
         let uuid = self.config.uuid;
-        let offset = self.segments.change(slot, |segment| segment.append(&uuid, header, body, origin))?;
+        let offset = self.segments.change(slot, |segment| segment.append(&uuid, header, body))?;
         if is_long {
             self.seal(slot);
         }
@@ -345,18 +344,25 @@ impl Tier {
             }
             let admitted = self.can_spill() && self.is_admitted(&source, loc);
             self.counters.not_admitted += u64::from(self.can_spill() && !admitted);
-            if admitted && is_whole {
+            if admitted && is_whole && self.sum_up(&mut source, effects) {
                 source.stream = Stream::Outgoing;
                 self.segments.put_back(slot, source);
                 return self.seal(slot);
             }
-            if !admitted || !self.send_out(&source, offset, header, tag, loc, effects) {
+            if !admitted || is_whole || !self.send_out(&source, offset, header, tag, loc, effects) {
                 self.note_evicted(&key, &header, loc.uses() > 0 || source.stream == Stream::Main, effects);
                 self.drop_item(tag, place);
             }
         }
         drop(source);
         self.segments.give_back(slot);
+    }
+
+    /// A long item goes as it is, with its checksums. False: there is no block for them.
+    fn sum_up(&self, source: &mut Segment, effects: &Effects) -> bool {
+        let class = source.class();
+        source
+            .sum_up(&self.config.uuid, || effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects)))
     }
 
     /// Another round.
@@ -373,9 +379,8 @@ impl Tier {
         effects: &Effects,
     ) -> bool {
         let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, home.is_some()));
-        let origin = Origin { header, segment: source.id, offset };
         let header = Header { has_home: home.is_some(), ..header };
-        let Some(new) = self.append(round.stream, header, body, Some(&origin), effects) else { return false };
+        let Some(new) = self.append(round.stream, header, body, effects) else { return false };
         self.index.replace(tag, loc, new.with_uses(round.uses).wanted(round.wanted))
     }
 
@@ -390,9 +395,8 @@ impl Tier {
         effects: &Effects,
     ) -> bool {
         let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, false));
-        let origin = Origin { header, segment: source.id, offset };
         let header = Header { has_home: false, ..header };
-        let Some(new) = self.append(Stream::Outgoing, header, body, Some(&origin), effects) else { return false };
+        let Some(new) = self.append(Stream::Outgoing, header, body, effects) else { return false };
         self.index.replace(tag, loc, new.wanted(true))
     }
 

@@ -450,7 +450,7 @@ impl Tier {
         let header = Header { has_home: true, ..fetched.header };
         let trailer = home.encode();
         let body = fetched.body().chain(std::iter::once(&trailer[..]));
-        let Some(new) = self.append(Stream::Main, header, body, None, effects) else { return false };
+        let Some(new) = self.append(Stream::Main, header, body, effects) else { return false };
         self.counters.promoted += 1;
         self.index.replace(tag, loc, new)
     }
@@ -505,14 +505,15 @@ impl Tier {
         let version = self.version + 1;
         let encoded = item.key.encoded();
         let header = self.new_header(&item);
-        let sums = header.encode_sums(item.value);
+        // Their place: they are counted when the item leaves DRAM.
+        let sums = vec![0; header.sums_bytes()];
         if self.overwrite(item.key, &header, [encoded, &sums, item.value], tag) {
             self.version = version;
             return Some(version);
         }
         let comes_back = self.ghosts.take(tag);
         let stream = if comes_back { Stream::Main } else { Stream::Small };
-        let new = self.append(stream, header, [encoded, &sums, item.value].into_iter(), None, effects)?;
+        let new = self.append(stream, header, [encoded, &sums, item.value].into_iter(), effects)?;
         self.version = version;
         let replaced = self.supersede(item.key, tag, version);
         let uses = replaced.map_or(0, Loc::uses);

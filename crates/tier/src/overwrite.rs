@@ -14,8 +14,7 @@ impl Tier {
     /// It keeps its place in its queue, and that it was written counts as a use (as S3-FIFO counts it): it stays for another round.
     pub(crate) fn overwrite(&mut self, key: &Key, header: &Header, pieces: [&[u8]; 3], tag: Tag) -> bool {
         let Some((loc, slot, offset)) = self.overwritable(key, header, tag) else { return false };
-        let uuid = self.config.uuid;
-        let done = self.segments.change(slot, |segment| segment.overwrite(&uuid, offset, *header, pieces.into_iter()));
+        let done = self.segments.change(slot, |segment| segment.overwrite(offset, header, pieces.into_iter()));
         if done != Some(true) {
             return false;
         }
@@ -42,18 +41,11 @@ impl Tier {
 
 impl Segment {
     /// Writes an item over one of the same length. False: a block is lent to a reply, or being written to the volume, and nothing was changed.
-    fn overwrite<'a>(
-        &mut self,
-        uuid: &[u8; 16],
-        offset: usize,
-        mut header: Header,
-        pieces: impl Iterator<Item = &'a [u8]> + Clone,
-    ) -> bool {
+    fn overwrite<'a>(&mut self, offset: usize, header: &Header, pieces: impl Iterator<Item = &'a [u8]>) -> bool {
         let blocks = offset / self.class().bytes()..=(offset + header.total() - 1) / self.class().bytes();
         if !blocks.into_iter().all(|number| self.block_mut(number).is_some()) {
             return false;
         }
-        header.checksum = header.sum(uuid, self.id, offset, pieces.clone());
         let mut at = self.write_at(offset, &header.encode());
         for piece in pieces {
             at = self.write_at(at, piece);
@@ -64,12 +56,12 @@ impl Segment {
     }
 
     /// Gives the place behind them.
-    fn write_at(&mut self, mut at: usize, mut bytes: &[u8]) -> usize {
+    pub(crate) fn write_at(&mut self, mut at: usize, mut bytes: &[u8]) -> usize {
         let len = self.class().bytes();
         while !bytes.is_empty() {
             let (now, rest) = bytes.split_at(bytes.len().min(len - at % len));
             if let Some(block) = self.block_mut(at / len) {
-                block[at % len..at % len + now.len()].copy_from_slice(now);
+                block.store(at % len, now);
             }
             (at, bytes) = (at + now.len(), rest);
         }

@@ -177,7 +177,7 @@ impl Tier {
         let trailer = Home { loc: place, order }.encode();
         let body = item.body().chain(std::iter::once(&trailer[..]));
         let header = Header { has_home: true, ..item.header };
-        let Some(new) = self.append(Stream::Main, header, body, None, effects) else { return };
+        let Some(new) = self.append(Stream::Main, header, body, effects) else { return };
         if self.index.replace(tag, place, new.wanted(true)) {
             self.counters.reinserted += 1;
             if let Some(retire) = self.volume.as_mut().and_then(|volume| volume.retire.as_mut()) {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Expiry, Wall};
+use stratakv_base::{Expiry, Wall, canary};
 use stratakv_device::{Block, Class, Part};
 use stratakv_engine::Value;
 
 use crate::index::Loc;
-use crate::item::{HEADER_BYTES, HOME_BYTES, Header, Home, Origin};
+use crate::item::{HEADER_BYTES, HOME_BYTES, Header, Home};
 
 /// Values up to this length are copied into a reply; longer ones share the block.
 const COPIED_BYTES_MAX: usize = 256;
@@ -126,17 +126,16 @@ impl Segment {
         self.spare.push_back(block);
     }
 
-    /// Appends an item, in pieces; its checksum is counted, or taken from its origin. Its blocks are there ([`Segment::blocks_for`]). Gives its offset.
+    /// Appends an item, in pieces. Its blocks are there ([`Segment::blocks_for`]). Gives its offset.
     pub(crate) fn append<'a>(
         &mut self,
         uuid: &[u8; 16],
         mut header: Header,
         pieces: impl Iterator<Item = &'a [u8]> + Clone,
-        origin: Option<&Origin>,
     ) -> usize {
         let offset = self.used_bytes;
-        let moved = origin.and_then(|origin| header.sum_moved(uuid, self.id, offset, origin));
-        header.checksum = moved.unwrap_or_else(|| header.sum(uuid, self.id, offset, pieces.clone()));
+        let is_read_back = self.stream == Stream::Outgoing && !canary!("tier_items_without_checksums");
+        header.checksum = if is_read_back { header.sum(uuid, self.id, offset, pieces.clone()) } else { 0 };
         self.write(&header.encode());
         pieces.for_each(|piece| self.write(piece));
         let end = offset + header.total();
@@ -167,7 +166,7 @@ impl Segment {
             }
             let Some(open) = &mut self.open else { return };
             let (now, rest) = bytes.split_at(bytes.len().min(len - at));
-            open[at..at + now.len()].copy_from_slice(now);
+            open.store(at, now);
             self.used_bytes += now.len();
             bytes = rest;
             if self.used_bytes.is_multiple_of(len) {
@@ -180,6 +179,24 @@ impl Segment {
     pub(crate) fn seal(&mut self) {
         self.full.extend(self.open.take().map(Arc::new));
         self.spare.clear();
+    }
+
+    /// Gives its only item the checksums by which it is read back from the volume. Where a reply has a block that they lie in, that is copied to one from `spare`. False: there is none.
+    pub(crate) fn sum_up(&mut self, uuid: &[u8; 16], mut spare: impl FnMut() -> Option<Block>) -> bool {
+        let Some(mut header) = self.header(0) else { return false };
+        let sums = header.encode_sums(|range| self.slices(header.value_at() + range.start, range.len()));
+        for number in 0..=(header.value_at() - 1) / self.class.bytes() {
+            if self.block_mut(number).is_some() {
+                continue;
+            }
+            let (Some(mut copy), Some(shared)) = (spare(), self.full.get_mut(number)) else { return false };
+            copy.copy_from_slice(shared);
+            *shared = Arc::new(copy);
+        }
+        self.write_at(HEADER_BYTES + header.key_bytes as usize, &sums);
+        header.checksum = header.sum(uuid, self.id, 0, self.slices(HEADER_BYTES, header.body_bytes()));
+        self.write_at(0, &header.encode());
+        true
     }
 
     fn block(&self, number: usize) -> Option<&Block> {

@@ -245,7 +245,7 @@ impl Verifier<'_, '_> {
         let value = bytes.get(header.value_at()..).unwrap_or_default();
         let sums = bytes.get(HEADER_BYTES + header.key_bytes as usize..header.value_at()).unwrap_or_default();
         let value = value.get(..header.value_bytes as usize).unwrap_or_default();
-        if header.encode_sums(value) != sums {
+        if header.encode_sums(|range| value.get(range).into_iter()) != sums {
             return Err((key, "another checksum of a slice"));
         }
         match (key, sum == header.checksum) {

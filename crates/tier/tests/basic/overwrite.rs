@@ -98,3 +98,24 @@ fn an_item_with_a_copy_on_the_volume_is_not_overwritten() {
         assert!(found.as_ref().is_none_or(|found| *found == value(number + 1, 3016)), "{number} is older");
     }
 }
+
+/// A long item gets its checksums when it leaves memory, in its first block, which a reply may have: that must not change under it.
+#[test]
+fn items_that_are_being_sent_leave_memory_with_their_checksums() {
+    for len in [300_000, 1_000_000, 100_000, 5000] {
+        let mut driver = Driver::new(config());
+        let count = 1_000_000 / len + 1;
+        (0..count).for_each(|number| drop(driver.put(number, len)));
+        let get = |number| Operation::Get { key: key(number), part: RecordPart::Whole };
+        let sent: Vec<Reply> = (0..count).map(|number| driver.ask(get(number))).collect();
+        driver.restart(Ending::Orderly);
+        driver.sound();
+        for (number, sent) in sent.into_iter().enumerate() {
+            let Reply::Record(Some(record)) = sent else { panic!("{sent:?}") };
+            assert!(record.value.to_bytes() == value(number, len), "{number} of {len} bytes, as it was sent");
+            assert!(driver.get(number) == Some(value(number, len)), "{number} of {len} bytes");
+        }
+        assert!(driver.statistic("hits_ssd") > 0);
+        assert_eq!(driver.statistic("corrupt_records"), 0);
+    }
+}
