@@ -201,6 +201,11 @@ impl Log {
         self.head = page.clamp(self.first, self.end);
     }
 
+    /// Whether a segment lies in it.
+    pub(crate) fn holds(&self, stored: &Stored) -> bool {
+        stored.page >= self.first && stored.end() <= self.end
+    }
+
     pub(crate) fn head(&self) -> u64 {
         self.head
     }

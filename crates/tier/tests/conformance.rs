@@ -15,6 +15,7 @@ fn subject(memory_bytes: u64, segment_bytes: u32) -> impl conformance::Subject {
             capacity_bytes: Some(opening.capacity_bytes),
             segment_bytes,
             collected_percent: 66,
+            parks: false,
             boot: Some([1; 16]),
             read_only: false,
         };
