@@ -251,30 +251,36 @@ fn damage_costs_what_it_hit() {
 
 #[test]
 fn with_less_memory_what_was_used_comes_back() {
-    let mut driver = filled();
-    for number in ITEMS..ITEMS + 1500 {
+    const LEN: usize = 4000;
+    let mut driver = Driver::new(TierConfig { memory_bytes: 32 << 20, ..parks() });
+    for number in 0..6000 {
         driver.put(number, LEN);
     }
+    driver.put(6000, 9 << 20);
     for _ in 0..3 {
-        driver.hits(1000..1200, LEN);
+        driver.hits(1000..1500, LEN);
     }
-    driver.end(Ending::Orderly);
-    driver.config.memory_bytes = 4 << 20;
-    driver.open(false);
-    returned(&mut driver);
-    let bytes = driver.shard.as_ref().expect("it is open").dram_bytes();
-    assert!(bytes <= driver.config.memory_bytes, "{bytes} bytes");
-    assert_eq!(driver.hits(1000..1200, LEN), 200);
-    let hits = driver.hits(0..ITEMS, LEN);
-    assert!((2000..ITEMS).contains(&hits), "{hits}");
-    assert!(driver.statistic("evictions") > 0);
+    assert_eq!(driver.statistic("evictions"), 0);
+    for (memory_bytes, least, used) in [(16 << 20, 2400, 500), (8 << 20, 700, 350)] {
+        driver.end(Ending::Orderly);
+        driver.config.memory_bytes = memory_bytes;
+        driver.open(false);
+        returned(&mut driver);
+        let bytes = driver.shard.as_ref().expect("it is open").dram_bytes();
+        assert!(bytes <= memory_bytes, "{bytes} bytes");
+        assert!(driver.statistic("evictions") > 0);
+        assert!(driver.hits(1000..1500, LEN) >= used, "of {used} with {memory_bytes}");
+        // All of them are used from then on.
+        let hits = driver.hits(0..6000, LEN);
+        assert!((least..6000).contains(&hits), "{hits} with {memory_bytes}");
+        assert_eq!(driver.get(6000), None, "it has no place any more");
+    }
     // Far too little for it.
-    driver.restart(Ending::Orderly);
     driver.end(Ending::Orderly);
-    driver.config.memory_bytes = 1 << 19;
+    driver.config.memory_bytes = 1 << 20;
     driver.open(false);
     returned(&mut driver);
-    assert!(driver.hits(0..ITEMS, LEN) > 50);
+    assert!(driver.hits(0..6000, LEN) > 10);
 }
 
 #[test]
