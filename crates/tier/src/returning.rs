@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use stratakv_base::limits::PAGE_BYTES;
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::Block;
 use stratakv_engine::Effects;
 
@@ -35,12 +35,15 @@ impl Tier {
             self.volume = None;
             return false;
         };
+        // With less memory than before a long item may have no place, and reading it would cost what has one.
+        let longest = self.config.item_bytes_max().max(self.config.segment_len() as u64) + 2 * SLICE_BYTES as u64;
+        let is_read = !stored.is_void && stored.pages * PAGE_BYTES as u64 <= longest;
         let mut retire = Retire::returning(stored);
-        if stored.is_void {
-            retire.has_returned(Some(Vec::new()));
-            volume.retire = Some(retire);
-        } else {
-            volume.retire = Some(retire);
+        if !is_read {
+            retire.has_returned(stored.is_void.then(Vec::new));
+        }
+        volume.retire = Some(retire);
+        if is_read {
             self.fetch_segment(&stored);
         }
         true
@@ -97,7 +100,6 @@ impl Tier {
     /// To the queue that it was in.
     fn append_returned(&mut self, loc: Loc, item: &Fetched, effects: &Effects) -> Option<Loc> {
         let bytes = item.header.total();
-        // With less memory than before it may have no place.
         if bytes as u64 > self.config.item_bytes_max() || !self.make_room(bytes, effects) {
             return None;
         }
