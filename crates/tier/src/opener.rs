@@ -234,6 +234,10 @@ impl TierOpener {
                 }
                 None => {
                     // Nobody knows which keys have copies, so none counts.
+                    if self.parked {
+                        let shard = self.config.shard;
+                        tracing::warn!(shard, "the table of what was parked is damaged: the cache begins empty");
+                    }
                     (self.report.start, self.parked) = (Start::Emptied, false);
                     return self.begin_writing(effects);
                 }

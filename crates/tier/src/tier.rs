@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
+use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
 use stratakv_engine::{
     Budget, Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Room, Shard, ShardEvent,
@@ -206,7 +207,7 @@ impl Tier {
     fn balance_memory(&self, effects: &Effects) {
         let limit = match self.is_parking() {
             // What is parked leaves DRAM: on tmpfs it takes the same memory.
-            true => self.segments.bytes() as u64 + self.config.blocks_bytes(),
+            true => self.segments.bytes() as u64 + self.config.blocks_bytes() + CHUNK_BYTES as u64,
             false => self.config.memory_bytes.saturating_sub(self.bytes_apart() as u64),
         };
         effects.pool().set_limit_bytes(limit as usize);
