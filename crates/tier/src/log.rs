@@ -206,6 +206,11 @@ impl Log {
         stored.page >= self.first && stored.end() <= self.end
     }
 
+    /// Its first page, and how many it has.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        (self.first, self.end - self.first)
+    }
+
     pub(crate) fn head(&self) -> u64 {
         self.head
     }

@@ -77,7 +77,7 @@ impl Tier {
         for _ in 0..8 {
             let Some(volume) = self.volume.as_ref().filter(|volume| !volume.is_lost) else { return };
             let Some(retire) = &volume.retire else {
-                if !self.begin_retire() {
+                if !self.begin_retire(effects) {
                     return;
                 }
                 continue;
@@ -105,7 +105,7 @@ impl Tier {
                     let Some(volume) = &mut self.volume else { return };
                     let gone = volume.log.pop_oldest();
                     (volume.retire, volume.lapped) = (None, true);
-                    self.give_back_parked(gone, effects);
+                    self.give_back_parked(gone.map(|gone| (gone.page, gone.pages)), effects);
                     effects.more();
                 }
             }
@@ -113,9 +113,9 @@ impl Tier {
     }
 
     /// Whether a segment has to make room, and one can.
-    fn begin_retire(&mut self) -> bool {
+    fn begin_retire(&mut self, effects: &mut Effects) -> bool {
         if self.volume.as_ref().is_some_and(|volume| volume.parking.is_some()) {
-            return self.begin_return();
+            return self.begin_return(effects);
         }
         let ordinary = (self.segment_len() / PAGE_BYTES) as u64 * 5 / 4 + 2;
         let is_closing = self.closing != Closing::Open;

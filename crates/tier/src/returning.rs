@@ -26,12 +26,15 @@ impl Tier {
     }
 
     /// Begins with the next segment. When there is none any more, the volume is out of use.
-    pub(crate) fn begin_return(&mut self) -> bool {
+    pub(crate) fn begin_return(&mut self, effects: &mut Effects) -> bool {
         if !self.is_returning() {
             return false;
         }
         let Some(volume) = &mut self.volume else { return false };
         let Some(stored) = volume.log.oldest().copied() else {
+            // What the index had no room for, too.
+            let all = volume.log.extent();
+            self.give_back_parked(Some(all), effects);
             self.volume = None;
             return false;
         };
@@ -52,7 +55,8 @@ impl Tier {
     /// All of a segment was read, or nothing.
     pub(crate) fn segment_read(&mut self, blocks: &[Arc<Block>], effects: &mut Effects) {
         effects.more();
-        let Some(stored) = self.volume.as_ref().and_then(|volume| volume.retire.as_ref()).map(|retire| *retire.stored())
+        let Some(stored) =
+            self.volume.as_ref().and_then(|volume| volume.retire.as_ref()).map(|retire| *retire.stored())
         else {
             return;
         };
@@ -68,8 +72,7 @@ impl Tier {
 
     /// What the summary says; `None`: it does not check.
     fn items_of(&self, stored: &Stored, blocks: &[Arc<Block>]) -> Option<Vec<(Tag, Loc)>> {
-        let bytes: Vec<u8> =
-            slices(blocks, 0, stored.head_pages as usize * PAGE_BYTES).flatten().copied().collect();
+        let bytes: Vec<u8> = slices(blocks, 0, stored.head_pages as usize * PAGE_BYTES).flatten().copied().collect();
         let head = Head::decode(&self.config.uuid, stored.page, &bytes);
         let lines = head.filter(|head| head.order == stored.order)?.lines(&bytes)?;
         Some(lines.iter().map(|line| (line.tag, stored.loc(line))).collect())
@@ -93,7 +96,10 @@ impl Tier {
                 self.counters.reinserted += 1;
                 self.index.replace(tag, place, new);
             }
-            None => self.drop_item(tag, place),
+            None => {
+                self.note_evicted(&key, &item.header, true, effects);
+                self.drop_item(tag, place);
+            }
         }
     }
 
@@ -122,10 +128,10 @@ impl Tier {
         self.check_item(tag, place, stored.page, touched, start % block_len)
     }
 
-    /// A segment that has returned goes back to the file system.
-    pub(crate) fn give_back_parked(&mut self, gone: Option<Stored>, effects: &mut Effects) {
-        let Some(stored) = gone.filter(|_| self.is_returning()) else { return };
+    /// The pages, from this one on, of what has returned go back to the file system.
+    pub(crate) fn give_back_parked(&mut self, gone: Option<(u64, u64)>, effects: &mut Effects) {
+        let Some((page, pages)) = gone.filter(|_| self.is_returning()) else { return };
         let io = self.io.start(Purpose::Discard);
-        effects.discard(io, stored.page * PAGE_BYTES as u64, stored.pages * PAGE_BYTES as u64);
+        effects.discard(io, page * PAGE_BYTES as u64, pages * PAGE_BYTES as u64);
     }
 }

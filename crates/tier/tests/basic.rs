@@ -79,7 +79,8 @@ impl Driver {
     fn new(config: TierConfig) -> Driver {
         let now = Now { mono: Mono(1), wall: Wall(1_000_000) };
         let effects = Effects::new(Pool::new(config.memory_bytes as usize));
-        let disk = Disk::new(config.capacity_bytes.unwrap_or(if config.parks { 4 * config.memory_bytes } else { 8192 }));
+        let disk =
+            Disk::new(config.capacity_bytes.unwrap_or(if config.parks { 4 * config.memory_bytes } else { 8192 }));
         let mut driver = Driver {
             shard: None,
             effects,
