@@ -275,6 +275,8 @@ fn with_less_memory_what_was_used_comes_back() {
         let hits = driver.hits(0..6000, LEN);
         assert!((least..6000).contains(&hits), "{hits} with {memory_bytes}");
         assert_eq!(driver.get(6000), None, "it has no place any more");
+        driver.settle();
+        assert!(driver.disk.pages().iter().all(|page| *page < 2), "also what was not read is given back");
     }
     // Far too little for it.
     driver.end(Ending::Orderly);
