@@ -150,9 +150,11 @@ fn a_store_that_parks_has_no_second_tier() {
 #[test]
 fn a_full_place_ends_in_order_and_says_so() {
     let place = place::directory();
-    let data = place.path().join("data");
+    let data = place.path();
     let short = |blocks: u32| {
         let options = ["--engine", "tier", "--shards", "1", "--memory", "64M", "--item-bytes-max", "16M", "--park"];
+        // A store of its own for each: within a file that is long already room is set aside whatever the limit.
+        let data = data.join(blocks.to_string());
         Serve::on(&data).options(&options).before(&format!("ulimit -f {blocks}")).start()
     };
     let served = short(16 << 10);
@@ -162,8 +164,6 @@ fn a_full_place_ends_in_order_and_says_so() {
     assert!(served.said().contains("not everything could be parked"), "{}", served.said());
     let found = hits(&served);
     assert!((1000..KEYS).contains(&found), "{found}");
-    fill(&served);
-    assert!(served.stop().success());
     let served = short(300);
     fill(&served);
     assert!(served.stop().success());
