@@ -93,20 +93,23 @@ fn an_end_while_it_comes_back_parks_all_of_it_again() {
 #[test]
 fn memory_and_what_is_parked_are_one_memory() {
     let mut driver = filled();
+    let before = driver.effects.pool().held_bytes() as u64;
     let shard = driver.shard.as_mut().expect("it is open");
     shard.close(&mut driver.effects);
     while !driver.shard.as_ref().is_some_and(Shard::is_closed) {
         driver.turn();
         let both = driver.effects.pool().held_bytes() as u64 + driver.write_end;
-        assert!(both <= driver.config.memory_bytes * 5 / 4 + (4 << 20), "{both} bytes");
+        assert!(both <= before + (7 << 19), "{both} bytes, {before} before");
     }
     driver.shard = None;
     driver.open(false);
+    let parked = driver.disk.pages().len() as u64 * 4096;
     while driver.statistic("parked_bytes") > 0 {
         driver.turn();
         let shard = driver.shard.as_ref().expect("it is open");
         let both = shard.dram_bytes() + driver.disk.pages().len() as u64 * 4096;
-        assert!(both <= driver.config.memory_bytes * 5 / 4, "{both} bytes");
+        // The longest segment is in both for a moment.
+        assert!(both <= parked + (5 << 19), "{both} bytes, {parked} parked");
     }
 }
 
