@@ -73,6 +73,7 @@ impl Options {
             "durability" => options.level(Level::from_str(value).map_err(bad)?),
             "memory_bytes" => options.memory_bytes(bytes()?),
             "capacity_bytes" => options.capacity_bytes(bytes()?),
+            "park" => options.park(yes(name, value)?),
             "region_bytes" => options.region_bytes(bytes()?),
             "layer_bytes" => options.layer_bytes(bytes()?),
             "compression" => options.compression(one_of(name, value, COMPRESSIONS)?),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::{ArgMatches, Args, CommandFactory};
+use clap::{ArgMatches, Args, CommandFactory, ValueEnum};
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Engine, Placement, Store, StoreEvent};
 use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
@@ -90,6 +90,10 @@ pub(crate) struct Arguments {
     /// Most bytes the store may take on disk; with the engine `tier` what its second tier has, 0 for none, and its default is eight times the memory [default: what the disk has]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     capacity: Option<u64>,
+    /// Whether a cache in memory only (--engine tier --capacity 0) is warm after an orderly restart: its end parks what is in memory in the volumes in --data, best on tmpfs, and the next
+    /// start takes it from there. Remembered [default: as it was last, off for a new one]
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    park: Option<Switch>,
     /// Take backups into this directory when asked by `backup --server` on this machine; it must exist [default: take none]
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
@@ -116,6 +120,12 @@ pub(crate) struct Arguments {
     slow_log_ms: Option<u64>,
     #[command(flatten)]
     pub(crate) log: LogArguments,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Switch {
+    On,
+    Off,
 }
 
 /// What is logged, and how.
@@ -273,6 +283,9 @@ impl Arguments {
         }
         if let Some(capacity) = self.capacity {
             options = options.capacity_bytes(capacity);
+        }
+        if let Some(park) = self.park {
+            options = options.park(matches!(park, Switch::On));
         }
         options = self.engine.add_to(options.on_event(Arc::new(tell)));
         Ok(options.open(self.open.data.first())?)

@@ -115,6 +115,11 @@ impl Effects {
         self.requests.push((io, DiskRequest::Allocate { offset, len }));
     }
 
+    /// Gives `len` bytes at `offset` back to the file system, where it takes them.
+    pub fn discard(&mut self, io: Io, offset: u64, len: u64) {
+        self.requests.push((io, DiskRequest::Discard { offset, len }));
+    }
+
     /// Makes completed writes durable.
     pub fn flush(&mut self, io: Io) {
         self.requests.push((io, DiskRequest::Flush));

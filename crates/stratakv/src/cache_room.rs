@@ -19,11 +19,20 @@ struct Room {
 
 /// Warns of file systems that have less than a cache of that many bytes in so many shards takes there.
 pub(crate) fn warn_of_too_little(directory: &Directory, cache_bytes: u64, shards: u32) {
+    warn(directory, cache_bytes, shards, too_little);
+}
+
+/// The same, of a cache that parks what is in so much memory.
+pub(crate) fn warn_of_too_little_to_park(directory: &Directory, memory_bytes: u64, shards: u32) {
+    warn(directory, memory_bytes, shards, too_little_to_park);
+}
+
+fn warn(directory: &Directory, bytes: u64, shards: u32, why: fn(&Room) -> Option<String>) {
     if !directory.devices.is_empty() {
         return;
     }
-    match rooms(directory, cache_bytes, shards) {
-        Ok(rooms) => rooms.iter().filter_map(too_little).for_each(|why| tracing::warn!("{why}")),
+    match rooms(directory, bytes, shards) {
+        Ok(rooms) => rooms.iter().filter_map(why).for_each(|why| tracing::warn!("{why}")),
         Err(error) => tracing::debug!(%error, "what is free on the disks of the cache is not known"),
     }
 }
@@ -55,6 +64,17 @@ fn too_little(room: &Room) -> Option<String> {
     })
 }
 
+fn too_little_to_park(room: &Room) -> Option<String> {
+    let (at, wanted, has) = (room.at.display(), format_bytes(room.wanted_bytes), format_bytes(room.has_bytes));
+    (room.wanted_bytes > room.has_bytes).then(|| {
+        format!(
+            "the cache in {at} may park {wanted} there when it ends, and the file system has {has} ({} bytes) for it: the next start may find a part only. Give less memory (--memory), or \
+             make room (a tmpfs can be given more: mount -o remount,size=..)",
+            room.has_bytes
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +85,9 @@ mod tests {
         let directory = Directory::lock(at.path(), true, false).unwrap();
         let told = |bytes| rooms(&directory, bytes, 2).unwrap().iter().filter_map(too_little).collect::<Vec<_>>();
         assert_eq!(told(8 << 10), [""; 0]);
+        let to_park: Vec<String> =
+            rooms(&directory, 900 << 40, 2).unwrap().iter().filter_map(too_little_to_park).collect();
+        assert!(to_park.len() == 1 && to_park[0].contains("may park 900 TiB"), "{to_park:?}");
         let told = told(900 << 40);
         assert!(told.len() == 1 && told[0].contains("900 TiB") && told[0].contains("--capacity"), "{told:?}");
     }

@@ -62,6 +62,9 @@ pub(crate) struct Manifest {
     /// Bytes of all volumes of engine `tier` together, as they were asked for last: with another length they would begin empty. Format 6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache_bytes: Option<u64>,
+    /// Whether engine `tier`, without a second tier, parks what is in memory at an orderly end. Older programs do not look at it, and begin empty.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) parks: bool,
     /// `lz4` if engine `matrix` compresses the tables that it writes, or nothing. Older programs do not look at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) compression: Option<String>,
@@ -371,6 +374,7 @@ mod tests {
             region: None,
             regions: Vec::new(),
             cache_bytes: None,
+            parks: false,
             compression: None,
         }
     }

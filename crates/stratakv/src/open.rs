@@ -72,6 +72,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
                 path.display()
             )));
         }
+        options.check_parking(Engine::Slab, None)?;
         if options.compression.is_some() {
             return Err(Error::Option(format!(
                 "compression is of the engine `matrix`, and the new store in {} would be of `slab`: ask for the engine too (--engine matrix), or leave the option out",
@@ -147,7 +148,9 @@ fn open_in(
 fn changed(directory: &Directory, manifest: Manifest, options: &Options) -> Result<Manifest, Error> {
     let cache_bytes = options.capacity_bytes.filter(|_| manifest.engine() == Engine::Tier).or(manifest.cache_bytes);
     let compression = options.compression.map_or_else(|| manifest.compression.clone(), name_of);
-    let changed = Manifest { cache_bytes, compression, ..manifest.clone() };
+    let has_second_tier = cache_bytes.unwrap_or_default() > 0;
+    let parks = options.parks.unwrap_or(manifest.parks) && !has_second_tier;
+    let changed = Manifest { cache_bytes, parks, compression, ..manifest.clone() };
     if changed != manifest && !options.read_only && changed.complete {
         directory.write_manifest(&changed)?;
     }
@@ -191,6 +194,7 @@ pub(crate) fn check_engine(manifest: &Manifest, directory: &Directory, options: 
         )));
     }
     options.check_level(has)?;
+    options.check_parking(has, options.capacity_bytes.or(manifest.cache_bytes))?;
     if options.layer_bytes.is_some() && has != Engine::Matrix {
         return Err(Error::Option(format!(
             "a layer was asked for, and the store in {home} has the engine `{}`: only regions of `matrix` have one; leave the option out",
@@ -245,7 +249,10 @@ fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, cre
         directory.write_manifest(&moved)?;
     }
     if manifest.engine() == Engine::Tier && !options.read_only {
-        cache_room::warn_of_too_little(directory, manifest.cache_bytes.unwrap_or(0), manifest.shards);
+        match manifest.parks {
+            true => cache_room::warn_of_too_little_to_park(directory, options.memory_bytes, manifest.shards),
+            false => cache_room::warn_of_too_little(directory, manifest.cache_bytes.unwrap_or(0), manifest.shards),
+        }
     }
     let recovery = summarise(&shards, created);
     let members = shards.into_iter().map(|OpenedShard { shard, volume, pool }| Member { shard, volume, pool });
@@ -326,8 +333,10 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
     };
     let engine = engine.name().to_owned();
     let placement = (options.placement == Placement::Packed).then(|| "packed".to_owned());
+    let parks = options.parks == Some(true);
+    let default_cache_bytes = options.memory_bytes.saturating_mul(TIERS_RATIO);
     let cache_bytes = (options.engine == Some(Engine::Tier))
-        .then(|| options.capacity_bytes.unwrap_or(options.memory_bytes.saturating_mul(TIERS_RATIO)));
+        .then(|| options.capacity_bytes.unwrap_or(if parks { 0 } else { default_cache_bytes }));
     let complete = false;
     Ok(Manifest {
         format,
@@ -341,6 +350,7 @@ fn new_manifest(options: &Options, further: &[PathBuf]) -> Result<Manifest, Erro
         region,
         regions,
         cache_bytes,
+        parks,
         compression: options.compression.and_then(name_of),
     })
 }
@@ -403,7 +413,7 @@ fn open_one(
             let opener = if created { TierOpener::create(config) } else { TierOpener::recover(config) };
             let tier = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
             let tier = tier.map_err(|error| Error::opening(path.clone(), error))?;
-            if !options.read_only {
+            if !options.read_only && !tier.is_returning() {
                 // With less than before it began empty: what lies beyond goes back to the file system.
                 let len_bytes = capacity_bytes.unwrap_or(0).max(TIER_BYTES_MIN);
                 volume.shorten(len_bytes).map_err(io_error("shorten", &path))?;
@@ -472,6 +482,7 @@ fn tier_config(config: &SlabConfig, manifest: &Manifest, room_bytes: u64) -> Tie
         memory_bytes: config.memory_bytes,
         depth: config.depth,
         capacity_bytes: (capacity_bytes > 0).then_some(capacity_bytes),
+        parks: manifest.parks,
         segment_bytes: SEGMENT_BYTES,
         collected_percent: 66,
         boot: boot(),

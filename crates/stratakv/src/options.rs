@@ -56,6 +56,7 @@ pub struct Options {
     pub(crate) region_bytes: Option<u64>,
     pub(crate) layer_bytes: Option<u64>,
     pub(crate) compression: Option<Compression>,
+    pub(crate) parks: Option<bool>,
     pub(crate) region_paths: Vec<PathBuf>,
     pub(crate) region_nodes: Vec<u32>,
     pub(crate) clock: Clock,
@@ -94,6 +95,7 @@ impl Default for Options {
             region_bytes: None,
             layer_bytes: None,
             compression: None,
+            parks: None,
             region_paths: Vec::new(),
             region_nodes: Vec::new(),
             clock: Clock::System,
@@ -167,6 +169,15 @@ impl Options {
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Options {
         self.compression = Some(compression);
+        self
+    }
+
+    /// Whether an orderly end of a store of [`Engine::Tier`] without a second tier (a capacity of 0, which is what a new one has then) parks what is in memory in its volumes, for the
+    /// next opening to bring back; the volumes are not used in between, and what returns leaves them. After a kill nothing of it counts. Where the directory is on tmpfs, memory and
+    /// what is parked there have one memory in turn. Remembered. Default of a new store: no, and a restart finds nothing.
+    #[must_use]
+    pub fn park(mut self, yes: bool) -> Options {
+        self.parks = Some(yes);
         self
     }
 
@@ -330,6 +341,26 @@ impl Options {
         Err(Error::Option(why.into()))
     }
 
+    /// Whether a store of this engine, with a second tier of so many bytes, can park what is in memory.
+    pub(crate) fn check_parking(&self, engine: Engine, cache_bytes: Option<u64>) -> Result<(), Error> {
+        if self.parks != Some(true) {
+            return Ok(());
+        }
+        let why = match (engine, cache_bytes) {
+            (Engine::Tier, None | Some(0)) => return Ok(()),
+            (Engine::Tier, Some(bytes)) => format!(
+                "a cache with a second tier, of {} here, leaves what is in memory there at an orderly end, and has nothing to park (--park): leave that out, or the second tier \
+                 (--capacity 0)",
+                format_bytes(bytes)
+            ),
+            (engine, _) => format!(
+                "what is in memory is parked (--park) by caches, of engine `tier`, and the engine is `{}`: leave that out",
+                engine.name()
+            ),
+        };
+        Err(Error::Option(why))
+    }
+
     /// Whether that many shards can live on the memory.
     pub(crate) fn check_memory(&self, shards: u32) -> Result<(), Error> {
         let least = u64::from(shards) * SHARD_MEMORY_BYTES_MIN;
@@ -382,6 +413,9 @@ impl Options {
             return refuse(
                 "compression is of the engine `matrix`, and another one was asked for: leave one of them out".into(),
             );
+        }
+        if let Some(engine) = self.engine {
+            self.check_parking(engine, self.capacity_bytes)?;
         }
         order::check(&self.orders)?;
         if !(1..=4096).contains(&self.depth) {

@@ -1,5 +1,6 @@
 //! An orderly end: everything spills, then the index is written down, then the superblock says so.
 
+use stratakv_base::canary;
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
@@ -8,7 +9,7 @@ use stratakv_engine::Effects;
 
 use crate::index::{Loc, Tag};
 use crate::log::{Spot, Stored};
-use crate::superblock::Table;
+use crate::superblock::{PAGES_MAX, Table};
 use crate::tier::{Purpose, Tier};
 
 /// How far closing is.
@@ -17,6 +18,8 @@ pub(crate) enum Closing {
     Open,
     /// Finishing what was accepted.
     Draining,
+    /// A place for the table of what is to be parked is set aside.
+    Reserving,
     /// DRAM goes to the volume.
     Spilling,
     /// The index is written down: pages so far, and writes in flight.
@@ -33,8 +36,6 @@ pub(crate) enum Closing {
 const SEGMENT_BYTES: usize = 44;
 const ENTRY_BYTES: usize = Tag::BYTES + 8;
 const CRC_AT: usize = PAGE_BYTES - 4;
-/// No volume has more: 256 TiB.
-const PAGES_MAX: u64 = 1 << 36;
 /// Segments and entries of a page.
 pub(crate) const SEGMENTS_PER_PAGE: usize = CRC_AT / SEGMENT_BYTES;
 pub(crate) const ENTRIES_PER_PAGE: usize = CRC_AT / ENTRY_BYTES;
@@ -104,8 +105,9 @@ impl Tier {
                     && self.held.is_empty()
                     && self.promises.is_empty()
                     && self.fetches.is_idle();
-                if is_drained {
+                if is_drained && (self.config.read_only || !self.is_returning()) {
                     self.closing = if self.config.read_only { Closing::Closed } else { Closing::Spilling };
+                    self.begin_parking(effects);
                     effects.more();
                 }
             }
@@ -158,7 +160,7 @@ impl Tier {
         let Some(volume) = &mut self.volume else { return };
         let mut table =
             Table { entries, segments: volume.log.len() as u64, order: volume.next_order, ..Table::default() };
-        match volume.log.spot(table.pages().max(1)) {
+        match volume.table_spot(table.pages().max(1)) {
             Spot::Free(page) => table.page = page,
             Spot::Blocked => {
                 volume.wanted_pages = table.pages().max(1);
@@ -172,6 +174,7 @@ impl Tier {
         table.next_page = table.page + table.pages().max(1);
         volume.next_order += 1;
         self.superblock.table = Some(table);
+        self.note_parked(&table);
         self.closing = Closing::Table { written: 0, in_flight: 0, failed: false };
         self.pump_table(effects);
     }
@@ -196,7 +199,10 @@ impl Tier {
         self.closing = Closing::Table { written, in_flight, failed };
         match in_flight {
             // Not clean: the next opening does with what the journal says.
-            0 if failed => self.closing = Closing::Closed,
+            0 if failed => {
+                self.warn_unparked();
+                self.closing = Closing::Closed;
+            }
             0 => self.flush_last(effects),
             _ => {}
         }
@@ -226,6 +232,10 @@ impl Tier {
 
     fn flush_last(&mut self, effects: &mut Effects) {
         self.closing = Closing::Flushing;
+        let is_parked = self.volume.as_ref().is_some_and(|volume| volume.parking.is_some());
+        if is_parked && canary!("tier_parked_without_a_flush") {
+            return self.flushed(Ok(()), effects);
+        }
         effects.flush(self.io.start(Purpose::Flush));
     }
 
@@ -234,6 +244,7 @@ impl Tier {
             // What was written before it, the journal too, may be lost: nothing counts.
             self.counters.write_errors += 1;
             self.closing = Closing::Superblock;
+            self.warn_unparked();
             return self.write_void(effects);
         }
         self.closing = Closing::Superblock;

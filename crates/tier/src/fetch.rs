@@ -90,6 +90,8 @@ pub(crate) enum Wanted {
     Slices(Token, Arc<Want>),
     /// Of the segment that is being recycled.
     Head,
+    /// A whole segment of what was parked.
+    Segment,
 }
 
 #[derive(Debug)]
@@ -158,7 +160,9 @@ impl Tier {
         let volume = self.volume.as_mut().filter(|volume| !volume.is_lost)?;
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
         volume.log.get_mut(stored.page)?.pins += 1;
-        if front_will_do && self.has_front(loc) {
+        // What is parked moves soon, and a hold could not keep it there.
+        let is_parked = volume.parking.is_some();
+        if front_will_do && !is_parked && self.has_front(loc) {
             let page = loc.address() / PAGE_BYTES as u64;
             let pages = self.front_pages();
             self.fetches.begin(Wanted::Front(tag, loc.place()), stored.page, page, pages, vec![waiter]);
@@ -182,6 +186,11 @@ impl Tier {
     /// Has the head of a segment read for the recycler.
     pub(crate) fn fetch_head(&mut self, stored: &Stored) {
         self.fetches.begin(Wanted::Head, stored.page, stored.page, u64::from(stored.head_pages), vec![RECYCLER]);
+    }
+
+    /// Has all of a segment read that was parked.
+    pub(crate) fn fetch_segment(&mut self, stored: &Stored) {
+        self.fetches.begin(Wanted::Segment, stored.page, stored.page, stored.pages, vec![RECYCLER]);
     }
 
     pub(crate) fn unpin(&mut self, pins: &[u64]) {
@@ -249,9 +258,14 @@ impl Tier {
                 self.counters.read_errors += u64::from(fetch.failed);
                 self.head_read((!fetch.failed).then_some(blocks), effects);
             }
+            Wanted::Segment => {
+                self.counters.read_errors += u64::from(fetch.failed);
+                self.segment_read(if fetch.failed { &[] } else { &blocks }, effects);
+            }
             Wanted::Item(tag, place) => {
                 self.fetches.of_place.remove(&place);
-                let item = if fetch.failed { None } else { self.check_item(tag, place, fetch.segment, blocks) };
+                let start = place.address() as usize % PAGE_BYTES;
+                let item = if fetch.failed { None } else { self.check_item(tag, place, fetch.segment, blocks, start) };
                 self.hand_out(&fetch, tag, place, item, effects);
             }
         }
@@ -277,10 +291,16 @@ impl Tier {
         }
     }
 
-    /// The item, if the bytes are that item of that segment.
-    fn check_item(&self, tag: Tag, place: Loc, segment: u64, blocks: Vec<Arc<Block>>) -> Option<Fetched> {
+    /// The item, if the bytes, from this one of the first block on, are that item of that segment.
+    pub(crate) fn check_item(
+        &self,
+        tag: Tag,
+        place: Loc,
+        segment: u64,
+        blocks: Vec<Arc<Block>>,
+        start: usize,
+    ) -> Option<Fetched> {
         let stored = self.volume.as_ref()?.log.of(place.address()).filter(|stored| stored.page == segment)?;
-        let start = place.address() as usize % PAGE_BYTES;
         let offset = place.address().checked_sub(stored.data_at());
         let head = in_one_piece(slices(&blocks, start, HEADER_BYTES));
         let header = Header::decode(&head)?;

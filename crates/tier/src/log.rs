@@ -201,6 +201,16 @@ impl Log {
         self.head = page.clamp(self.first, self.end);
     }
 
+    /// Whether a segment lies in it.
+    pub(crate) fn holds(&self, stored: &Stored) -> bool {
+        stored.page >= self.first && stored.end() <= self.end
+    }
+
+    /// Its first page, and how many it has.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        (self.first, self.end - self.first)
+    }
+
     pub(crate) fn head(&self) -> u64 {
         self.head
     }

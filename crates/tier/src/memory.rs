@@ -89,7 +89,9 @@ impl Tier {
             if !self.index.is_crowded() {
                 // Tables have places that this one needs.
                 self.index.retain(|_, _| true);
-            } else if self.volume.as_ref().is_some_and(|volume| volume.log.len() > 0) || !self.evict(effects) {
+            } else if self.volume.as_ref().is_some_and(|volume| volume.journals() && volume.log.len() > 0)
+                || !self.evict(effects)
+            {
                 return false;
             }
         }
@@ -397,7 +399,10 @@ impl Tier {
         let body = source.slices(offset + crate::item::HEADER_BYTES, body_bytes(&header, false));
         let header = Header { has_home: false, ..header };
         let Some(new) = self.append(Stream::Outgoing, header, body, effects) else { return false };
-        self.index.replace(tag, loc, new.wanted(true))
+        let is_main = source.stream == Stream::Main;
+        // What is parked comes back to the queue that it was in.
+        let new = if self.is_parking() { new.with_uses(loc.uses()).wanted(is_main) } else { new.wanted(true) };
+        self.index.replace(tag, loc, new)
     }
 
     /// The admission filter: until the log has been full everything passes; then only what somebody wanted.

@@ -15,6 +15,7 @@ use crate::ghosts::Ghosts;
 use crate::index::Index;
 use crate::journal::{Journal, Tail, decode_ring};
 use crate::log::{Head, Log, Stored};
+use crate::parking::Parking;
 use crate::recovery::Recovery;
 use crate::segment::Segments;
 use crate::spill::parts_of;
@@ -56,6 +57,8 @@ pub struct TierOpener {
     config: TierConfig,
     create: bool,
     layout: Option<Layout>,
+    /// What an orderly end parked is to come back.
+    parked: bool,
     io: IoTable<Step>,
     superblocks: [Option<Result<Superblock, Refusal>>; 2],
     tails: [Option<Option<Tail>>; 2],
@@ -92,6 +95,7 @@ impl TierOpener {
             is_done: false,
             superblocks_left: 1,
             layout,
+            parked: false,
             config,
         }
     }
@@ -150,6 +154,10 @@ impl TierOpener {
         if self.layout.is_some() {
             self.read(TAIL_PAGE, 1, Step::Tail(0), effects);
             self.read(TAIL_PAGE + 1, 1, Step::Tail(1), effects);
+        } else if self.report.start == Start::Clean && found.is_parked() {
+            self.parked = true;
+            self.recovery = Recovery::new(Log::new(found.layout), Tail::default(), self.config.index_bytes_max());
+            self.begin_table(effects);
         } else {
             self.begin_writing(effects);
         }
@@ -226,7 +234,11 @@ impl TierOpener {
                 }
                 None => {
                     // Nobody knows which keys have copies, so none counts.
-                    self.report.start = Start::Emptied;
+                    if self.parked {
+                        let shard = self.config.shard;
+                        tracing::warn!(shard, "the table of what was parked is damaged: the cache begins empty");
+                    }
+                    (self.report.start, self.parked) = (Start::Emptied, false);
                     return self.begin_writing(effects);
                 }
             }
@@ -343,11 +355,19 @@ impl TierOpener {
             self.recovery = Recovery::new(Log::new(layout), tail, self.config.index_bytes_max());
             self.superblock.table = None;
         }
-        self.superblock.layout = self.layout.unwrap_or_default();
+        if self.layout.is_none() && !self.parked {
+            let nothing = Log::new(Layout::default());
+            self.recovery = Recovery::new(nothing, Tail::default(), self.config.index_bytes_max());
+        }
+        if !(self.parked && self.config.read_only) {
+            self.superblock.layout = self.layout.unwrap_or_default();
+            self.superblock.table = self.superblock.table.filter(|_| self.layout.is_some());
+        }
         self.set_tail(first);
         self.set_report();
-        (self.superblock.clean, self.superblock.boot) = (false, self.config.boot);
-        if self.config.read_only {
+        // What was parked is called used before anything is served: after a kill nothing of it counts.
+        (self.superblock.clean, self.superblock.boot) = (false, self.config.boot.filter(|_| self.layout.is_some()));
+        if self.config.read_only || self.parked && canary!("tier_parked_not_called_used") {
             self.is_done = true;
         } else if self.layout.is_some() {
             self.write_tail(false, effects);
@@ -436,7 +456,7 @@ impl TierOpener {
         let first = self.superblock.first_number();
         let Recovery { index, log, tail, newest_of, .. } = self.recovery;
         let floors = tail.floors.clone();
-        let (has_volume, ring_pages) = (self.layout.is_some(), self.superblock.layout.ring_pages);
+        let (has_volume, ring_pages) = (self.layout.is_some() || self.parked, self.superblock.layout.ring_pages);
         let volume = has_volume.then(|| Volume {
             lapped: log.oldest().is_some_and(|stored| stored.page != self.superblock.layout.log_page),
             log,
@@ -450,6 +470,7 @@ impl TierOpener {
             failures: 0,
             wanted_pages: 0,
             is_lost: false,
+            parking: self.parked.then(Parking::default),
             returning: Default::default(),
         });
         let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
@@ -563,7 +584,10 @@ impl Opener for TierOpener {
     fn progress(&self) -> Progress {
         Progress {
             done_bytes: self.report.read_bytes,
-            total_bytes: self.superblock.layout.log_pages * PAGE_BYTES as u64,
+            total_bytes: match self.superblock.table.filter(|_| self.parked) {
+                Some(table) => (table.pages() + 2) * PAGE_BYTES as u64,
+                None => self.superblock.layout.log_pages * PAGE_BYTES as u64,
+            },
         }
     }
 

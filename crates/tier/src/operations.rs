@@ -212,7 +212,7 @@ impl Tier {
         if self.floors.len() > crate::journal::FLOORS_MAX {
             self.floors = vec![Floor { first: 0, last: u32::MAX, version: self.version }];
         }
-        if let Some(volume) = &mut self.volume {
+        if let Some(volume) = self.volume.as_mut().filter(|volume| volume.parking.is_none()) {
             volume.journal.flush(&self.floors);
         }
         let reply = Reply::Number { number: 0, version: self.version };
@@ -547,7 +547,7 @@ impl Tier {
 
     /// Whether a recovery might find a copy of this item on the volume.
     fn may_return(&self, loc: Loc) -> bool {
-        let Some(volume) = self.volume.as_ref().filter(|volume| !volume.is_lost) else { return false };
+        let Some(volume) = self.volume.as_ref().filter(|volume| volume.journals()) else { return false };
         match self.segments.item(loc) {
             Some((segment, offset, header)) => {
                 segment.order.is_some() || segment.home(offset, &header).is_some_and(|home| volume.may_return(&home))
@@ -559,7 +559,7 @@ impl Tier {
     /// Journals that copies on the volume with this tag and a lower version are stale.
     pub(crate) fn invalidate(&mut self, tag: Tag, version: u64) {
         let writes = !self.config.read_only;
-        if let Some(volume) = self.volume.as_mut().filter(|volume| writes && !volume.is_lost) {
+        if let Some(volume) = self.volume.as_mut().filter(|volume| writes && volume.journals()) {
             volume.journal.invalidate(tag, version);
             self.counters.invalidations += 1;
         }

@@ -32,6 +32,8 @@ enum Phase {
     Low(u64),
     /// Somebody still reads it; since then it waits.
     Pinned(Mono),
+    /// All of it is being read, to come back to DRAM: it was parked.
+    Returning,
 }
 
 /// A segment that makes room.
@@ -47,6 +49,20 @@ pub(crate) struct Retire {
 }
 
 impl Retire {
+    /// A segment of what was parked.
+    pub(crate) fn returning(stored: Stored) -> Retire {
+        Retire { stored, items: None, next: 0, in_flight: 0, kept_bytes: 0, phase: Phase::Returning }
+    }
+
+    pub(crate) fn stored(&self) -> &Stored {
+        &self.stored
+    }
+
+    /// These items of it, if they are known, are in DRAM or gone. Nothing of it counts after a crash, so the journal is not asked.
+    pub(crate) fn has_returned(&mut self, items: Option<Vec<(Tag, Loc)>>) {
+        (self.items, self.phase) = (items, Phase::Low(0));
+    }
+
     pub(crate) fn pinned_since(&self) -> Option<Mono> {
         if let Phase::Pinned(since) = self.phase { Some(since) } else { None }
     }
@@ -61,13 +77,13 @@ impl Tier {
         for _ in 0..8 {
             let Some(volume) = self.volume.as_ref().filter(|volume| !volume.is_lost) else { return };
             let Some(retire) = &volume.retire else {
-                if !self.begin_retire() {
+                if !self.begin_retire(effects) {
                     return;
                 }
                 continue;
             };
             match retire.phase {
-                Phase::Head => return,
+                Phase::Head | Phase::Returning => return,
                 Phase::Moving => {
                     if !self.move_hot() {
                         return;
@@ -86,18 +102,21 @@ impl Tier {
                     {
                         return;
                     }
-                    if let Some(volume) = &mut self.volume {
-                        volume.log.pop_oldest();
-                        (volume.retire, volume.lapped) = (None, true);
-                        effects.more();
-                    }
+                    let Some(volume) = &mut self.volume else { return };
+                    let gone = volume.log.pop_oldest();
+                    (volume.retire, volume.lapped) = (None, true);
+                    self.give_back_parked(gone.map(|gone| (gone.page, gone.pages)), effects);
+                    effects.more();
                 }
             }
         }
     }
 
     /// Whether a segment has to make room, and one can.
-    fn begin_retire(&mut self) -> bool {
+    fn begin_retire(&mut self, effects: &mut Effects) -> bool {
+        if self.volume.as_ref().is_some_and(|volume| volume.parking.is_some()) {
+            return self.begin_return(effects);
+        }
         let ordinary = (self.segment_len() / PAGE_BYTES) as u64 * 5 / 4 + 2;
         let is_closing = self.closing != Closing::Open;
         let is_crowded = self.index.is_crowded();

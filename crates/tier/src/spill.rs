@@ -10,7 +10,7 @@ use stratakv_engine::Effects;
 use crate::index::{Loc, Tag};
 use crate::log::{Head, Line, Spot, Stored, encode_lines};
 use crate::tier::{Purpose, Tier};
-use crate::volume::Spill;
+use crate::volume::{Spill, Volume};
 
 /// Segments that may be on their way before writes wait.
 const SPILLS_MAX: usize = 2;
@@ -23,7 +23,10 @@ impl Tier {
     /// Whether what leaves DRAM can go to the volume.
     pub(crate) fn can_spill(&self) -> bool {
         let now = self.now.mono;
-        !self.config.read_only && self.volume.as_ref().is_some_and(|volume| !volume.is_lost && volume.not_before <= now)
+        let takes = |volume: &Volume| {
+            !volume.is_lost && volume.not_before <= now && (volume.parking.is_none() || self.is_parking())
+        };
+        !self.config.read_only && self.volume.as_ref().is_some_and(takes)
     }
 
     /// Whether so much is on its way to the volume that more must wait.
@@ -129,8 +132,9 @@ impl Tier {
             volume.failures = 0;
             self.counters.spilled_items += spill.items.len() as u64;
             for (tag, place, stored) in spill.items {
-                let uses = self.index.at(tag, place).map_or(0, Loc::uses);
-                self.index.replace(tag, place, stored.with_uses(uses));
+                let Some(loc) = self.index.at(tag, place) else { continue };
+                let wanted = volume.parking.is_some() && loc.is_wanted();
+                self.index.replace(tag, place, stored.with_uses(loc.uses()).wanted(wanted));
             }
         }
         self.segments.remove(spill.slot);

@@ -23,6 +23,8 @@ pub(crate) struct Layout {
     pub(crate) log_pages: u64,
 }
 
+/// No volume has more pages: 256 TiB.
+pub(crate) const PAGES_MAX: u64 = 1 << 36;
 /// The journal's first page.
 pub(crate) const TAIL_PAGE: u64 = 2;
 /// 64 MiB: four million records.
@@ -35,6 +37,15 @@ impl Layout {
         let ring_pages = (pages / 64).clamp(1, RING_PAGES_MAX);
         let log_page = TAIL_PAGE + 2 + ring_pages;
         Some(Layout { ring_pages, log_page, log_pages: pages.saturating_sub(log_page) })
+    }
+
+    /// Of what is parked: no journal, and a log as long as it takes.
+    pub(crate) fn parked(log_pages: u64) -> Layout {
+        Layout { ring_pages: 0, log_page: TAIL_PAGE, log_pages }
+    }
+
+    fn end(&self) -> u64 {
+        self.log_page.saturating_add(self.log_pages)
     }
 }
 
@@ -84,6 +95,15 @@ impl Superblock {
     /// Below every version and order of its incarnation.
     pub(crate) fn first_number(&self) -> u64 {
         self.incarnation << INCARNATION_SHIFT
+    }
+
+    /// Whether an orderly end parked here what DRAM held, and nobody has taken it since.
+    pub(crate) fn is_parked(&self) -> bool {
+        let is_sound = |table: Table| {
+            table.page >= TAIL_PAGE && table.page <= table.next_page && table.next_page <= self.layout.end()
+        };
+        let is_parked = self.layout == Layout::parked(self.layout.log_pages) && self.layout.log_pages <= PAGES_MAX;
+        self.clean && is_parked && self.table.is_some_and(is_sound)
     }
 
     /// Writes it into a page.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
+use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
 use stratakv_engine::{
     Budget, Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Room, Shard, ShardEvent,
@@ -34,6 +35,10 @@ pub(crate) enum Purpose {
     Table,
     Flush,
     Superblock,
+    /// Room for the table of what is to be parked.
+    Reserve,
+    /// What came back to DRAM is given back to the file system.
+    Discard,
 }
 
 /// See [`Shard::statistics`].
@@ -160,6 +165,7 @@ impl Tier {
             (Purpose::Journal, Outcome::Write(Err(fault))) => self.lose_volume(fault, effects),
             (Purpose::Table, Outcome::Write(result)) => self.table_written(result, effects),
             (Purpose::Flush, Outcome::Flush(result)) => self.flushed(result, effects),
+            (Purpose::Reserve, Outcome::Allocate(result)) => self.reserved(result, effects),
             (Purpose::Superblock, Outcome::Write(result)) => self.superblock_written(result, effects),
             _ => {}
         }
@@ -167,7 +173,7 @@ impl Tier {
 
     /// Writes what the journal has gathered.
     fn issue_journal(&mut self, effects: &mut Effects) {
-        let Some(volume) = self.volume.as_mut().filter(|volume| !volume.is_lost) else { return };
+        let Some(volume) = self.volume.as_mut().filter(|volume| volume.journals()) else { return };
         if self.config.read_only {
             return;
         }
@@ -199,7 +205,11 @@ impl Tier {
 
     /// Gives the pool what the index leaves.
     fn balance_memory(&self, effects: &Effects) {
-        let limit = self.config.memory_bytes.saturating_sub(self.bytes_apart() as u64);
+        let limit = match self.is_parking() {
+            // What is parked leaves DRAM: on tmpfs it takes the same memory.
+            true => self.segments.bytes() as u64 + self.config.blocks_bytes() + CHUNK_BYTES as u64,
+            false => self.config.memory_bytes.saturating_sub(self.bytes_apart() as u64),
+        };
         effects.pool().set_limit_bytes(limit as usize);
         if effects.pool().held_bytes() as u64 > limit {
             effects.pool().retire_chunk();
@@ -288,7 +298,10 @@ impl Shard for Tier {
 
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.counters;
-        let volume = self.volume.as_ref();
+        let (volume, parked) = match self.volume.as_ref() {
+            Some(volume) if volume.parking.is_some() => (None, Some(volume)),
+            volume => (volume, None),
+        };
         let mut add = |name, value| out.push(Statistic { name, value });
         add("items", self.index.len() as u64);
         add("index_bytes", self.index.bytes() as u64);
@@ -297,6 +310,7 @@ impl Shard for Tier {
         add("ssd_bytes", volume.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_segments", volume.map_or(0, |volume| volume.log.len() as u64));
         add("ssd_capacity_bytes", self.superblock.layout.log_pages * 4096);
+        add("parked_bytes", parked.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
         add("ssd_refused_keys", volume.map_or(0, |volume| volume.returning.len() as u64));
         add("ssd_paused", volume.map_or(0, |volume| u64::from(volume.not_before > self.now.mono)));

@@ -51,7 +51,7 @@ impl Tier {
         let mut verifier = Verifier { tier: self, read, found: Verified::default() };
         if let Some(superblock) = verifier.superblocks()
             && verifier.counts(&superblock)
-            && verifier.journal(&superblock)
+            && (superblock.is_parked() || verifier.journal(&superblock))
         {
             verifier.table(&superblock);
             verifier.segments(&superblock);
@@ -111,7 +111,10 @@ impl Verifier<'_, '_> {
     fn counts(&self, superblock: &Superblock) -> bool {
         let config = &self.tier.config;
         let same_system = superblock.boot.is_some() && superblock.boot == config.boot;
-        Layout::of(config) == Some(superblock.layout) && (superblock.clean || same_system)
+        match Layout::of(config) {
+            Some(layout) => layout == superblock.layout && (superblock.clean || same_system),
+            None => superblock.is_parked(),
+        }
     }
 
     /// Tails, and the pages of the ring that count. False: without a tail nothing else does.

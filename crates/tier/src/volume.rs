@@ -9,6 +9,7 @@ use crate::index::{Loc, Tag};
 use crate::item::Home;
 use crate::journal::Journal;
 use crate::log::Log;
+use crate::parking::Parking;
 use crate::recycle::Retire;
 
 /// A segment on its way to the volume.
@@ -48,6 +49,8 @@ pub(crate) struct Volume {
     pub(crate) wanted_pages: u64,
     /// The journal could not be written: nothing on the volume counts any more, and nothing more is written.
     pub(crate) is_lost: bool,
+    /// It holds what is parked between two lives, and is no second tier: nothing on it counts in a later one but after an orderly end, so nothing is journaled.
+    pub(crate) parking: Option<Parking>,
     /// Tags with copies that a recovery might take for the newest, while nothing on the volume can say that they are not.
     pub(crate) returning: HashSet<Tag>,
 }
@@ -60,11 +63,16 @@ impl Volume {
 
     /// Whether the copy is still there, and will be for a while.
     pub(crate) fn is_home(&self, home: &Home) -> bool {
-        !self.is_lost && home.order >= self.journal.low()
+        self.journals() && home.order >= self.journal.low()
     }
 
     /// Whether a recovery might find the copy.
     pub(crate) fn may_return(&self, home: &Home) -> bool {
-        !self.is_lost && home.order >= self.written_low
+        self.journals() && home.order >= self.written_low
+    }
+
+    /// Whether a recovery might find what is on it, so that the journal has to say what of it is stale.
+    pub(crate) fn journals(&self) -> bool {
+        !self.is_lost && self.parking.is_none()
     }
 }

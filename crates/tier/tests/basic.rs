@@ -16,6 +16,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 mod collect;
 #[path = "basic/overwrite.rs"]
 mod overwrite;
+#[path = "basic/parking.rs"]
+mod parking;
 #[path = "basic/slices.rs"]
 mod slices;
 #[path = "basic/verify.rs"]
@@ -51,6 +53,7 @@ fn config() -> TierConfig {
         capacity_bytes: Some(CAPACITY_BYTES),
         segment_bytes: 128 << 10,
         collected_percent: 66,
+        parks: false,
         boot: Some([1; 16]),
         read_only: false,
     }
@@ -76,7 +79,8 @@ impl Driver {
     fn new(config: TierConfig) -> Driver {
         let now = Now { mono: Mono(1), wall: Wall(1_000_000) };
         let effects = Effects::new(Pool::new(config.memory_bytes as usize));
-        let disk = Disk::new(config.capacity_bytes.unwrap_or(8192));
+        let disk =
+            Disk::new(config.capacity_bytes.unwrap_or(if config.parks { 4 * config.memory_bytes } else { 8192 }));
         let mut driver = Driver {
             shard: None,
             effects,

@@ -1,10 +1,10 @@
-//! The engines' common suite, with an orderly end between lives: all that fits on the volume is there again.
+//! The engines' common suite, with an orderly end between lives: all that fits on the volume, or in memory where that is parked, is there again.
 
 use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
 use stratakv_tier::{TierConfig, TierOpener};
 
 /// `memory_bytes` decides how much of a case reaches the volume before its end.
-fn subject(memory_bytes: u64, segment_bytes: u32) -> impl conformance::Subject {
+fn subject(memory_bytes: u64, segment_bytes: u32, parks: bool) -> impl conformance::Subject {
     ShardSubject::new(1 << 30, memory_bytes as usize, Ending::Orderly, 1, move |opening: Opening| {
         let config = TierConfig {
             uuid: [9; 16],
@@ -12,9 +12,10 @@ fn subject(memory_bytes: u64, segment_bytes: u32) -> impl conformance::Subject {
             shards: 1,
             memory_bytes,
             depth: 32,
-            capacity_bytes: Some(opening.capacity_bytes),
+            capacity_bytes: (!parks).then_some(opening.capacity_bytes),
             segment_bytes,
             collected_percent: 66,
+            parks,
             boot: Some([1; 16]),
             read_only: false,
         };
@@ -25,10 +26,11 @@ fn subject(memory_bytes: u64, segment_bytes: u32) -> impl conformance::Subject {
 macro_rules! tests {
     ($($module:ident :: $name:ident),* $(,)?) => {
         $(#[test] fn $name() {
-            conformance::$module::$name(&mut subject(512 << 20, 1 << 20));
+            conformance::$module::$name(&mut subject(512 << 20, 1 << 20, false));
+            conformance::$module::$name(&mut subject(512 << 20, 1 << 20, true));
             let is_large = stringify!($name).contains("largest") || stringify!($name).contains("limit");
             if !is_large {
-                conformance::$module::$name(&mut subject(8 << 20, 64 << 10));
+                conformance::$module::$name(&mut subject(8 << 20, 64 << 10, false));
             }
         })*
     };

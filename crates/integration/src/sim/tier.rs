@@ -25,6 +25,7 @@ pub struct TierEngine {
     boot: Cell<u64>,
     segment_bytes: Cell<u32>,
     collected_percent: Cell<u32>,
+    parks: Cell<bool>,
 }
 
 impl Engine for TierEngine {
@@ -43,6 +44,7 @@ impl Engine for TierEngine {
             capacity_bytes: opening.capacity_bytes,
             segment_bytes: self.segment_bytes.get(),
             collected_percent: self.collected_percent.get(),
+            parks: self.parks.get(),
             boot: Some(boot),
             read_only: opening.read_only,
         };
@@ -73,6 +75,8 @@ pub struct Statistics {
     pub warm: [u64; 3],
     /// Keys that were there after an end, by the same.
     pub found: [u64; 3],
+    /// Ends that parked what was in memory where nothing failed, and items that came back to memory.
+    pub parked: [u64; 2],
     /// Segments recycled, items taken along, items promoted.
     pub recycled: [u64; 3],
     /// Copies on the volume that were called stale.
@@ -110,6 +114,7 @@ impl Statistics {
             (&mut self.found, other.found),
             (&mut self.recycled, other.recycled),
         ];
+        self.parked = [0, 1].map(|at| self.parked[at] + other.parked[at]);
         for (mine, theirs) in sums {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         }
@@ -161,6 +166,10 @@ struct World<'e> {
     value_bytes_max: u64,
     memory_bytes: u64,
     chances: Chances,
+    /// There is no second tier: orderly ends park what is in memory, and this disk has room for all of it.
+    parks_all: bool,
+    /// Gets so far that found what never expires.
+    lasting: u64,
     /// Bits turn: what is answered must have been written once, and that is all.
     flips: bool,
     statistics: Statistics,
@@ -206,14 +215,18 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
     let sizes = Sizes::draw(&mut random);
     engine.segment_bytes.set(sizes.segment_bytes as u32);
     // Without it more goes to the volume. (Seeds that were kept for what they found are none of these.)
-    engine.collected_percent.set(if matches!(seed % 16, 0 | 1 | 7 | 15) { 66 } else { 0 });
-    let Sizes { capacity_bytes, memory_bytes, value_bytes_max, .. } = sizes;
+    engine.collected_percent.set(if matches!(seed % 16, 0 | 1 | 2 | 7 | 15) { 66 } else { 0 });
+    let parks = matches!(seed % 16, 2 | 7 | 12);
+    engine.parks.set(parks);
+    let Sizes { memory_bytes, value_bytes_max, .. } = sizes;
+    let is_short = parks && seed % 5 == 0;
+    let capacity_bytes = if is_short { memory_bytes / 2 } else { sizes.capacity_bytes };
     let volatile_cache = random.below(2) == 0;
     let chances = chances(&mut random);
     let opening = Opening {
         create: true,
         volume_bytes: 0,
-        capacity_bytes: Some(capacity_bytes),
+        capacity_bytes: Some(capacity_bytes).filter(|_| !parks),
         memory_bytes,
         depth: [1, 2, 8][random.below(3) as usize],
         checkpoint_bytes: None,
@@ -234,6 +247,8 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         memory_bytes,
         chances,
         flips: chances.flip > 0,
+        parks_all: parks && !is_short && chances == Chances { delay: chances.delay, ..Chances::default() },
+        lasting: 0,
         statistics: Statistics { lengths_max: [sizes.segment_bytes, 0], ..Statistics::default() },
     };
     world.open(true)?;
@@ -339,6 +354,10 @@ impl World<'_> {
         if how == 2 {
             self.machine.disk.repair();
             self.drain()?;
+            if self.parks_all {
+                self.lasting = 0;
+                self.ask_for_all()?;
+            }
             if !self.machine.close(&mut self.random) {
                 return Err("it never closes".into());
             }
@@ -363,15 +382,29 @@ impl World<'_> {
         if how == 1 && report.items > 0 && report.start != Start::Emptied {
             return Err(format!("after a power cut {report:?}"));
         }
-        self.machine.disk.set_chances(Chances::default());
-        for number in 0..self.keys as usize {
-            let hits = self.statistics.hits;
-            self.get(number, RecordPart::Whole);
-            self.drain()?;
-            self.statistics.found[how] += self.statistics.hits - hits;
+        if self.parks_all && how == 2 {
+            self.statistics.parked[0] += 1;
+            if report.items < self.lasting {
+                return Err(format!("{} items were there at an end that parks: {report:?}", self.lasting));
+            }
         }
+        if self.engine.parks.get() && how != 2 && report.items > 0 {
+            return Err(format!("nobody has parked that: {report:?}"));
+        }
+        self.machine.disk.set_chances(Chances::default());
+        self.statistics.found[how] += self.ask_for_all()?;
         self.machine.disk.set_chances(self.chances);
         Ok(())
+    }
+
+    /// How many keys are there.
+    fn ask_for_all(&mut self) -> Result<u64, String> {
+        let hits = self.statistics.hits;
+        for number in 0..self.keys as usize {
+            self.get(number, RecordPart::Whole);
+            self.drain()?;
+        }
+        Ok(self.statistics.hits - hits)
     }
 
     fn note_statistics(&mut self) {
@@ -382,6 +415,7 @@ impl World<'_> {
         self.statistics.hits_ssd += value("hits_ssd");
         self.statistics.invalidations += value("invalidations");
         self.statistics.lost_volumes += value("ssd_lost");
+        self.statistics.parked[1] += if self.engine.parks.get() { value("reinserted") } else { 0 };
         let power = (self.statistics.lengths_max[0] >> 13).max(1).ilog2().min(7) as usize;
         self.statistics.spilled[power] += value("spilled_items");
         let values: Vec<u8> = found.iter().flat_map(|statistic| statistic.value.to_le_bytes()).collect();
@@ -556,6 +590,7 @@ impl World<'_> {
             (Asked::Get { .. }, Reply::Record(None) | Reply::Part(..)) | (Asked::Slices(_), Reply::Record(_)) => Ok(()),
             (Asked::Get { key, floor, wall }, Reply::Record(Some(record))) => {
                 self.statistics.hits += 1;
+                self.lasting += u64::from(record.expiry == Expiry::NEVER);
                 self.judge.seen(*key, *floor, record, *wall, self.flips)
             }
             (Asked::Write { key, number }, Reply::Record(Some(record))) => {

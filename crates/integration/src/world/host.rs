@@ -272,6 +272,7 @@ impl Host {
             capacity_bytes: Some(self.setup.capacity_bytes),
             segment_bytes: self.setup.segment_bytes,
             collected_percent: self.setup.collected_percent,
+            parks: false,
             boot: Some(boot),
             read_only: false,
         }

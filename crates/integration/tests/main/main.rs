@@ -28,6 +28,7 @@ mod metamorphic;
 mod order_model;
 mod orders;
 mod pairing;
+mod parking;
 mod places;
 mod realdata;
 mod scenarios;

@@ -6,7 +6,7 @@ use stratakv_tier::Verified;
 use super::*;
 
 /// Of the shard as it is found, opened for reading only.
-fn verified(driver: &mut Driver) -> Verified {
+pub(super) fn verified(driver: &mut Driver) -> Verified {
     driver.open(false);
     let (disk, pool) = (&mut driver.disk, driver.effects.pool());
     let mut read = |offset: u64, len: usize| {
