@@ -105,7 +105,7 @@ impl Drop for Block {
 }
 
 /// Number of a pool's chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(u32);
 
 /// Bytes of one chunk: the unit in which a pool takes memory from its limit and gives it back (NOTES rule 11).
@@ -155,6 +155,16 @@ impl Pool {
     /// the last one is back. Whoever caches blocks should drop those whose [`Block::chunk`] is the one returned. O(chunks).
     pub fn retire_chunk(&self) -> Option<ChunkId> {
         self.0.state().retire_chunk().map(ChunkId)
+    }
+
+    /// Chunks that are retired and wait for their last blocks, in order. O(chunks).
+    pub fn retiring_chunks(&self) -> Vec<ChunkId> {
+        let state = self.0.state();
+        let chunks = (0u32..).zip(&state.chunks);
+        chunks
+            .filter(|(_, chunk)| chunk.as_ref().is_some_and(|chunk| chunk.retiring))
+            .map(|(number, _)| ChunkId(number))
+            .collect()
     }
 }
 
@@ -324,6 +334,7 @@ mod tests {
         pool.set_limit_bytes(3 * CHUNK_BYTES);
         let chunk = pool.retire_chunk().expect("one chunk is over the limit");
         assert_eq!(pool.retire_chunk(), None, "one is enough");
+        assert_eq!(pool.retiring_chunks(), [chunk]);
         pages.retain(|page| page.chunk() != chunk);
         assert_eq!(pool.held_bytes(), 3 * CHUNK_BYTES);
         assert!(pool.take(Class::Page).is_none());

@@ -20,6 +20,7 @@ mod operations;
 mod overwrite;
 mod recovery;
 mod recycle;
+mod resize;
 mod segment;
 mod slices;
 mod spill;

@@ -86,9 +86,8 @@ impl Tier {
     /// Makes room for an entry of the index. False: there is none before the volume's oldest segment is gone.
     pub(crate) fn make_index_room(&mut self, tag: Tag, effects: &Effects) -> bool {
         while !self.index.has_room(tag) && self.index.find(tag).next().is_none() {
-            if !self.index.is_crowded() {
-                // Tables have places that this one needs.
-                self.index.retain(|_, _| true);
+            if !self.index.is_crowded() && self.index.shrink_slackest() {
+                // A table had places that this one needs.
             } else if self.volume.as_ref().is_some_and(|volume| volume.log.len() > 0) || !self.evict(effects) {
                 return false;
             }
