@@ -57,7 +57,9 @@ impl Tier {
             return;
         }
         let is_table_shorter = self.index.shrink_step();
-        let is_under = self.evict_above_cap(effects) && !is_table_shorter && !self.has_too_many_entries();
+        // Above its limit though no table can be shorter and entries are few enough: by the first places of some tables.
+        let is_index_under = !self.index.is_over() || !(is_table_shorter || self.index.is_crowded());
+        let is_under = self.evict_above_cap(effects) && is_index_under;
         if self.config.memory_bytes <= self.memory_target_bytes {
             return if !is_under {
                 self.go_on_soon(is_table_shorter, effects)

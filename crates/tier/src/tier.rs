@@ -295,6 +295,7 @@ impl Shard for Tier {
         add("index_bytes", self.index.bytes() as u64);
         add("memory_limit_bytes", self.memory_target_bytes);
         add("memory_bytes", self.held_bytes);
+        add("ghosts_bytes", self.ghosts.bytes() as u64);
         add("dram_bytes", self.segments.bytes() as u64);
         add("dram_segments", self.segments.len() as u64);
         add("ssd_bytes", volume.map_or(0, |volume| volume.log.used_pages() * 4096));

@@ -16,6 +16,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 mod collect;
 #[path = "basic/overwrite.rs"]
 mod overwrite;
+#[path = "basic/resize.rs"]
+mod resize;
 #[path = "basic/slices.rs"]
 mod slices;
 #[path = "basic/verify.rs"]
