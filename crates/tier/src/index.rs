@@ -1,12 +1,14 @@
 //! The index: from 40 bits of a key's hash to where its item may lie. Keys are compared by whoever looks at the item.
 //!
-//! 256 tables with open addressing, each of which grows by a fifth at a load of 85 %: 12 bytes an entry, 14.1 to 17.0 bytes an item. One that is half empty becomes shorter again. (A table that
+//! 256 tables with open addressing, each of which grows by a fifth at a load of 85 %: 12 bytes an entry, 14.1 to 17.0 bytes an item. One of which two fifths are empty becomes shorter again. (A table that
 //! is being changed exists twice: one of 256.) At its limit no table grows: it is filled further, and then takes nothing more.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const TABLES: usize = 256;
 const LOAD_PERCENT: usize = 85;
+/// A table that is emptier becomes shorter.
+const LOAD_PERCENT_MIN: usize = 60;
 /// Of one that has become shorter: as one that has grown.
 const LOAD_PERCENT_SHRUNK: usize = 70;
 /// Of a table that may not grow.
@@ -249,7 +251,7 @@ impl Index {
         self.bytes() > self.limit_bytes
     }
 
-    /// Makes one table shorter, if that is worth it: above the limit the one with the most places to spare, else the next one in turn if half of it is empty. Whether it did. Nobody
+    /// Makes one table shorter, if that is worth it: above the limit the one with the most places to spare, else the next one in turn if two fifths of it are empty. Whether it did. Nobody
     /// may be counting entries meanwhile ([`Index::entries_from`]). O(entries of a table).
     pub(crate) fn shrink_step(&mut self) -> bool {
         if self.is_over() {
@@ -257,7 +259,7 @@ impl Index {
         }
         self.hand = (self.hand + 1) % TABLES;
         let table = &self.tables[self.hand];
-        let is_slack = table.locs.len() > 8 && table.len * 2 < table.locs.len();
+        let is_slack = table.locs.len() > 8 && table.len * 100 < table.locs.len() * LOAD_PERCENT_MIN;
         is_slack && self.shrink(self.hand, LOAD_PERCENT_SHRUNK)
     }
 

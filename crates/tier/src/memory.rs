@@ -168,6 +168,8 @@ impl Tier {
         pool.set_limit_bytes(pool.held_bytes().saturating_sub(CHUNK_BYTES));
         pool.retire_chunk();
         pool.set_limit_bytes(limit_bytes);
+        // A pool of two chunks takes none for that.
+        pool.exchange_chunk(class);
         pool.take(class)
     }
 

@@ -114,8 +114,7 @@ impl Tier {
         let pool = effects.pool();
         pool.set_limit_bytes(limit as usize);
         let is_retiring = (0..RETIRED_MAX).map_while(|_| pool.retire_chunk()).count() > 0;
-        let is_over = pool.held_bytes() > pool.limit_bytes();
-        if !is_over {
+        if !pool.is_retiring() {
             self.draining = Draining::default();
         } else if !is_retiring && self.config.memory_bytes <= self.memory_target_bytes {
             self.drain_chunks(effects);
