@@ -11,6 +11,9 @@ use super::reply;
 /// memcached's slab classes have numbers below this; 1 is the only one that has items here.
 const CLASSES: u32 = 64;
 
+/// Who gives more mebibytes than memcached takes for a limit means bytes.
+const MEBIBYTES_END: u32 = 1_000_000_001;
+
 fn settled(reply: &'static [u8]) -> Result<Command<'static>, Refusal> {
     Ok(Command::Settled { reply, noreply: false })
 }
@@ -89,7 +92,8 @@ pub(super) fn memory_limit<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusa
     match unsigned::<u32>(limit) {
         None => Err(reply::ERROR.into()),
         Some(0..8) => Ok(Command::Settled { reply: reply::MEMORY_TOO_SMALL, noreply }),
-        Some(_) => Ok(Command::Settled { reply: reply::MEMORY_FIXED, noreply }),
+        Some(MEBIBYTES_END..) => Ok(Command::Settled { reply: reply::MEMORY_NO_BYTES, noreply }),
+        Some(mebibytes) => Ok(Command::MemoryLimit { mebibytes, noreply }),
     }
 }
 
