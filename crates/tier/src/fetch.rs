@@ -164,6 +164,8 @@ impl Tier {
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
         let in_slices = front_will_do && self.has_front(loc);
         if !in_slices && loc.pages() > self.fetch_pages_max() {
+            // For good: who was told that it is not there must not find it under a higher cap.
+            self.drop_unreadable(tag, loc.place());
             return None;
         }
         let volume = self.volume.as_mut()?;

@@ -360,6 +360,7 @@ fn the_table_in_the_documentation_is_that_of_the_tests() {
 fn tests_that_the_table_names_are_there() {
     let tests = [
         include_str!("../server.rs"),
+        include_str!("../memory/mod.rs"),
         include_str!("../watching/mod.rs"),
         include_str!("../../src/connection_tests.rs"),
     ]

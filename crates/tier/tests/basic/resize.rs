@@ -119,6 +119,7 @@ fn values_that_are_too_long_for_the_cap_are_misses_and_are_refused() {
     assert!(matches!(driver.put(1, long), Reply::Failed(Error::ValueTooLarge { .. })));
     assert!(matches!(driver.put(1, 3000), Reply::Done { .. }));
     driver.set_memory(64 << 20);
+    assert_eq!(driver.hits(2..4, long), 0, "what was a miss comes back");
     assert!(matches!(driver.put(2, long), Reply::Done { .. }));
     assert_eq!(driver.hits(1..2, 3000) + driver.hits(2..3, long), 2);
     driver.sound();
