@@ -151,7 +151,7 @@ impl Drop for Block {
 }
 
 /// Number of a pool's chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(u32);
 
 /// Bytes of one chunk: the unit in which a pool takes memory from its limit and gives it back (NOTES rule 11).
@@ -202,6 +202,26 @@ impl Pool {
     pub fn retire_chunk(&self) -> Option<ChunkId> {
         self.0.state().retire_chunk().map(ChunkId)
     }
+
+    /// Where all chunks that may be held are of the other class: retires the least used of them, so that one of this class may take its place. O(chunks).
+    pub fn exchange_chunk(&self, class: Class) {
+        self.0.state().exchange_chunk(class);
+    }
+
+    /// Whether a retired chunk waits for its last blocks.
+    pub fn is_retiring(&self) -> bool {
+        self.0.state().retiring > 0
+    }
+
+    /// Chunks that are retired and wait for their last blocks, in order. O(chunks).
+    pub fn retiring_chunks(&self) -> Vec<ChunkId> {
+        let state = self.0.state();
+        let chunks = (0u32..).zip(&state.chunks);
+        chunks
+            .filter(|(_, chunk)| chunk.as_ref().is_some_and(|chunk| chunk.retiring))
+            .map(|(number, _)| ChunkId(number))
+            .collect()
+    }
 }
 
 impl std::fmt::Debug for Pool {
@@ -220,6 +240,8 @@ struct State {
     chunks: Vec<Option<Chunk>>,
     /// Chunks of each class that have free blocks and are not retiring; the last one is used first.
     open: [Vec<u32>; 2],
+    /// Chunks that are retired and not free yet.
+    retiring: usize,
 }
 
 struct Chunk {
@@ -307,27 +329,51 @@ impl State {
     }
 
     fn retire_chunk(&mut self) -> Option<u32> {
-        let retiring = self.chunks.iter().flatten().filter(|chunk| chunk.retiring).count();
-        if self.held_chunks - retiring <= self.limit_chunks {
+        if self.held_chunks - self.retiring <= self.limit_chunks {
             return None;
         }
-        let candidates = self.chunks.iter().enumerate();
-        let (number, _) = candidates
-            .filter_map(|(number, chunk)| Some((number, chunk.as_ref()?)))
-            .filter(|(_, chunk)| !chunk.retiring)
-            .min_by_key(|(_, chunk)| chunk.used as usize * chunk.class.bytes())?;
-        let chunk = self.chunks[number].as_mut()?;
+        // The last chunk of a class that is used goes last: nobody else lends such blocks.
+        let counts = [Class::Page, Class::Slice].map(|class| self.serving(class).count());
+        let used_bytes = |chunk: &Chunk| {
+            let is_last = chunk.used > 0 && counts[chunk.class as usize] == 1;
+            (is_last, chunk.used as usize * chunk.class.bytes())
+        };
+        let serving = self.serving(Class::Page).chain(self.serving(Class::Slice));
+        let (number, _) = serving.min_by_key(|(number, chunk)| (used_bytes(chunk), *number))?;
+        self.retire(number);
+        Some(number)
+    }
+
+    fn exchange_chunk(&mut self, class: Class) {
+        if self.retiring > 0 || self.held_chunks < self.limit_chunks || self.serving(class).next().is_some() {
+            return;
+        }
+        let other = if class == Class::Page { Class::Slice } else { Class::Page };
+        let least = self.serving(other).min_by_key(|(_, chunk)| chunk.used).map(|(number, _)| number);
+        least.into_iter().for_each(|number| self.retire(number));
+    }
+
+    /// Chunks of a class that are not retiring.
+    fn serving(&self, class: Class) -> impl Iterator<Item = (u32, &Chunk)> {
+        let chunks = (0u32..).zip(&self.chunks).filter_map(|(number, chunk)| Some((number, chunk.as_ref()?)));
+        chunks.filter(move |(_, chunk)| chunk.class == class && !chunk.retiring)
+    }
+
+    fn retire(&mut self, number: u32) {
+        let Some(chunk) = self.chunks[number as usize].as_mut() else { return };
         chunk.retiring = true;
         let (class, unused) = (chunk.class, chunk.used == 0);
-        self.open[class as usize].retain(|open| *open != number as u32);
+        self.retiring += 1;
+        self.open[class as usize].retain(|open| *open != number);
         if unused {
-            self.free_chunk(number as u32);
+            self.free_chunk(number);
         }
-        Some(number as u32)
     }
 
     fn free_chunk(&mut self, number: u32) {
-        self.chunks[number as usize] = None;
+        if self.chunks[number as usize].take().is_some_and(|chunk| chunk.retiring) {
+            self.retiring -= 1;
+        }
         self.held_chunks -= 1;
     }
 }
@@ -362,6 +408,30 @@ mod tests {
         assert!(pool.take(Class::Page).is_some());
     }
 
+    /// The pool had as many chunks as it may, all of one class, and no block of the other one was ever to be had.
+    #[test]
+    fn a_chunk_of_one_class_makes_room_for_one_of_the_other() {
+        let pool = Pool::new(2 * CHUNK_BYTES);
+        let mut pages: Vec<Block> = (0..512).map_while(|_| pool.take(Class::Page)).collect();
+        assert!(pages.len() == 512 && pool.take(Class::Slice).is_none());
+        pool.exchange_chunk(Class::Slice);
+        let retiring = pool.retiring_chunks();
+        assert!(pool.is_retiring() && retiring.len() == 1 && pool.take(Class::Slice).is_none());
+        pages.retain(|page| page.chunk() != retiring[0]);
+        assert!(!pool.is_retiring() && pages.len() == 256);
+        assert!(pool.take(Class::Slice).is_some() && pool.held_bytes() == 2 * CHUNK_BYTES);
+        // Each class has one now.
+        pool.exchange_chunk(Class::Slice);
+        assert!(!pool.is_retiring());
+        // And keeps it, though the other one is used less.
+        pool.set_limit_bytes(3 * CHUNK_BYTES);
+        let slices: Vec<Block> = (0..32).map_while(|_| pool.take(Class::Slice)).collect();
+        pages.truncate(1);
+        pool.set_limit_bytes(2 * CHUNK_BYTES);
+        let retired = pool.retire_chunk();
+        assert!(retired.is_some() && slices.iter().any(|slice| Some(slice.chunk()) == retired));
+    }
+
     #[test]
     fn what_is_stored_is_there_wherever_it_begins_and_ends() {
         let pool = Pool::new(2 * CHUNK_BYTES);
@@ -383,6 +453,7 @@ mod tests {
         pool.set_limit_bytes(3 * CHUNK_BYTES);
         let chunk = pool.retire_chunk().expect("one chunk is over the limit");
         assert_eq!(pool.retire_chunk(), None, "one is enough");
+        assert_eq!(pool.retiring_chunks(), [chunk]);
         pages.retain(|page| page.chunk() != chunk);
         assert_eq!(pool.held_bytes(), 3 * CHUNK_BYTES);
         assert!(pool.take(Class::Page).is_none());

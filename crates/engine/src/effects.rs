@@ -49,6 +49,8 @@ pub struct Effects {
     pub events: Vec<ShardEvent>,
     /// Somebody listens to [`ShardEvent::Evicted`]: the driver says so before a turn.
     pub tells_evictions: bool,
+    /// The shard's cap on memory has become this, in bytes: the driver says so before a turn, and an engine that evicts follows. `None`: it is as it was opened.
+    pub memory_bytes: Option<u64>,
     /// Earliest instant at which the shard wants a turn even if nothing happens.
     pub wake_at: Option<Mono>,
     /// The shard has more to do at once and wants another turn after the waiting ones.
@@ -67,6 +69,7 @@ impl Effects {
             messages: Vec::new(),
             events: Vec::new(),
             tells_evictions: false,
+            memory_bytes: None,
             wake_at: None,
             more: false,
         }

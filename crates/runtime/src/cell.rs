@@ -26,6 +26,8 @@ pub(crate) struct Cell<S> {
     /// Someone asked for a turn: `more`, or a message.
     wants_turn: AtomicBool,
     tells_evictions: AtomicBool,
+    /// The shard's cap on memory since it was changed; 0: it was not.
+    memory_bytes: AtomicU64,
     /// Instant of the next turn the shard asked for; `u64::MAX` if none.
     wake_at: AtomicU64,
     closed: Condvar,
@@ -103,6 +105,7 @@ impl<S: Shard> Cell<S> {
             has_outgoing: false.into(),
             wants_turn: true.into(),
             tells_evictions: false.into(),
+            memory_bytes: 0.into(),
             wake_at: u64::MAX.into(),
             closed: Condvar::new(),
         }
@@ -111,6 +114,11 @@ impl<S: Shard> Cell<S> {
     /// Whether the shard tells what it evicts, from its next turn on.
     pub(crate) fn tell_evictions(&self, tells: bool) {
         self.tells_evictions.store(tells, Ordering::Relaxed);
+    }
+
+    /// The shard's cap on memory, from its next turn on.
+    pub(crate) fn set_memory_bytes(&self, bytes: u64) {
+        self.memory_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Runs one turn: `completions`, messages, the backlog, `operations`, end of turn. Both lists are left empty.
@@ -158,6 +166,7 @@ impl<S: Shard> Cell<S> {
         let state = &mut *guard;
         state.effects.begin(now);
         state.effects.tells_evictions = self.tells_evictions.load(Ordering::Relaxed);
+        state.effects.memory_bytes = Some(self.memory_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0);
         self.guarded(state, |state| {
             for (io, outcome) in completions.drain(..) {
                 state.shard.complete(io, outcome, &mut state.effects);

@@ -295,6 +295,18 @@ impl<S: Shard + 'static> Runtime<S> {
         self.cells.iter().for_each(|cell| cell.tell_evictions(tells));
     }
 
+    /// Changes the cap on memory of every shard; one that evicts follows it in its next turns, the first of which is here.
+    pub fn set_shard_memory_bytes(&self, bytes: u64) {
+        let mut out = TurnOutput::default();
+        for (shard, cell) in (0u32..).zip(&self.cells) {
+            cell.set_memory_bytes(bytes);
+            cell.turn(self.clock.now(), None, &mut Vec::new(), &mut Vec::new(), &mut out);
+            self.leave_all(shard, &mut out);
+            self.after_turn(shard, &mut out, None);
+        }
+        out.fire();
+    }
+
     fn tell_listener(&self, shard: u32, out: &mut TurnOutput) {
         for event in out.events.drain(..) {
             if let ShardEvent::Evicted(evicted) = &event {

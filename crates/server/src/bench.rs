@@ -43,6 +43,9 @@ impl Surroundings for NoServer {
         reply::client_error(&mut answer, &format!("no backup {name}"));
         answer
     }
+    fn limit_memory(&self, _: u64) -> bool {
+        false
+    }
     fn may_shut_down(&self) -> bool {
         false
     }

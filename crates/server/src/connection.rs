@@ -103,6 +103,8 @@ pub(crate) trait Surroundings {
     fn watch(&self, kinds: Watched) -> Option<Watching>;
     /// Begins a backup of this name; the answer.
     fn backup(&self, name: &str) -> Vec<u8>;
+    /// Changes what the store may take of memory; whether it can.
+    fn limit_memory(&self, bytes: u64) -> bool;
     /// Whether clients may stop the server.
     fn may_shut_down(&self) -> bool;
     /// Stops the server in order.

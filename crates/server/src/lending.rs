@@ -12,7 +12,7 @@ use stratakv_engine::Value;
 #[derive(Debug)]
 pub(crate) struct Lending {
     lent_bytes: AtomicU64,
-    max_bytes: u64,
+    max_bytes: AtomicU64,
 }
 
 /// Blocks that an answer holds; dropped when it is sent.
@@ -25,7 +25,12 @@ pub(crate) struct Lease {
 impl Lending {
     /// At most so many bytes at once.
     pub(crate) fn new(max_bytes: u64) -> Arc<Lending> {
-        Arc::new(Lending { lent_bytes: 0.into(), max_bytes })
+        Arc::new(Lending { lent_bytes: 0.into(), max_bytes: max_bytes.into() })
+    }
+
+    /// At most so many from now on. What is out already comes back when it is sent.
+    pub(crate) fn set_max_bytes(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
     /// Counts the blocks of `value`, or copies them if too many are out.
@@ -33,7 +38,7 @@ impl Lending {
         let Value::Blocks { blocks, .. } = &*value else { return None };
         let bytes = blocks.iter().map(|block| block.len() as u64).sum();
         let lease = Lease { lending: Arc::clone(self), bytes };
-        if self.lent_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.max_bytes {
+        if self.lent_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.max_bytes.load(Ordering::Relaxed) {
             *value = Value::Inline(value.to_bytes());
             return None;
         }
@@ -65,5 +70,7 @@ mod tests {
         assert!(matches!(third, Value::Inline(_)) && third.len() == 4096);
         drop(leases.0);
         assert!(lending.lend(&mut value()).is_some());
+        lending.set_max_bytes(4096);
+        assert!(lending.lend(&mut value()).is_none());
     }
 }

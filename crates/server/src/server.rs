@@ -480,6 +480,11 @@ fn check_backup_directory(directory: &Path) -> Result<(), Error> {
     }
 }
 
+/// What may be lent of a store whose shards have so many bytes of memory each.
+pub(crate) fn lent_bytes_max(shard_bytes: u64) -> u64 {
+    shard_bytes / LENT_SHARE
+}
+
 pub(crate) fn share(
     store: Store,
     options: &ServerOptions,
@@ -487,7 +492,7 @@ pub(crate) fn share(
     addresses: Vec<SocketAddr>,
     seats: Vec<Seat>,
 ) -> Arc<Shared> {
-    let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, |bytes| bytes / LENT_SHARE);
+    let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, lent_bytes_max);
     let watches = Watches::of(store.clone());
     Arc::new(Shared {
         level: options.level.unwrap_or(store.default_level()),

@@ -19,7 +19,7 @@ use stratakv_protocol::memcache::{Statistics, Watched, reply};
 use crate::connection::{Connection, Context, Submission, Surroundings, Target, delete_everything};
 use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
-use crate::server::{Arrival, Listening, Peer, Seat, Shared, lock};
+use crate::server::{Arrival, Listening, Peer, Seat, Shared, lent_bytes_max, lock};
 use crate::statistics;
 use crate::timing::{Begun, SlowLog};
 use crate::tls::Tls;
@@ -141,6 +141,18 @@ impl Surroundings for Here<'_> {
         self.shared
             .backups
             .begin(name, peer, move |to, added| store.backup_watched(to, added).map_err(|error| error.to_string()))
+    }
+
+    fn limit_memory(&self, bytes: u64) -> bool {
+        let changed = self.shared.store.set_memory_bytes(bytes);
+        match &changed {
+            Ok(()) => {
+                tracing::info!(bytes, "a client has changed the store's memory, until it is opened again");
+                self.shared.lending.set_max_bytes(lent_bytes_max(bytes / self.shared.store.shards() as u64));
+            }
+            Err(error) => tracing::warn!(%error, "a client could not change the store's memory"),
+        }
+        changed.is_ok()
     }
 
     fn may_shut_down(&self) -> bool {

@@ -10,6 +10,7 @@ use stratakv_server::{Error, Server, ServerOptions};
 
 mod compatibility;
 mod conversations;
+mod memory;
 mod watching;
 use conversations::{conversations, matches};
 

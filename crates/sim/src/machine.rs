@@ -116,6 +116,21 @@ impl<'e, E: Engine> Machine<'e, E> {
         }
     }
 
+    /// How the shard was opened, or will be.
+    pub fn opening(&self) -> &Opening {
+        &self.opening
+    }
+
+    /// Its blocks.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Another cap on memory, for this life of the shard.
+    pub fn set_memory_bytes(&mut self, bytes: u64) {
+        self.effects.memory_bytes = Some(bytes);
+    }
+
     /// The clocks.
     pub fn now(&self) -> Now {
         self.now

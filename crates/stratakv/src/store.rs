@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use stratakv_base::quantity::format_bytes;
 use stratakv_base::{CollectionId, Key, Level};
 use stratakv_engine::{Error as EngineError, Operation, Reply, Statistic};
 use stratakv_runtime::{EvictionListener, Runtime};
@@ -20,6 +21,9 @@ use crate::options::Options;
 use crate::order::Orders;
 use crate::routing::Inner;
 use crate::session::Session;
+
+/// An open cache comes down to so much memory for each shard: with less, blocks for reads alone may be over it.
+const RESIZED_SHARD_BYTES_MIN: u64 = 4 << 20;
 
 /// An open store. Clones share it; the last one to go closes it.
 ///
@@ -247,6 +251,30 @@ impl Store {
     /// wait. There is one listener: a server over this store takes its place while a client of it watches evictions. What goes later, with the oldest of its volume, is counted (`evictions`) and not told: its keys are not in memory.
     pub fn listen_to_evictions(&self, listener: Option<EvictionListener>) {
         self.inner().runtime.listen_to_evictions(listener);
+    }
+
+    /// Changes the cap on the memory of a cache (engine `tier`) while it is open, as [`Options::memory_bytes`](crate::Options::memory_bytes) says it at an opening: all shards together.
+    /// It is in force when this returns, and what is held comes down to a lower one within the next turns: what was used least goes first, and no write is refused meanwhile, but
+    /// for values that are too long for it. The next opening has its own.
+    ///
+    /// # Errors
+    /// [`Error::Option`]: another engine, a cache that is open for reading, or less than 4 MiB for a shard.
+    pub fn set_memory_bytes(&self, bytes: u64) -> Result<(), Error> {
+        let inner = self.inner();
+        let refuse = |why: String| Err(Error::Option(why));
+        if inner.engine != Engine::Tier || inner.read_only {
+            let what = if inner.read_only { "a store that is open for reading" } else { inner.engine.name() };
+            return refuse(format!("the memory of {what} is fixed while it is open: open it with another --memory"));
+        }
+        let shards = inner.runtime.shards() as u64;
+        if bytes / shards < RESIZED_SHARD_BYTES_MIN {
+            let (least, has) = (format_bytes(shards * RESIZED_SHARD_BYTES_MIN), format_bytes(bytes));
+            return refuse(format!(
+                "{has} of memory are too little for {shards} shards of a cache: give at least {least}"
+            ));
+        }
+        inner.runtime.set_shard_memory_bytes(bytes / shards);
+        Ok(())
     }
 
     /// Makes every acknowledged write durable at power loss, whatever its level was.

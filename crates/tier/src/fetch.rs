@@ -120,6 +120,11 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
+    /// The longest of what is being read.
+    pub(crate) fn longest_pages(&self) -> u64 {
+        self.running.values().map(|fetch| fetch.pages).max().unwrap_or_default()
+    }
+
     /// Whether something waits to be read.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.queue.is_empty()
@@ -157,12 +162,18 @@ impl Fetches {
 impl Tier {
     /// Has an item read for somebody, or the front of a long one if that will do, and pins its segment: the pin. `None`: no segment is there.
     pub(crate) fn fetch_item(&mut self, tag: Tag, loc: Loc, waiter: u64, front_will_do: bool) -> Option<u64> {
-        let volume = self.volume.as_mut().filter(|volume| !volume.is_lost)?;
+        let volume = self.volume.as_ref().filter(|volume| !volume.is_lost)?;
         let stored = *volume.log.of(loc.address()).filter(|stored| stored.is_written && !stored.is_void)?;
-        volume.log.get_mut(stored.page)?.pins += 1;
         // What is parked moves soon, and a hold could not keep it there.
-        let is_parked = volume.parking.is_some();
-        if front_will_do && !is_parked && self.has_front(loc) {
+        let in_slices = front_will_do && volume.parking.is_none() && self.has_front(loc);
+        if !in_slices && loc.pages() > self.fetch_pages_max() {
+            // For good: who was told that it is not there must not find it under a higher cap.
+            self.drop_unreadable(tag, loc.place());
+            return None;
+        }
+        let volume = self.volume.as_mut()?;
+        volume.log.get_mut(stored.page)?.pins += 1;
+        if in_slices {
             let page = loc.address() / PAGE_BYTES as u64;
             let pages = self.front_pages();
             self.fetches.begin(Wanted::Front(tag, loc.place()), stored.page, page, pages, vec![waiter]);

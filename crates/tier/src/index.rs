@@ -1,12 +1,16 @@
 //! The index: from 40 bits of a key's hash to where its item may lie. Keys are compared by whoever looks at the item.
 //!
-//! 256 tables with open addressing, each of which grows by a fifth at a load of 85 %: 12 bytes an entry, 14.1 to 17.0 bytes an item. (A table that is
-//! being grown exists twice: one of 256.) At its limit no table grows: it is filled further, and then takes nothing more.
+//! 256 tables with open addressing, each of which grows by a fifth at a load of 85 %: 12 bytes an entry, 14.1 to 17.0 bytes an item. One of which two fifths are empty becomes shorter again. (A table that
+//! is being changed exists twice: one of 256.) At its limit no table grows: it is filled further, and then takes nothing more.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const TABLES: usize = 256;
 const LOAD_PERCENT: usize = 85;
+/// A table that is emptier becomes shorter.
+const LOAD_PERCENT_MIN: usize = 60;
+/// Of one that has become shorter: as one that has grown.
+const LOAD_PERCENT_SHRUNK: usize = 70;
 /// Of a table that may not grow.
 const LOAD_PERCENT_MAX: usize = 92;
 /// A table that has just grown has so many bytes an entry, times a hundred: those of all tables, rounded up.
@@ -183,7 +187,17 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        let old = std::mem::replace(self, Table::with_places(self.grown_len()));
+        self.rebuild(self.grown_len());
+    }
+
+    /// Places that its entries need at this load.
+    fn fitting_len(&self, percent: usize) -> usize {
+        if self.len == 0 { 0 } else { (self.len * 100 / percent + 2).max(8) }
+    }
+
+    /// Into a table of so many places, which are more than entries.
+    fn rebuild(&mut self, places: usize) {
+        let old = std::mem::replace(self, Table::with_places(places));
         for (fingerprint, loc) in old.fingerprints.into_iter().zip(old.locs).filter(|(_, loc)| *loc != 0) {
             self.insert(fingerprint, Loc(loc));
         }
@@ -217,12 +231,54 @@ pub(crate) struct Index {
     len: usize,
     places: usize,
     limit_bytes: usize,
+    /// The next table that is looked at for places that it does not need.
+    hand: usize,
 }
 
 impl Index {
     pub(crate) fn new(limit_bytes: u64) -> Index {
         let limit_bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
-        Index { tables: (0..TABLES).map(|_| Table::default()).collect(), len: 0, places: 0, limit_bytes }
+        Index { tables: (0..TABLES).map(|_| Table::default()).collect(), len: 0, places: 0, limit_bytes, hand: 0 }
+    }
+
+    /// Changes the limit. Above it no table grows, and [`Index::shrink_step`] brings it down once entries are gone.
+    pub(crate) fn set_limit_bytes(&mut self, limit_bytes: u64) {
+        self.limit_bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
+    }
+
+    /// Whether it takes more than its limit.
+    pub(crate) fn is_over(&self) -> bool {
+        self.bytes() > self.limit_bytes
+    }
+
+    /// Makes one table shorter, if that is worth it: above the limit the one with the most places to spare, else the next one in turn if two fifths of it are empty. Whether it did. Nobody
+    /// may be counting entries meanwhile ([`Index::entries_from`]). O(entries of a table).
+    pub(crate) fn shrink_step(&mut self) -> bool {
+        if self.is_over() {
+            return self.shrink_slackest();
+        }
+        self.hand = (self.hand + 1) % TABLES;
+        let table = &self.tables[self.hand];
+        let is_slack = table.locs.len() > 8 && table.len * 100 < table.locs.len() * LOAD_PERCENT_MIN;
+        is_slack && self.shrink(self.hand, LOAD_PERCENT_SHRUNK)
+    }
+
+    /// Makes the table with the most places to spare shorter, if they are an eighth of it. Whether it did.
+    pub(crate) fn shrink_slackest(&mut self) -> bool {
+        let spare = |table: &Table| table.locs.len().saturating_sub(table.fitting_len(LOAD_PERCENT));
+        let slackest = (0..TABLES).max_by_key(|number| spare(&self.tables[*number]));
+        let slackest = slackest.filter(|number| spare(&self.tables[*number]) * 8 > self.tables[*number].locs.len());
+        slackest.is_some_and(|number| self.shrink(number, LOAD_PERCENT))
+    }
+
+    fn shrink(&mut self, number: usize, percent: usize) -> bool {
+        let table = &mut self.tables[number];
+        let (before, after) = (table.locs.len(), table.fitting_len(percent));
+        if after < before {
+            table.rebuild(after);
+            self.places -= before - after;
+        }
+        after < before
     }
 
     /// Whether it has so many entries that some should go: it is not at its limit yet.

@@ -21,6 +21,7 @@ mod overwrite;
 mod parking;
 mod recovery;
 mod recycle;
+mod resize;
 mod returning;
 mod segment;
 mod slices;

@@ -14,6 +14,7 @@ use crate::index::{Loc, Tag};
 use crate::item::{Header, Home};
 use crate::segment::{Segment, Stream, ttl_class};
 use crate::tier::Tier;
+use crate::volume::Volume;
 
 /// The small queue has one of so many bytes.
 const SMALL_SHARE: usize = 5;
@@ -86,12 +87,9 @@ impl Tier {
     /// Makes room for an entry of the index. False: there is none before the volume's oldest segment is gone.
     pub(crate) fn make_index_room(&mut self, tag: Tag, effects: &Effects) -> bool {
         while !self.index.has_room(tag) && self.index.find(tag).next().is_none() {
-            if !self.index.is_crowded() {
-                // Tables have places that this one needs.
-                self.index.retain(|_, _| true);
-            } else if self.volume.as_ref().is_some_and(|volume| volume.journals() && volume.log.len() > 0)
-                || !self.evict(effects)
-            {
+            if !self.index.is_crowded() && self.index.shrink_slackest() {
+                // A table had places that this one needs.
+            } else if self.volume.as_ref().is_some_and(Volume::has_some_to_retire) || !self.evict(effects) {
                 return false;
             }
         }
@@ -170,6 +168,8 @@ impl Tier {
         pool.set_limit_bytes(pool.held_bytes().saturating_sub(CHUNK_BYTES));
         pool.retire_chunk();
         pool.set_limit_bytes(limit_bytes);
+        // A pool of two chunks takes none for that.
+        pool.exchange_chunk(class);
         pool.take(class)
     }
 

@@ -475,6 +475,10 @@ impl TierOpener {
         });
         let index = if has_volume { index } else { Index::new(self.config.index_bytes_max()) };
         Tier {
+            memory_target_bytes: self.config.memory_bytes,
+            item_bytes_max: self.config.item_bytes_max(),
+            held_bytes: 0,
+            draining: Default::default(),
             report: self.report,
             index,
             ghosts: Ghosts::new(self.config.memory_bytes),

@@ -150,7 +150,7 @@ impl Tier {
     }
 
     fn too_large(&self, key: &Key, len_bytes: u64) -> Option<Error> {
-        let longest = self.config.item_bytes_max();
+        let longest = self.item_bytes_max;
         let sums = ((longest >> self.config.slice_shift()) + 2) * 4;
         let around = (HEADER_BYTES + HOME_BYTES + key.encoded().len()).next_multiple_of(8) as u64 + 8 + sums;
         let max_bytes = (VALUE_BYTES_MAX as u64).min(longest.saturating_sub(around));
@@ -456,6 +456,10 @@ impl Tier {
     }
 
     fn put(&mut self, item: Item<'_>, expect: Expect, tag: Tag, verdicts: &[Verdict], effects: &Effects) -> Step {
+        // The cap may have come down since it was taken.
+        if let Some(error) = self.too_large(item.key, item.value.len() as u64) {
+            return Step::Done(Reply::Failed(error));
+        }
         let bytes = self.new_header(&item).total();
         if !self.make_room(bytes, effects) || !self.make_index_room(tag, effects) {
             return Step::NoRoom;

@@ -111,7 +111,7 @@ impl Tier {
         }
         let stream = if loc.is_wanted() { Stream::Main } else { Stream::Small };
         loop {
-            if let Some(new) = self.append(stream, item.header, item.body(), None, effects) {
+            if let Some(new) = self.append(stream, item.header, item.body(), effects) {
                 return Some(new.with_uses(loc.uses()).wanted(loc.is_wanted()));
             }
             if !self.evict(effects) {

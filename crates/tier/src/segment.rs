@@ -212,6 +212,21 @@ impl Segment {
         }
     }
 
+    /// Puts others in the place of its blocks, if `other` gives any: of the same class, with the same bytes. `None` as soon as it says so.
+    pub(crate) fn change_blocks(&mut self, mut other: impl FnMut(&Block) -> Option<Option<Block>>) -> Option<()> {
+        for block in &mut self.full {
+            if let Some(other) = other(block)? {
+                *block = Arc::new(other);
+            }
+        }
+        for block in self.open.iter_mut().chain(&mut self.spare) {
+            if let Some(other) = other(block)? {
+                *block = other;
+            }
+        }
+        Some(())
+    }
+
     /// `len` bytes from `offset` on, piece by piece.
     pub(crate) fn slices(&self, offset: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
         let block_len = self.class.bytes();

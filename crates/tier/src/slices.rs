@@ -103,7 +103,7 @@ impl Tier {
             Front::Damaged => self.hand_out(&fetch, tag, place, None, effects),
             Front::Unsliced => {
                 let stored = self.volume.as_ref().and_then(|volume| volume.log.of(place.address())).copied();
-                match stored {
+                match stored.filter(|_| place.pages() <= self.fetch_pages_max()) {
                     Some(stored) => self.fetch_whole(tag, place, &stored, fetch.waiters),
                     None => self.hand_out(&fetch, tag, place, None, effects),
                 }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
-use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
 use stratakv_engine::{
     Budget, Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Room, Shard, ShardEvent,
@@ -18,6 +17,7 @@ use crate::ghosts::Ghosts;
 use crate::index::{Index, Tag};
 use crate::journal::Floor;
 use crate::operations::{Parked, Work};
+use crate::resize::Draining;
 use crate::segment::{Segments, TTL_CLASSES};
 use crate::slices::Held;
 use crate::superblock::Superblock;
@@ -68,7 +68,15 @@ pub(crate) struct Counters {
 /// One shard of a store with the engine `tier`. See the crate.
 #[derive(Debug)]
 pub struct Tier {
+    /// Its memory is that which counts now; see [`Tier::memory_target_bytes`].
     pub(crate) config: TierConfig,
+    /// The cap on memory: as it was opened, or as the driver said since.
+    pub(crate) memory_target_bytes: u64,
+    /// The longest item that has a place under that cap.
+    pub(crate) item_bytes_max: u64,
+    /// What was held of it at the end of the last turn's balance: chunks of the pool, index, ghosts.
+    pub(crate) held_bytes: u64,
+    pub(crate) draining: Draining,
     pub(crate) report: RecoveryReport,
     pub(crate) index: Index,
     pub(crate) ghosts: Ghosts,
@@ -202,19 +210,6 @@ impl Tier {
         self.superblock.encode(&self.config.uuid, &mut page);
         self.write_pages(self.superblock.generation % 2, &page, Purpose::Superblock, effects);
     }
-
-    /// Gives the pool what the index leaves.
-    fn balance_memory(&self, effects: &Effects) {
-        let limit = match self.is_parking() {
-            // What is parked leaves DRAM: on tmpfs it takes the same memory.
-            true => self.segments.bytes() as u64 + self.config.blocks_bytes() + CHUNK_BYTES as u64,
-            false => self.config.memory_bytes.saturating_sub(self.bytes_apart() as u64),
-        };
-        effects.pool().set_limit_bytes(limit as usize);
-        if effects.pool().held_bytes() as u64 > limit {
-            effects.pool().retire_chunk();
-        }
-    }
 }
 
 /// When nothing is in flight and there is no room, it is tried again so much later.
@@ -230,7 +225,7 @@ impl Shard for Tier {
     fn room(&self) -> Room {
         let reads = 4096u32.saturating_sub(self.parked.len() as u32);
         let writes = if self.held.is_empty() { reads } else { 0 };
-        Room { reads, writes, write_bytes: if writes > 0 { self.config.item_bytes_max() } else { 0 } }
+        Room { reads, writes, write_bytes: if writes > 0 { self.item_bytes_max } else { 0 } }
     }
 
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
@@ -256,6 +251,7 @@ impl Shard for Tier {
 
     fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
         self.now = effects.now();
+        self.follow_memory(effects);
         self.balance_memory(effects);
         self.run_ready(effects);
         self.run_held(effects);
@@ -305,6 +301,9 @@ impl Shard for Tier {
         let mut add = |name, value| out.push(Statistic { name, value });
         add("items", self.index.len() as u64);
         add("index_bytes", self.index.bytes() as u64);
+        add("memory_limit_bytes", self.memory_target_bytes);
+        add("memory_bytes", self.held_bytes);
+        add("ghosts_bytes", self.ghosts.bytes() as u64);
         add("dram_bytes", self.segments.bytes() as u64);
         add("dram_segments", self.segments.len() as u64);
         add("ssd_bytes", volume.map_or(0, |volume| volume.log.used_pages() * 4096));

@@ -75,4 +75,9 @@ impl Volume {
     pub(crate) fn journals(&self) -> bool {
         !self.is_lost && self.parking.is_none()
     }
+
+    /// Whether its oldest segment can make room in the index.
+    pub(crate) fn has_some_to_retire(&self) -> bool {
+        self.journals() && self.log.len() > 0
+    }
 }

@@ -1,6 +1,6 @@
 //! Commands about the server and not about keys: `slabs`, `lru`, `lru_crawler`, `cache_memlimit`, `shutdown`, `watch`.
 //!
-//! What tunes memcached's memory has nothing to tune here. It is checked as memcached checks it, and answered in memcached's words: done where nothing is left to do,
+//! What tunes memcached's memory has nothing to tune here, but for how much there is. It is checked as memcached checks it, and answered in memcached's words: done where nothing is left to do,
 //! not available where something would be expected.
 
 use super::command::{Command, Detail, DumpKind, Watched};
@@ -10,6 +10,9 @@ use super::reply;
 
 /// memcached's slab classes have numbers below this; 1 is the only one that has items here.
 const CLASSES: u32 = 64;
+
+/// Who gives more mebibytes than memcached takes for a limit means bytes.
+const MEBIBYTES_END: u32 = 1_000_000_001;
 
 fn settled(reply: &'static [u8]) -> Result<Command<'static>, Refusal> {
     Ok(Command::Settled { reply, noreply: false })
@@ -89,7 +92,8 @@ pub(super) fn memory_limit<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusa
     match unsigned::<u32>(limit) {
         None => Err(reply::ERROR.into()),
         Some(0..8) => Ok(Command::Settled { reply: reply::MEMORY_TOO_SMALL, noreply }),
-        Some(_) => Ok(Command::Settled { reply: reply::MEMORY_FIXED, noreply }),
+        Some(MEBIBYTES_END..) => Ok(Command::Settled { reply: reply::MEMORY_NO_BYTES, noreply }),
+        Some(mebibytes) => Ok(Command::MemoryLimit { mebibytes, noreply }),
     }
 }
 

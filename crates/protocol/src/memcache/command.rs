@@ -78,6 +78,13 @@ pub enum Command<'a> {
         /// No answer wanted.
         noreply: bool,
     },
+    /// `cache_memlimit`: what a cache may take of memory from now on.
+    MemoryLimit {
+        /// 8 at least.
+        mebibytes: u32,
+        /// No answer wanted.
+        noreply: bool,
+    },
     /// `lru_crawler metadump`, `stats cachedump`: every record.
     Dump(DumpKind),
     /// `shutdown`, if the server lets its clients.

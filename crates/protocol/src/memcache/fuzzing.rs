@@ -232,7 +232,10 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
         Command::Detail(Detail::Off) => ("stats", None, " detail off".to_owned()),
         Command::Detail(Detail::Dump) => ("stats", None, " detail dump".to_owned()),
         Command::Meta(meta) => return worded_meta(&meta),
-        Command::Settled { noreply, .. } => ("cache_memlimit", None, format!(" 8{}", quiet(noreply))),
+        Command::MemoryLimit { mebibytes, noreply } => {
+            ("cache_memlimit", None, format!(" {mebibytes}{}", quiet(noreply)))
+        }
+        Command::Settled { noreply, .. } => ("cache_memlimit", None, format!(" 7{}", quiet(noreply))),
         Command::Dump(DumpKind::Meta) => ("lru_crawler", None, " metadump all".to_owned()),
         Command::Dump(DumpKind::Cache { items_max }) => ("stats", None, format!(" cachedump 1 {items_max}")),
         Command::Shutdown { valid } => ("shutdown", None, (if valid { "" } else { " x" }).to_owned()),

@@ -76,7 +76,9 @@ pub const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
 pub const BAD_SLAB: &[u8] = b"CLIENT_ERROR Illegal slab id\r\n";
 /// The limit of `cache_memlimit` is too small.
 pub const MEMORY_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
-/// The memory of a store is fixed while it is open.
+/// The limit of `cache_memlimit` was meant in bytes.
+pub const MEMORY_NO_BYTES: &[u8] = b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
+/// The memory of the store is fixed while it is open, or so little is not enough.
 pub const MEMORY_FIXED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
 /// `refresh_certs` of a server without TLS.
 pub const NO_TLS: &[u8] = b"Error TLS not enabled\r\n";

@@ -65,6 +65,11 @@ impl Connection {
             Command::Verbosity { noreply } => return self.answer(Answer::Text(reply::OK), noreply),
             Command::Meta(meta) => return self.meta(&meta, context),
             Command::MetaNoop => return self.answer(Answer::Text(reply::META_NOOP), false),
+            Command::MemoryLimit { mebibytes, noreply } => {
+                let accepted = context.server.limit_memory(u64::from(mebibytes) << 20);
+                let reply = if accepted { reply::OK } else { reply::MEMORY_FIXED };
+                return self.answer(Answer::Text(reply), noreply);
+            }
             Command::Settled { reply, noreply } => return self.answer(Answer::Text(reply), noreply),
             Command::Dump(kind) => Some(Held::Dump(kind)),
             Command::Watch(kinds) => Some(Held::Watch(kinds)),

@@ -36,12 +36,14 @@ impl Space {
         let pages_free = known("pages_free") + known("pages_limbo");
         // Of a store in a region its length, and what of it is in use; of a cache what both tiers have.
         let cached_bytes = known("dram_bytes") + known("ssd_bytes");
+        let second_tier_bytes = engine.iter().find(|statistic| statistic.name == "ssd_capacity_bytes");
+        let cache_limit_bytes = second_tier_bytes.map_or(0, |second| second.value + known("memory_limit_bytes"));
         let page_bytes = PAGE_BYTES as u64;
         Space {
             items: known("records") + known("items"),
             bytes: usable_bytes.saturating_sub(pages_free * page_bytes) + known("region_used_bytes") + cached_bytes,
             taken_bytes: usable_bytes + known("region_bytes") + cached_bytes,
-            limit_bytes: usable_bytes + known("region_bytes") + known("ssd_capacity_bytes"),
+            limit_bytes: usable_bytes + known("region_bytes") + cache_limit_bytes,
             reclaimed: known("expired_records") + known("expired"),
             evicted: known("evictions"),
             segments: known("dram_segments") + known("ssd_segments"),
@@ -127,7 +129,13 @@ mod tests {
 
     #[test]
     fn each_engine_has_its_space() {
-        let slab = space(&[("records", 3), ("usable_bytes", 40960), ("pages_free", 4), ("pages_limbo", 1)]);
+        let slab = space(&[
+            ("records", 3),
+            ("memory_limit_bytes", 7),
+            ("usable_bytes", 40960),
+            ("pages_free", 4),
+            ("pages_limbo", 1),
+        ]);
         assert_eq!((slab.items, slab.bytes, slab.taken_bytes, slab.limit_bytes), (3, 20480, 40960, 40960));
         assert_eq!((slab.pages, slab.pages_free), (10, 5));
         let tier = space(&[
@@ -135,10 +143,11 @@ mod tests {
             ("dram_bytes", 10),
             ("ssd_bytes", 20),
             ("ssd_capacity_bytes", 99),
+            ("memory_limit_bytes", 50),
             ("dram_segments", 1),
             ("ssd_segments", 2),
         ]);
-        assert_eq!((tier.items, tier.bytes, tier.taken_bytes, tier.limit_bytes), (3, 30, 30, 99));
+        assert_eq!((tier.items, tier.bytes, tier.taken_bytes, tier.limit_bytes), (3, 30, 30, 149));
         assert_eq!((tier.segments, tier.pages), (3, 0));
         let hash = space(&[("records", 3), ("region_bytes", 100), ("region_used_bytes", 60)]);
         assert_eq!((hash.bytes, hash.taken_bytes, hash.limit_bytes), (60, 100, 100));

@@ -42,7 +42,7 @@ const ROWS: &[&str] = &[
     "verbosity|without effect",
     "quit",
     "shutdown|with `--enable-shutdown`",
-    "cache_memlimit|the memory of an open store is fixed: `MEMLIMIT_ADJUST_FAILED`",
+    "cache_memlimit|of `tier`, from 4 MiB for each shard on; other engines answer `MEMLIMIT_ADJUST_FAILED`: [below](#memory)",
     "refresh_certs|there is no TLS, and that is the answer",
     "slabs reassign|there are no slab classes: `CLIENT_ERROR slab reassignment disabled`",
     "slabs automove|as `slabs reassign`",
@@ -195,6 +195,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("binary sasl step", "a_stranger_in_binary_may_say_who_it_is_and_no_more"),
     ("watch fetchers", "watchers_on_every_thread_are_told_what_others_do"),
     ("watch mutations", "watchers_on_every_thread_are_told_what_others_do"),
+    ("cache_memlimit", "the_memory_of_a_full_cache_shrinks_and_grows_while_it_serves"),
     ("watch evictions", "watchers_are_told_what_a_cache_drops"),
     ("watch connevents", "connections_are_told_when_they_come_and_go"),
 ];
@@ -359,6 +360,7 @@ fn the_table_in_the_documentation_is_that_of_the_tests() {
 fn tests_that_the_table_names_are_there() {
     let tests = [
         include_str!("../server.rs"),
+        include_str!("../memory/mod.rs"),
         include_str!("../watching/mod.rs"),
         include_str!("../../src/connection_tests.rs"),
     ]

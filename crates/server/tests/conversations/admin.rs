@@ -11,8 +11,8 @@ pub const CONVERSATIONS: &[Conversation] = &[
     same("verbosity is understood", "verbosity 1 2\r\nverbosity a b c\r\n", "OK\r\nERROR\r\n"),
     same(
         "cache_memlimit is checked",
-        "cache_memlimit\r\ncache_memlimit x\r\ncache_memlimit 0\r\ncache_memlimit 7 noreply\r\nmn\r\n",
-        "ERROR\r\nERROR\r\nMEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\nMN\r\n",
+        "cache_memlimit\r\ncache_memlimit x\r\ncache_memlimit 0\r\ncache_memlimit 7 noreply\r\ncache_memlimit 1000000001\r\nmn\r\n",
+        "ERROR\r\nERROR\r\nMEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\nMEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\nMN\r\n",
     ),
     same("refresh_certs without TLS", "refresh_certs\r\n", "Error TLS not enabled\r\n"),
     same(
@@ -73,7 +73,7 @@ pub const CONVERSATIONS: &[Conversation] = &[
         "OK\r\n",
     ),
     ours(
-        "a store's memory is fixed while it is open",
+        "the memory of a store that is no cache is fixed while it is open",
         "cache_memlimit 64\r\ncache_memlimit 64 noreply\r\nmn\r\n",
         "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\nMN\r\n",
     ),

@@ -1,0 +1,151 @@
+//! The cap on memory goes up and down while the shard serves.
+
+use super::*;
+
+impl Driver {
+    fn set_memory(&mut self, bytes: u64) {
+        self.effects.memory_bytes = Some(bytes);
+        self.turn();
+    }
+
+    fn held_bytes(&self) -> u64 {
+        let apart = self.statistic("index_bytes") + self.statistic("ghosts_bytes");
+        self.effects.pool().held_bytes() as u64 + apart
+    }
+
+    /// Turns until what is held is under the cap; how many.
+    fn turns_until_under(&mut self, cap: u64) -> u32 {
+        for turns in 0..3000 {
+            if self.held_bytes() <= cap {
+                return turns;
+            }
+            self.turn();
+        }
+        panic!("{} bytes are held, {cap} may be", self.held_bytes());
+    }
+}
+
+fn large(capacity_bytes: Option<u64>) -> TierConfig {
+    TierConfig { memory_bytes: 64 << 20, capacity_bytes, segment_bytes: 1 << 20, ..config() }
+}
+
+#[test]
+fn a_lower_cap_is_reached_in_a_bounded_number_of_turns_and_what_is_left_is_the_newest() {
+    for capacity_bytes in [None, Some(256 << 20)] {
+        let mut driver = Driver::new(large(capacity_bytes));
+        (0..30_000).for_each(|number| assert!(matches!(driver.put(number, 3000), Reply::Done { .. })));
+        assert!(driver.held_bytes() > 56 << 20, "{}", driver.held_bytes());
+        driver.set_memory(8 << 20);
+        assert_eq!(driver.statistic("memory_limit_bytes"), 8 << 20);
+        let turns = driver.turns_until_under(8 << 20);
+        assert!((10..600).contains(&turns), "{turns} turns");
+        driver.turn();
+        assert!(driver.statistic("memory_bytes") <= 8 << 20);
+        driver.sound();
+        let hits = driver.hits(0..30_000, 3000);
+        assert!(hits > if capacity_bytes.is_some() { 20_000 } else { 1000 }, "{hits} hits");
+        // With more room there are more.
+        driver.set_memory(64 << 20);
+        (0..30_000).for_each(|number| assert!(matches!(driver.put(number, 3000), Reply::Done { .. })));
+        assert!(driver.held_bytes() > 56 << 20, "{}", driver.held_bytes());
+        driver.sound();
+        driver.hits(0..30_000, 3000);
+    }
+}
+
+/// A turn makes room for what is put and takes a few segments' step, however far the cap is from what is held.
+#[test]
+fn no_turn_evicts_more_than_a_few_segments() {
+    let mut driver = Driver::new(large(None));
+    (0..20_000).for_each(|number| drop(driver.put(number, 3000)));
+    driver.set_memory(8 << 20);
+    let mut before = driver.statistic("dram_bytes");
+    for number in 0..200 {
+        assert!(matches!(driver.put(20_000 + number, 3000), Reply::Done { .. }), "none is refused");
+        driver.turn();
+        let now = driver.statistic("dram_bytes");
+        assert!(before.saturating_sub(now) <= 16 << 20, "{before} bytes, then {now}");
+        before = now;
+    }
+    assert!(driver.held_bytes() <= 8 << 20, "{}", driver.held_bytes());
+}
+
+/// The index has its share of less memory: the volume's oldest segments go, and its tables are shorter.
+#[test]
+fn an_index_that_is_too_long_for_the_cap_shrinks_and_nothing_old_comes_back() {
+    let mut driver = Driver::new(TierConfig { memory_bytes: 32 << 20, ..config() });
+    (0..600_000).for_each(|number| drop(driver.put(number, 30)));
+    assert!(driver.statistic("index_bytes") > 2 << 20 && driver.statistic("ssd_segments") > 4);
+    driver.set_memory(4 << 20);
+    driver.turns_until_under(4 << 20);
+    (0..300).for_each(|_| driver.turn());
+    assert!(driver.statistic("index_bytes") <= (4 << 20) / 16 * 7, "{}", driver.statistic("index_bytes"));
+    driver.sound();
+    // What was dropped is written anew; no older copy may come back after a kill.
+    (550_000..600_000).for_each(|number| drop(driver.put(number, 31)));
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Recovered);
+    driver.hits(550_000..600_000, 31);
+    driver.hits(400_000..550_000, 30);
+    assert!(driver.statistic("memory_limit_bytes") == 32 << 20, "it is what it was opened with");
+}
+
+#[test]
+fn tables_whose_entries_are_gone_are_shorter_again() {
+    let mut driver = Driver::new(TierConfig { capacity_bytes: None, ..large(None) });
+    (0..100_000).for_each(|number| drop(driver.put(number, 30)));
+    let full = driver.statistic("index_bytes");
+    for number in 0..95_000 {
+        let changes = vec![Change { key: key(number), expect: Expect::Any, kind: ChangeKind::Delete }];
+        driver.ask(Operation::Write { changes, level: Level::Memory, txn: None });
+    }
+    driver.turns_until_under(64 << 20);
+    (0..600).for_each(|_| driver.turn());
+    assert!(driver.statistic("index_bytes") < full / 8, "{full} bytes, then {}", driver.statistic("index_bytes"));
+    assert_eq!(driver.hits(95_000..100_000, 30), 5000);
+}
+
+/// Written under a higher cap, it has no room in all of the memory now: that it was looked for must keep nobody waiting.
+#[test]
+fn values_that_are_too_long_for_the_cap_are_misses_and_are_refused() {
+    let mut driver = Driver::new(large(Some(64 << 20)));
+    let long = 9 << 20;
+    (0..4).for_each(|number| assert!(matches!(driver.put(number, long), Reply::Done { .. })));
+    (4..20_000).for_each(|number| drop(driver.put(number, 3000)));
+    assert!(driver.hits(0..4, long) > 0, "some are on the volume");
+    driver.set_memory(8 << 20);
+    driver.turns_until_under(8 << 20);
+    assert_eq!(driver.hits(0..4, long), 0);
+    assert!(driver.hits(4..20_000, 3000) > 1000);
+    assert!(matches!(driver.put(1, long), Reply::Failed(Error::ValueTooLarge { .. })));
+    assert!(matches!(driver.put(1, 3000), Reply::Done { .. }));
+    driver.set_memory(64 << 20);
+    assert_eq!(driver.hits(2..4, long), 0, "what was a miss comes back");
+    assert!(matches!(driver.put(2, long), Reply::Done { .. }));
+    assert_eq!(driver.hits(1..2, 3000) + driver.hits(2..3, long), 2);
+    driver.sound();
+}
+
+/// What stays lies in as many chunks as before, each of them nearly empty: it moves together, and the chunks are given back.
+#[test]
+fn memory_goes_back_to_the_system_though_what_stays_is_scattered() {
+    let mut driver = Driver::new(large(None));
+    let mut random = Random::new(3);
+    // Long ones between short ones, and some that are used again and again: segments have their blocks from everywhere.
+    for number in 0..60_000 {
+        let len = if number % 40 == 0 { random.below(300_000) } else { random.below(1500) } as usize;
+        driver.put(number, len);
+        if number % 3 == 0 {
+            driver.get(random.below(number as u64 + 1) as usize);
+        }
+        if number % 50 == 0 {
+            driver.turn();
+        }
+    }
+    for cap in [40 << 20, 20 << 20, 8 << 20] {
+        driver.set_memory(cap);
+        let turns = driver.turns_until_under(cap);
+        assert!(turns < 300, "{turns} turns to {cap}");
+        driver.sound();
+    }
+    assert!(driver.statistic("items") > 1000, "{} items", driver.statistic("items"));
+}
