@@ -223,6 +223,13 @@ impl Log {
         if skipped || overlaps { Spot::Blocked } else { Spot::Free(start) }
     }
 
+    /// Whether so many pages from this one on are the log's, and of no segment.
+    pub(crate) fn has_place(&self, page: u64, pages: u64) -> bool {
+        let Some(end) = page.checked_add(pages).filter(|end| pages > 0 && *end <= self.end) else { return false };
+        let before = self.segments.range(..end).next_back();
+        page >= self.first && before.is_none_or(|(_, stored)| stored.end() <= page)
+    }
+
     /// Adds the newest segment.
     pub(crate) fn push(&mut self, stored: Stored) {
         self.head = stored.end();
