@@ -231,6 +231,25 @@ mod tests {
         }
     }
 
+    /// A judge that sees nothing would hold for everything.
+    #[cfg(feature = "canaries")]
+    #[test]
+    fn deliberate_defects_are_seen() {
+        samples();
+        // Nothing is damaged; and pages of the log that lie elsewhere.
+        let undamaged = vec![vec![3, 0, 1, 0, 0]];
+        let misplaced: Vec<Vec<u8>> = (10..250).map(|page| vec![0, 1, 32, page, 0, 0, 0, page ^ 1, 0]).collect();
+        for (name, inputs) in
+            [("tier_journal_not_read", undamaged), ("tier_recycled_segment_read_unverified", misplaced)]
+        {
+            stratakv_base::canary::release(Some(name));
+            let is_seen = inputs.iter().any(|input| std::panic::catch_unwind(|| cache(input)).is_err());
+            stratakv_base::canary::release(None);
+            assert!(is_seen, "{name}");
+            inputs.iter().for_each(|input| cache(input));
+        }
+    }
+
     /// Every field of what says what the others are, in turn, behind checksums that match.
     #[test]
     fn forged_numbers_do_no_harm() {
