@@ -223,6 +223,18 @@ mod tests {
         }
     }
 
+    /// A judge that sees nothing would hold for everything.
+    #[cfg(feature = "canaries")]
+    #[test]
+    fn deliberate_defects_are_seen() {
+        let input = [0x30, 0];
+        matrix(&input);
+        stratakv_base::canary::release(Some("trial_range_hides_nothing"));
+        let seen = std::panic::catch_unwind(|| matrix(&input));
+        stratakv_base::canary::release(None);
+        assert!(seen.is_err());
+    }
+
     /// Every field of what says what the others are, in turn, behind checksums that match.
     #[test]
     fn forged_numbers_do_no_harm() {

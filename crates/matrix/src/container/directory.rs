@@ -235,8 +235,7 @@ impl Directory {
         for slot in 0..2 {
             let at = superblock::BYTES + slot * u64::from(layout.directory_bytes);
             medium.load(at, &mut bytes)?;
-            // The newer one may have been where a copy of the older one is.
-            match Directory::decode(&bytes, layout).filter(|found| found.slot(layout) == at) {
+            match Directory::decode(&bytes, layout) {
                 Some(found) if newest.as_ref().is_none_or(|newest| newest.number < found.number) => {
                     newest = Some(found);
                 }

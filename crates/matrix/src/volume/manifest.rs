@@ -424,6 +424,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_no_shard_has_written_is_refused() {
+        let mut whole = sample();
+        whole.levels = vec![vec![whole.levels[0][0].clone()], vec![], whole.levels[2].clone()];
+        assert_eq!(whole.complaint(), None);
+        let refused = |change: fn(&mut Manifest)| {
+            let mut manifest = whole.clone();
+            change(&mut manifest);
+            manifest.complaint().is_some()
+        };
+        assert!(refused(|manifest| manifest.number = u64::MAX));
+        assert!(refused(|manifest| manifest.rotation.compactor = u64::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.file = 12), "it is a number to come");
+        assert!(refused(|manifest| manifest.levels[0][0].facts.file = 3), "it is another one's");
+        assert!(refused(|manifest| manifest.levels[0][0].facts.entries = u64::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.deletes = 1001));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.data_pages = u32::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.pages = 9), "its extents have 8");
+        assert!(refused(|manifest| manifest.levels[0][0].facts.apart[0].1 = u64::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.last_key = Vec::new().into()));
+        assert!(refused(|manifest| manifest.levels[0].push(Table { ..sample().levels[0][1].clone() })), "they overlap");
+        assert!(refused(|manifest| manifest.values[0].bytes = u64::MAX));
+        assert!(refused(|manifest| manifest.kept[0].1 = u64::MAX));
+    }
+
     fn with_ranges() -> Manifest {
         let range = |from: &[u8], to: &[u8], version| RangeDelete { from: from.into(), to: to.into(), version };
         let mut manifest = sample();

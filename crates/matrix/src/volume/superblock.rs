@@ -227,6 +227,18 @@ mod tests {
     }
 
     #[test]
+    fn numbers_from_which_nothing_counts_on_are_refused() {
+        for at in [48, 76, 92, 100] {
+            let (_, mut page) = sample();
+            page[at..at + 8].fill(0xFF);
+            let checksum = crc32c(0, &page[..CRC_AT]);
+            page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+            let refused = Superblock::decode(&[7; 16], &page);
+            assert_eq!(refused, Err(Refusal::Damaged("its numbers are at their end")), "byte {at}");
+        }
+    }
+
+    #[test]
     fn a_newer_format_is_told() {
         let (_, mut page) = sample();
         page[16] = 6;
