@@ -226,9 +226,9 @@ fn damaged(bytes: &mut [u8], older: &[u8], choices: &mut Choices<'_>) -> bool {
             bytes.copy_within(at..at + len, to);
         }
         _ => {
-            let older = older.get(at..at + len).filter(|older| *older != &bytes[at..at + len]);
-            older.map(|older| bytes[at..at + len].copy_from_slice(older));
-            return older.is_some();
+            let was = bytes.to_vec();
+            lay(bytes, at, older.get(at..at + len).unwrap_or_default());
+            return bytes != was;
         }
     }
     false
