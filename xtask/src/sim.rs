@@ -11,12 +11,13 @@ use crate::tidy::Tree;
 const EXPLAINED: &str = "crates/base/src/canary.rs";
 
 /// Canaries that tests of their own look for.
-const TESTED: [(&str, &str); 3] = [
+const TESTED: [(&str, &str); 4] = [
     (
         "canaries of hash",
         "--package stratakv-hash --features canaries --test cuts --test threads --test snapshots -- deliberate reused",
     ),
     ("canaries of matrix", "--package stratakv-matrix --features canaries --test container --lib -- deliberate"),
+    ("canaries of tier", "--package stratakv-tier --features canaries --lib -- deliberate"),
     ("canaries of stores", "--package stratakv-integration --features canaries --test main -- deliberate"),
 ];
 

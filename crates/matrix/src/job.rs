@@ -101,6 +101,8 @@ pub(crate) struct Job {
     kept: Vec<KeptFor>,
     pub(crate) kept_in: Vec<(u64, Vec<KeptFor>)>,
     scratch: Scratch,
+    /// The last key that was written: the next one lies behind it.
+    last_key: Vec<u8>,
     /// Bytes of keys and values that went in.
     pub(crate) read_bytes: u64,
     /// What its tables are written as.
@@ -179,6 +181,7 @@ impl Job {
             kept: Vec::new(),
             kept_in: Vec::new(),
             scratch: Scratch::default(),
+            last_key: Vec::new(),
             read_bytes: 0,
             compression: Compression::None,
         }
@@ -398,6 +401,11 @@ impl<P: Pmem> Matrix<P> {
     /// Writes what is kept of one key.
     fn emit(&self, job: &mut Job, next_file: &mut u64, memory: &InMemory<'_>) -> Result<(), Stop> {
         let scratch = std::mem::take(&mut job.scratch);
+        let in_order = scratch.metas.windows(2).all(|pair| pair[0].version > pair[1].version);
+        if !in_order || scratch.key <= job.last_key {
+            job.scratch = scratch;
+            return Err(self.out_of_order());
+        }
         let bottom = || !self.levels.lies_above(job.level, &scratch.key, &scratch.key);
         let last_is_gone =
             scratch.metas.iter().any(|meta| meta.body == Body::Delete || meta.expiry.is_past(self.now.wall));
@@ -452,6 +460,7 @@ impl<P: Pmem> Matrix<P> {
             };
             self.emit_version(job, next_file, &scratch.key, *meta, value);
         }
+        job.last_key.clone_from(&scratch.key);
         job.scratch = scratch;
         Ok(())
     }

@@ -15,6 +15,8 @@ mod config;
 pub mod container;
 pub mod cursor;
 pub mod entry;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod growth;
 mod install;
 mod job;

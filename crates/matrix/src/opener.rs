@@ -248,7 +248,7 @@ impl<P: Pmem> MatrixOpener<P> {
         let Some((superblock, second)) = self.copies.pop_front() else { return };
         self.repairs |= second || superblock != self.superblock;
         (self.superblock, self.counted, self.second_copy) = (superblock, superblock, second);
-        self.bytes = vec![0; superblock.pages as usize * PAGE_BYTES];
+        self.bytes.clear();
         self.read_manifest(0, effects);
     }
 
@@ -355,9 +355,14 @@ impl<P: Pmem> MatrixOpener<P> {
     }
 
     fn read_manifest(&mut self, from: usize, effects: &mut Effects) {
-        let pages = ((self.bytes.len() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1);
+        let pages = ((self.manifest_bytes() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1);
         let first = self.superblock.page + u64::from(self.superblock.pages) * u64::from(self.second_copy);
         self.read(first + (from / PAGE_BYTES) as u64, pages, Purpose::Manifest(from), effects);
+    }
+
+    /// Of one copy, as its superblock says. Memory is taken for what was read of it.
+    fn manifest_bytes(&self) -> usize {
+        self.superblock.pages as usize * PAGE_BYTES
     }
 
     fn damaged(&self, what: &'static str, expected: &str, found: String, page: u64) -> Error {
@@ -372,8 +377,9 @@ impl<P: Pmem> MatrixOpener<P> {
             let expected = format!("checksum {:08x}", self.superblock.checksum);
             return Err(self.damaged("manifest", &expected, format!("{found:08x}"), self.superblock.page));
         }
-        let manifest = Manifest::decode(&self.bytes);
-        manifest.map_err(|error| self.damaged("manifest", "a manifest", error.to_string(), self.superblock.page))
+        let refuse = |found: String| self.damaged("manifest", "a manifest", found, self.superblock.page);
+        let manifest = Manifest::decode(&self.bytes).map_err(|error| refuse(error.to_string()))?;
+        manifest.complaint().map_or(Ok(manifest), |found| Err(refuse(found.to_owned())))
     }
 
     /// What no extent of the manifest covers is free.
@@ -463,12 +469,14 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 self.choose(effects);
             }
             (Purpose::Manifest(from), Outcome::Read(block, Ok(()))) => {
-                let to = (from + SLICE_BYTES).min(self.bytes.len());
+                let all = self.manifest_bytes();
+                let to = (from + SLICE_BYTES).min(all);
+                self.bytes.resize(to, 0);
                 if let (Some(into), Some(bytes)) = (self.bytes.get_mut(from..to), block.get(..to - from)) {
                     into.copy_from_slice(bytes);
                 }
                 self.read_bytes += (to - from) as u64;
-                if to < self.bytes.len() {
+                if to < all {
                     self.read_manifest(to, effects);
                 } else if self.manifest().is_err() {
                     self.try_copy(effects);
@@ -503,7 +511,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
     }
 
     fn progress(&self) -> Progress {
-        let total_bytes = 2 * PAGE_BYTES as u64 + self.bytes.len() as u64;
+        let total_bytes = (2 * PAGE_BYTES + self.manifest_bytes()) as u64;
         Progress { done_bytes: self.read_bytes, total_bytes }
     }
 

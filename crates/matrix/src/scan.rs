@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Key, canary};
+use stratakv_base::{Corruption, Key, Place, canary};
 use stratakv_engine::range::{before_engine_keys, is_empty_range};
 use stratakv_engine::{Item, PageRequest, RecordPart, Reply};
 use stratakv_pmem::Pmem;
@@ -95,6 +95,18 @@ impl PageWork {
         self.items.push((key, meta, value));
         self.full = self.items.len() >= self.items_max || self.bytes >= self.bytes_max;
         self.gathered = self.full;
+    }
+
+    /// Whether a key lies ahead: else rows or tables are not in order, and the scan would come back to where it was.
+    fn is_ahead(&self, key: &[u8]) -> bool {
+        let end = if self.reverse { &self.to } else { &self.from };
+        let (at, reached) = match end {
+            Bound::Unbounded => return true,
+            Bound::Included(at) => (at, true),
+            Bound::Excluded(at) => (at, false),
+        };
+        let order = key.cmp(at.encoded());
+        if order.is_eq() { reached } else { order.is_lt() == self.reverse }
     }
 
     /// What was passed over is not looked at again.
@@ -250,12 +262,23 @@ impl<P: Pmem> Matrix<P> {
                 work.gathered = true;
                 return Ok(());
             };
+            if !work.is_ahead(key.encoded()) {
+                return Err(self.out_of_order());
+            }
             work.take(key, meta, visible.value());
             if work.full {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// Rows and tables in which what is read is not in order: their checksums match, so they were written so.
+    #[cold]
+    pub(crate) fn out_of_order(&self) -> Stop {
+        let place = Place { shard: self.config.shard, offset_bytes: 0 };
+        let (expected, found) = ("keys and versions in order".into(), "others".into());
+        Stop::Damaged(Corruption { place, what: "rows or tables", expected, found })
     }
 
     /// Takes values that lie apart: all that are missing are asked for at once.

@@ -114,6 +114,13 @@ impl Tail {
         Tail::parse(bytes).ok().flatten()
     }
 
+    /// Whether it can have been written: all that it counts is below `end`, and the ring has room for the pages that count.
+    pub(crate) fn is_possible(&self, end: u64, ring_pages: u64) -> bool {
+        let counted = [self.number, self.next, self.untrusted, self.low, self.newest, self.ends, self.since];
+        let pages = self.next.checked_sub(self.first);
+        counted.iter().all(|number| *number < end) && pages.is_some_and(|pages| pages <= ring_pages)
+    }
+
     fn parse(bytes: &[u8]) -> Result<Option<Tail>, Truncated> {
         let mut reader = Reader::new(bytes);
         if reader.u64()? != MAGIC {

@@ -8,6 +8,8 @@ mod check;
 mod config;
 mod ending;
 mod fetch;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod ghosts;
 mod index;
 mod item;

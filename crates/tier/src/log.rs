@@ -201,11 +201,6 @@ impl Log {
         self.head = page.clamp(self.first, self.end);
     }
 
-    /// Whether a segment lies in it.
-    pub(crate) fn holds(&self, stored: &Stored) -> bool {
-        stored.page >= self.first && stored.end() <= self.end
-    }
-
     /// Its first page, and how many it has.
     pub(crate) fn extent(&self) -> (u64, u64) {
         (self.first, self.end - self.first)
@@ -231,6 +226,13 @@ impl Log {
         let skipped = wraps && oldest.page >= self.head;
         let overlaps = self.segments.range(..start + pages).next_back().is_some_and(|(_, stored)| stored.end() > start);
         if skipped || overlaps { Spot::Blocked } else { Spot::Free(start) }
+    }
+
+    /// Whether so many pages from this one on are the log's, and of no segment.
+    pub(crate) fn has_place(&self, page: u64, pages: u64) -> bool {
+        let Some(end) = page.checked_add(pages).filter(|end| pages > 0 && *end <= self.end) else { return false };
+        let before = self.segments.range(..end).next_back();
+        page >= self.first && before.is_none_or(|(_, stored)| stored.end() <= page)
     }
 
     /// Adds the newest segment.

@@ -115,7 +115,7 @@ impl TierOpener {
 
     fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
         let found = match result {
-            Ok(()) => Superblock::decode(&self.config.uuid, block),
+            Ok(()) => Superblock::decode(&self.config.uuid, slot as u64, block),
             Err(_) => Err(Refusal::Damaged("it cannot be read")),
         };
         self.superblocks[slot] = Some(found);
@@ -165,7 +165,9 @@ impl TierOpener {
 
     fn tail_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
         let page = TAIL_PAGE + slot as u64;
-        self.tails[slot] = Some(result.ok().and_then(|()| Tail::decode(&self.config.uuid, page, block)));
+        let found = result.ok().and_then(|()| Tail::decode(&self.config.uuid, page, block));
+        let (end, ring_pages) = (self.superblock.end_number(), self.superblock.layout.ring_pages);
+        self.tails[slot] = Some(found.filter(|tail| tail.is_possible(end, ring_pages)));
         if self.tails.iter().any(Option::is_none) {
             return;
         }
@@ -227,7 +229,11 @@ impl TierOpener {
         for (number, page) in (number..).zip(block.chunks(PAGE_BYTES)).take(pages as usize) {
             match result.ok().and_then(|()| decode_page(&self.config.uuid, &table, number, page)) {
                 Some(TablePage::Segments(segments)) => {
-                    segments.into_iter().for_each(|stored| self.recovery.table_segment(stored))
+                    let is_given = |stored: &Stored| {
+                        stored.order < self.superblock.end_number() && stored.head_pages <= HEAD_PAGES_MAX
+                    };
+                    let segments = segments.into_iter().filter(is_given);
+                    segments.for_each(|stored| self.recovery.table_segment(stored));
                 }
                 Some(TablePage::Entries(entries)) => {
                     entries.into_iter().for_each(|(tag, loc)| self.recovery.table_entry(tag, loc, is_clean));
@@ -264,7 +270,9 @@ impl TierOpener {
                 is_written: true,
                 is_void: true,
             };
-            self.recovery.log.push(stored);
+            if self.recovery.log.has_place(page, pages) {
+                self.recovery.log.push(stored);
+            }
             self.recovery.last = order;
         }
         if self.report.start == Start::Clean {
@@ -295,7 +303,9 @@ impl TierOpener {
     ) {
         let layout = self.superblock.layout;
         let fits = |head: &Head| {
-            page + u64::from(head.pages) <= layout.log_page + layout.log_pages && head.head_pages <= HEAD_PAGES_MAX
+            let is_given = head.order < self.superblock.end_number();
+            let has_place = self.recovery.log.has_place(page, u64::from(head.pages));
+            is_given && has_place && head.head_pages <= HEAD_PAGES_MAX
         };
         // A volume that ends before it has none there.
         if result.is_err_and(|fault| fault != IoFault::Short) {

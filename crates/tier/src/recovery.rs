@@ -61,7 +61,7 @@ impl Recovery {
 
     /// A segment of the table. The entries of an older one were dropped with it.
     pub(crate) fn table_segment(&mut self, stored: Stored) {
-        if stored.order >= self.tail.low && self.log.holds(&stored) {
+        if stored.order >= self.tail.low && self.log.has_place(stored.page, stored.pages) {
             self.log.push(stored);
         }
     }

@@ -12,6 +12,9 @@ pub(crate) const FORMAT: u32 = 2;
 const CRC_AT: usize = 176;
 /// Openings for writing that versions and orders have room for.
 const INCARNATION_SHIFT: u32 = 40;
+/// The last ones are kept free: a volume that says that it is there has none left to be opened in.
+const INCARNATIONS_MAX: u64 = (1 << (64 - INCARNATION_SHIFT)) - 4;
+const GENERATIONS_MAX: u64 = 1 << 60;
 
 /// Which pages of a volume are what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,8 +47,10 @@ impl Layout {
         Layout { ring_pages: 0, log_page: TAIL_PAGE, log_pages }
     }
 
-    fn end(&self) -> u64 {
-        self.log_page.saturating_add(self.log_pages)
+    /// Whether these pages are the log's.
+    fn has_in_log(&self, page: u64, end: u64) -> bool {
+        let log_end = self.log_page.saturating_add(self.log_pages);
+        page >= self.log_page && page <= end && end <= log_end
     }
 }
 
@@ -99,11 +104,27 @@ impl Superblock {
 
     /// Whether an orderly end parked here what DRAM held, and nobody has taken it since.
     pub(crate) fn is_parked(&self) -> bool {
-        let is_sound = |table: Table| {
-            table.page >= TAIL_PAGE && table.page <= table.next_page && table.next_page <= self.layout.end()
-        };
         let is_parked = self.layout == Layout::parked(self.layout.log_pages) && self.layout.log_pages <= PAGES_MAX;
-        self.clean && is_parked && self.table.is_some_and(is_sound)
+        self.clean && is_parked && self.table.is_some()
+    }
+
+    /// Above every version and order that its incarnation, or the opening that follows it, can have given.
+    pub(crate) fn end_number(&self) -> u64 {
+        (self.incarnation + 2) << INCARNATION_SHIFT
+    }
+
+    /// Why nothing that was written says this, if nothing does: counting on from there would end, and what lies elsewhere cannot be read.
+    fn complaint(&self) -> Option<&'static str> {
+        if self.incarnation > INCARNATIONS_MAX || self.generation > GENERATIONS_MAX {
+            return Some("its numbers are at their end");
+        }
+        if self.version >= self.end_number() {
+            return Some("its version is of a later opening");
+        }
+        let table = self.table?;
+        let end = table.page.saturating_add(table.pages());
+        let is_possible = end <= table.next_page && self.layout.has_in_log(table.page, table.next_page);
+        (!is_possible || table.order >= self.end_number()).then_some("its table lies outside of the log")
     }
 
     /// Writes it into a page.
@@ -122,9 +143,14 @@ impl Superblock {
         Writer::new(&mut page[CRC_AT..]).u32(crc);
     }
 
-    /// Reads it from a page.
-    pub(crate) fn decode(uuid: &[u8; 16], page: &[u8]) -> Result<Superblock, Refusal> {
-        Self::parse(uuid, page).unwrap_or(Err(Refusal::Damaged("it is cut short")))
+    /// Reads it from this page of the volume.
+    pub(crate) fn decode(uuid: &[u8; 16], number: u64, page: &[u8]) -> Result<Superblock, Refusal> {
+        let found = Self::parse(uuid, page).unwrap_or(Err(Refusal::Damaged("it is cut short")))?;
+        if found.generation % 2 != number {
+            // The newer one may have been here.
+            return Err(Refusal::Damaged("it is a copy of the other one"));
+        }
+        found.complaint().map_or(Ok(found), |why| Err(Refusal::Damaged(why)))
     }
 
     fn parse(uuid: &[u8; 16], page: &[u8]) -> Result<Result<Superblock, Refusal>, Truncated> {
@@ -168,7 +194,7 @@ mod tests {
     #[test]
     fn every_turned_bit_is_noticed() {
         let uuid = [7; 16];
-        let table = Table { page: 5, segments: 6, entries: 7, order: 8, next_page: 9 };
+        let table = Table { page: 7, segments: 6, entries: 7, order: 8, next_page: 9 };
         let layout = Layout { ring_pages: 2, log_page: 6, log_pages: 1000 };
         let superblock = Superblock {
             shard: 1,
@@ -183,13 +209,37 @@ mod tests {
         };
         let mut page = [0; PAGE_BYTES];
         superblock.encode(&uuid, &mut page);
-        assert_eq!(Superblock::decode(&uuid, &page), Ok(superblock));
-        assert_eq!(Superblock::decode(&[8; 16], &page), Err(Refusal::Foreign));
+        assert_eq!(Superblock::decode(&uuid, 1, &page), Ok(superblock));
+        assert_eq!(Superblock::decode(&[8; 16], 1, &page), Err(Refusal::Foreign));
+        let copy = Superblock::decode(&uuid, 0, &page);
+        assert_eq!(copy, Err(Refusal::Damaged("it is a copy of the other one")), "the newer one may have been there");
         for bit in 0..(CRC_AT + 4) * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
-            assert!(Superblock::decode(&uuid, &page).is_err(), "bit {bit}");
+            assert!(Superblock::decode(&uuid, 1, &page).is_err(), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);
         }
-        assert!(Superblock::decode(&uuid, &page[..100]).is_err());
+        assert!(Superblock::decode(&uuid, 1, &page[..100]).is_err());
+    }
+
+    #[test]
+    fn what_no_opening_can_have_written_is_refused() {
+        let layout = Layout { ring_pages: 2, log_page: 6, log_pages: 1000 };
+        let whole = Superblock { generation: 3, incarnation: 4, version: 5, layout, ..Superblock::default() };
+        let table = Table { page: 900, segments: 1, entries: 7, order: 8, next_page: 902 };
+        let decoded = |superblock: Superblock| {
+            let mut page = [0; PAGE_BYTES];
+            superblock.encode(&[7; 16], &mut page);
+            Superblock::decode(&[7; 16], 1, &page).is_ok()
+        };
+        let with = |table| Superblock { table: Some(table), ..whole };
+        assert!(decoded(whole) && decoded(with(table)));
+        assert!(!decoded(Superblock { incarnation: (1 << 24) - 1, ..whole }));
+        assert!(!decoded(Superblock { generation: u64::MAX, ..whole }));
+        assert!(!decoded(Superblock { version: u64::MAX, ..whole }));
+        assert!(!decoded(with(Table { entries: u64::MAX, segments: u64::MAX, ..table })));
+        assert!(!decoded(with(Table { page: u64::MAX, next_page: u64::MAX, ..table })));
+        assert!(!decoded(with(Table { page: 2, ..table })));
+        assert!(!decoded(with(Table { next_page: 5000, ..table })));
+        assert!(!decoded(with(Table { order: u64::MAX, ..table })));
     }
 }

@@ -95,7 +95,7 @@ impl Verifier<'_, '_> {
         let mut newest: Option<Superblock> = None;
         for page in 0..2 {
             let Some(bytes) = self.page(page, "superblock") else { continue };
-            match Superblock::decode(&uuid, &bytes) {
+            match Superblock::decode(&uuid, page, &bytes) {
                 Ok(found) => newest = newest.into_iter().chain([found]).max_by_key(|found| found.generation),
                 Err(Refusal::Damaged(why)) => self.damaged(page, "superblock", "one that checks", why),
                 Err(Refusal::Newer(format)) => {

@@ -18,6 +18,9 @@ const BEGUN: u32 = 2;
 /// The epochs follow the keys.
 const PAIRED: u32 = 4;
 const EPOCHS_BYTES: usize = 32;
+/// What counts directories, memtables, hand-overs, manifests and openings is below this, and versions are below that: so that counting on never ends.
+const NUMBERS_END: u64 = 1 << 60;
+const VERSIONS_END: u64 = 1 << 53;
 /// In a row's first element that is down: they go around the end. A row has fewer elements.
 const ROW_WRAPPED: u32 = 1 << 31;
 
@@ -147,8 +150,15 @@ impl Directory {
         let (directory, len) = Directory::parse(bytes, layout).ok()?;
         let bytes = bytes.get(..len)?;
         let stored = super::medium::u32_at(bytes, CRC_AT);
-        let sane = directory.compactor_rows as usize <= directory.rows.len();
+        let sane = directory.compactor_rows as usize <= directory.rows.len() && directory.can_count_on();
         (stored == checksum(bytes, layout) && sane).then_some(directory)
+    }
+
+    fn can_count_on(&self) -> bool {
+        let Directory { number, flushed, next, manifest, epoch, before, rotation, .. } = self;
+        let counted = [*number, *flushed, *next, *manifest, epoch.number, before.number, rotation.compactor];
+        let rows = self.rows.iter().map(|row| row.number);
+        counted.into_iter().chain(rows).all(|number| number < NUMBERS_END) && self.version < VERSIONS_END
     }
 
     fn parse(bytes: &[u8], layout: &Layout) -> Result<(Directory, usize), Truncated> {

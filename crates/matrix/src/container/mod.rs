@@ -14,6 +14,8 @@ mod check;
 mod column;
 mod cursors;
 mod directory;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod forging;
 mod log;
 mod medium;
 mod memtable;

@@ -1,12 +1,12 @@
 //! The manifest: which tables and value files there are, and where. Written whole with each change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use stratakv_base::codec::{Reader, Truncated};
 
 use super::extents::Extent;
 use super::places::LAYER_FIRST;
-use super::superblock::PAGES_MAX;
+use super::superblock::{NUMBERS_END, PAGES_MAX};
 use crate::container::Rotation;
 use crate::ranges::RangeDelete;
 use crate::table::TableFacts;
@@ -172,6 +172,39 @@ impl Manifest {
             manifest.get_compressed(reader)?;
         }
         Ok(manifest)
+    }
+
+    /// Why no shard has written this, if none has: numbers from which nothing counts on, sums that would not end, tables that are not in order.
+    pub(crate) fn complaint(&self) -> Option<&'static str> {
+        let counted = [self.number, self.next_file, self.directory, self.rotation.compactor];
+        if counted.into_iter().any(|number| number >= NUMBERS_END) {
+            return Some("numbers at their end");
+        }
+        let tables = || self.levels.iter().flatten();
+        let mut files = HashSet::new();
+        let mut is_new = |file: u64| file < self.next_file && files.insert(file);
+        if !tables().all(|table| is_new(table.facts.file)) || !self.values.iter().all(|values| is_new(values.file)) {
+            return Some("a file twice, or of a number to come");
+        }
+        let bytes_of = |extents: &[Extent]| extents.iter().map(|extent| u128::from(extent.pages)).sum::<u128>() << 12;
+        let has_room = |table: &Table| {
+            let TableFacts { pages, plain_pages, data_pages, filter_pages, entries, deletes, .. } = table.facts;
+            bytes_of(&table.extents) == u128::from(pages) << 12
+                && u64::from(data_pages) + u64::from(filter_pages) <= pages.into()
+                && entries <= u64::from(plain_pages) << 12
+                && deletes <= entries
+                && table.facts.apart.iter().all(|(_, bytes)| *bytes < PAGES_MAX)
+        };
+        let values_have_room =
+            |values: &ValueFile| u128::from(values.bytes.max(values.live_bytes)) <= bytes_of(&values.extents);
+        let kept_have_room = self.kept.iter().all(|(_, bytes)| *bytes < 1 << 40);
+        if !tables().all(has_room) || !self.values.iter().all(values_have_room) || !kept_have_room {
+            return Some("a file with more than it has room for");
+        }
+        let is_table = |table: &Table| table.facts.first_key <= table.facts.last_key;
+        let in_order = |pair: &[Table]| pair[0].facts.last_key < pair[1].facts.first_key;
+        let are_in_order = self.levels.iter().all(|level| level.windows(2).all(in_order)) && tables().all(is_table);
+        (!are_in_order).then_some("tables that are not in order")
     }
 
     fn put_ranges(&self, out: &mut Vec<u8>) {
@@ -389,6 +422,31 @@ mod tests {
             kept: vec![(3, 900)],
             ranges: Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_no_shard_has_written_is_refused() {
+        let mut whole = sample();
+        whole.levels = vec![vec![whole.levels[0][0].clone()], vec![], whole.levels[2].clone()];
+        assert_eq!(whole.complaint(), None);
+        let refused = |change: fn(&mut Manifest)| {
+            let mut manifest = whole.clone();
+            change(&mut manifest);
+            manifest.complaint().is_some()
+        };
+        assert!(refused(|manifest| manifest.number = u64::MAX));
+        assert!(refused(|manifest| manifest.rotation.compactor = u64::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.file = 12), "it is a number to come");
+        assert!(refused(|manifest| manifest.levels[0][0].facts.file = 3), "it is another one's");
+        assert!(refused(|manifest| manifest.levels[0][0].facts.entries = u64::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.deletes = 1001));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.data_pages = u32::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.pages = 9), "its extents have 8");
+        assert!(refused(|manifest| manifest.levels[0][0].facts.apart[0].1 = u64::MAX));
+        assert!(refused(|manifest| manifest.levels[0][0].facts.last_key = Vec::new().into()));
+        assert!(refused(|manifest| manifest.levels[0].push(Table { ..sample().levels[0][1].clone() })), "they overlap");
+        assert!(refused(|manifest| manifest.values[0].bytes = u64::MAX));
+        assert!(refused(|manifest| manifest.kept[0].1 = u64::MAX));
     }
 
     fn with_ranges() -> Manifest {

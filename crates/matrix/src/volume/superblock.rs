@@ -24,6 +24,9 @@ pub const FIRST_PAGE: u64 = 2;
 /// No volume has so many pages: offsets in bytes, and sums of two extents, stay below 2^64.
 pub const PAGES_MAX: u64 = 1 << 50;
 
+/// What is counted is below this: so that counting on never ends.
+pub(super) const NUMBERS_END: u64 = 1 << 60;
+
 /// What a superblock says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Superblock {
@@ -119,6 +122,9 @@ impl Superblock {
         }
         if !(FIRST_PAGE..PAGES_MAX).contains(&first) {
             return Ok(Err(Refusal::Damaged("it points to no page of a volume")));
+        }
+        if [number, known.epoch.number, known.directory, known.version].iter().any(|number| *number >= NUMBERS_END) {
+            return Ok(Err(Refusal::Damaged("its numbers are at their end")));
         }
         Ok(Ok(Superblock {
             shard,
@@ -217,6 +223,18 @@ mod tests {
         }
         for len in 0..128 {
             assert!(Superblock::decode(&[7; 16], &page[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn numbers_from_which_nothing_counts_on_are_refused() {
+        for at in [48, 76, 92, 100] {
+            let (_, mut page) = sample();
+            page[at..at + 8].fill(0xFF);
+            let checksum = crc32c(0, &page[..CRC_AT]);
+            page[CRC_AT..CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+            let refused = Superblock::decode(&[7; 16], &page);
+            assert_eq!(refused, Err(Refusal::Damaged("its numbers are at their end")), "byte {at}");
         }
     }
 

@@ -33,6 +33,9 @@ impl Row {
         let mut row = Row { header_crc: crc, units: vec![entry.first_unit], ..Row::default() };
         let parsed = row.parse(&header);
         let (units, common, metadata_crc) = parsed.map_err(|error| row.damage_of(medium, error.to_string()))?;
+        if row.number != entry.number || units > medium.layout.units() {
+            return Err(row.damage_of(medium, format!("{units} units, of memtable {}", row.number)));
+        }
         row.read_units(medium, units)?;
         if row.metadata_crc(medium, seed)? != metadata_crc {
             return Err(row.damage_of(medium, "metadata with another checksum".to_owned()));
