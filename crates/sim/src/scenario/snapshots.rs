@@ -96,6 +96,8 @@ impl<E: Engine> World<'_, E> {
         }
         match request.what {
             What::OpenSnapshot => {
+                // Each life counts anew: it may get the number of one of the life before.
+                self.snapshots.known.retain(|snapshot| snapshot.state != State::Gone);
                 let from = self.histories.iter().map(History::acked).collect();
                 let asked = Asked::OpenSnapshot { from, version: self.highest };
                 self.hand_over(Operation::Snapshot(SnapshotOp::Open), asked)
@@ -149,7 +151,6 @@ impl<E: Engine> World<'_, E> {
         if seen < version && !self.lies() {
             return Err(format!("it sees up to version {seen}, and {version} was known before it was asked for"));
         }
-        self.snapshots.known.retain(|snapshot| snapshot.id != id || snapshot.state != State::Gone);
         if self.snapshots.get(id).is_some() {
             return Err(format!("number {id} is that of another open snapshot"));
         }
@@ -170,7 +171,7 @@ impl<E: Engine> World<'_, E> {
             Reply::Failed(Error::NoSnapshot { id: named }) if *named == id && state == Some(State::Closing) => {
                 self.ended_early(id)
             }
-            Reply::Failed(Error::NoSnapshot { id: named }) if *named == id && state == Some(State::Gone) => Ok(()),
+            Reply::Failed(Error::NoSnapshot { id: named }) if *named == id && state != Some(State::Open) => Ok(()),
             Reply::Failed(error) => self.failed(error, false, None),
             other => Err(format!("{other:?}, and it is {state:?}")),
         }
