@@ -12,6 +12,9 @@ use crate::machine::Engine;
 use crate::model::{Cut, History, Seen};
 use crate::plan::{Request, What};
 
+/// An engine may refuse to open more at a time.
+const OPEN_MAX: usize = 64;
+
 /// Those of this life, and one of the life before, which must be gone.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
@@ -145,6 +148,7 @@ impl<E: Engine> World<'_, E> {
     pub(super) fn judge_opening(&mut self, from: &[usize], version: u64, reply: &Reply) -> Result<(), String> {
         let (id, seen) = match reply {
             Reply::Number { number, version } => (*number, *version),
+            Reply::Failed(Error::Busy) if self.snapshots.known.len() >= OPEN_MAX => return Ok(()),
             Reply::Failed(error) => return self.failed(error, false, None),
             other => return Err(format!("{other:?}")),
         };
