@@ -54,6 +54,9 @@ impl Readers<'_> {
 
     /// Whether a snapshot was taken at or after `version`, and before `newer`.
     fn sees_between(&self, version: u64, newer: u64) -> bool {
+        if canary!("matrix_snapshot_version_dropped") {
+            return false;
+        }
         let first = self.snapshots.partition_point(|snapshot| *snapshot < version);
         self.snapshots.get(first).is_some_and(|snapshot| *snapshot < newer)
     }

@@ -70,6 +70,11 @@ pub trait Engine {
         false
     }
 
+    /// Whether it opens snapshots: as its capabilities say.
+    fn opens_snapshots(&self) -> bool {
+        false
+    }
+
     /// What was damaged, and whether the books balance. Asked after each recovery, and at rest.
     fn audit(&self, shard: &Self::Shard) -> Audit;
 }
@@ -97,6 +102,18 @@ impl<'e, E: Engine> Machine<'e, E> {
     /// Whether the engine takes loads.
     pub fn takes_loads(&self) -> bool {
         self.engine.takes_loads()
+    }
+
+    /// Whether the engine opens snapshots.
+    pub fn opens_snapshots(&self) -> bool {
+        self.engine.opens_snapshots()
+    }
+
+    /// A figure of the shard's statistics; 0 if it has none of this name.
+    pub fn statistic(&self, name: &str) -> u64 {
+        let mut statistics = Vec::new();
+        self.shard().statistics(&mut statistics);
+        statistics.iter().filter(|statistic| statistic.name == name).map(|statistic| statistic.value).sum()
     }
 
     /// A machine with an empty disk, switched off.

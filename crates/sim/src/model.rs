@@ -64,6 +64,17 @@ pub struct History {
     rotted: bool,
 }
 
+/// What a snapshot sees of a key: the state that one of these writes left, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The last write that was acknowledged when the snapshot was asked for.
+    pub from: usize,
+    /// The last one that was handed over when it was there.
+    pub to: usize,
+    /// Damage has made the writes' numbers meaningless: any state that the key ever had.
+    pub is_lost: bool,
+}
+
 /// What a read saw of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
@@ -196,10 +207,7 @@ impl History {
 
     /// The number of a state that a read may have seen if writes up to `from` must be visible: 0 is the state before all writes.
     pub fn find(&self, from: usize, seen: Seen<'_>, wall: Wall) -> Option<usize> {
-        let earlier = || self.past.iter().any(|state| seen.is(state, wall));
-        // When a damaged record expires is not known: a scan of keys may show it.
-        let listed = || matches!(seen, Seen::Present) && (self.rotted || self.past.iter().any(Option::is_some));
-        let damaged = || self.may_be_damaged(from) && (self.damaged && earlier() || listed());
+        let damaged = || self.may_be_damaged(from) && self.is_of_damage(seen, wall);
         self.find_known(from, seen, wall).or_else(|| damaged().then_some(0))
     }
 
@@ -212,6 +220,46 @@ impl History {
         let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
         let known = (first..=self.writes.len()).filter(|number| counts(*number));
         known.into_iter().find(|number| seen.is(state(*number), wall))
+    }
+
+    /// Narrows a cut by what is known of the writes by now: those that were refused, and those of which the version tells on which side of the snapshot's they lie.
+    fn narrowed(&self, cut: Cut, version: u64) -> impl DoubleEndedIterator<Item = usize> {
+        let counts = |number: usize| number == 0 || self.writes[number - 1].fate != Fate::Void;
+        let to = cut.to.min(self.writes.len());
+        let known = |number: usize| number.checked_sub(1).and_then(|at| self.writes[at].version);
+        let behind = (1..=to).find(|number| counts(*number) && known(*number).is_some_and(|known| known > version));
+        let to = behind.map_or(to, |behind| behind - 1);
+        let seen =
+            (1..=to).rev().find(|number| counts(*number) && known(*number).is_some_and(|known| known <= version));
+        let from = cut.from.min(to).max(seen.unwrap_or(0));
+        let first = (0..=from).rev().find(|number| counts(*number)).unwrap_or(0);
+        (first..=to).filter(move |number| counts(*number))
+    }
+
+    /// Whether a snapshot up to `version` may show this; then the cut is narrowed to the one write that it can be, if it is one.
+    pub fn shows(&self, cut: &mut Cut, version: u64, seen: Seen<'_>, wall: Wall) -> bool {
+        let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
+        if cut.is_lost {
+            return (0..=self.writes.len()).map(state).chain(&self.past).any(|state| seen.is(state, wall))
+                || matches!(seen, Seen::Absent);
+        }
+        let mut fitting = self.narrowed(*cut, version).filter(|number| seen.is(state(*number), wall));
+        match (fitting.next(), fitting.next()) {
+            (Some(only), None) if !self.damaged && !self.rotted => {
+                (cut.from, cut.to) = (only, only);
+                true
+            }
+            (Some(_), _) => true,
+            (None, _) => self.may_be_damaged(cut.from) && self.is_of_damage(seen, wall),
+        }
+    }
+
+    /// Whether it is what may be seen of a key whose base is damaged.
+    fn is_of_damage(&self, seen: Seen<'_>, wall: Wall) -> bool {
+        let earlier = || self.past.iter().any(|state| seen.is(state, wall));
+        // When a damaged record expires is not known: a scan of keys may show it.
+        let listed = || matches!(seen, Seen::Present) && (self.rotted || self.past.iter().any(Option::is_some));
+        self.damaged && earlier() || listed()
     }
 
     /// Whether only one of the states that [`History::find`] may take fits: writes that leave the same, as two touches do, cannot be told apart.
@@ -310,6 +358,12 @@ impl History {
         }
     }
 
+    /// Pages that all its states since the last crash take: as many as snapshots can keep.
+    pub fn pages_of_all(&self, key_bytes: usize) -> u64 {
+        let writes = self.writes.iter().map(|write| pages_of(&write.after, key_bytes));
+        writes.chain([pages_of(&self.base, key_bytes)]).sum()
+    }
+
     /// Writes handed over.
     pub fn writes(&self) -> usize {
         self.writes.len()
@@ -404,6 +458,36 @@ mod tests {
         let mut other = history.clone();
         assert!(other.recovered(one, None, wall, false).is_none());
         assert!(history.recovered(one, Some(&record("one", 5)), wall, false).is_some_and(|found| !found.older));
+    }
+
+    /// So is that of snapshots.
+    #[test]
+    fn a_snapshot_shows_what_was_there_when_it_was_opened_and_the_same_ever_after() {
+        let wall = Wall(10);
+        let mut history = History::default();
+        let [one, two] = ["one", "two"].map(|text| history.hand_over(held(text), true));
+        history.acknowledged(one);
+        history.versioned(one, 5).unwrap();
+        let opened = Cut { from: history.acked(), to: history.writes(), is_lost: false };
+        let three = history.hand_over(held("three"), true);
+        let shows = |history: &History, cut: &mut Cut, version, text: &'static str| {
+            history.shows(cut, version, Seen::whole(Some(&record(text, 0))), wall)
+        };
+        let mut cut = opened;
+        assert!(!history.shows(&mut cut, 6, Seen::Absent, wall), "an acknowledged write is missing");
+        assert!(!shows(&history, &mut cut, 6, "three"), "it was written afterwards");
+        assert!(history.shows(&mut cut, 6, Seen::Present, wall) && cut == opened, "one or the other");
+        assert!(shows(&history, &mut cut, 6, "two") && (cut.from, cut.to) == (two, two));
+        assert!(!shows(&history, &mut cut, 6, "one"), "a page before showed the next one");
+        history.acknowledged(three);
+        history.versioned(two, 7).unwrap();
+        assert!(!shows(&history, &mut opened.clone(), 6, "two"), "its version is not in the snapshot");
+        assert!(!shows(&history, &mut opened.clone(), 7, "one"), "the one over it is");
+        assert!(shows(&history, &mut opened.clone(), 6, "one") && shows(&history, &mut opened.clone(), 7, "two"));
+        history.refused(two);
+        assert!(!shows(&history, &mut opened.clone(), 7, "two"), "it was refused");
+        let mut lost = Cut { is_lost: true, ..opened };
+        assert!(shows(&history, &mut lost, 6, "three") && !shows(&history, &mut lost, 6, "never"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Scenarios as data: what is asked of a store, when its requests complete, when and how it dies. Drawn from a seed, and small enough
 //! to be cut down when they fail: every step carries its own randomness, so that leaving one out does not change the others.
 
+mod snapshots;
+
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
 
@@ -177,6 +179,24 @@ pub enum What {
     },
     /// Makes everything durable.
     Sync,
+    /// Opens a snapshot; by engines that have them.
+    OpenSnapshot,
+    /// The next page of a snapshot in this direction. The first one begins at the key, and so does the one after the last.
+    PageSnapshot {
+        /// Of those that are known.
+        which: u8,
+        /// Downwards.
+        reverse: bool,
+        /// Without values.
+        keys_only: bool,
+        /// Items of the page.
+        items: u8,
+    },
+    /// Closes a snapshot.
+    CloseSnapshot {
+        /// Of those that are known.
+        which: u8,
+    },
 }
 
 /// A condition.

@@ -3,19 +3,23 @@
 mod judge;
 mod loads;
 mod requests;
+mod snapshots;
+
+use std::ops::Bound;
 
 use stratakv_base::Level;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
 use stratakv_device::IoFault;
-use stratakv_engine::{Error, Operation, PageRequest, RecordPart, Reply};
+use stratakv_engine::{Error, Operation, PageRequest, RecordPart, Reply, Shard};
 
 use crate::coverage::Coverage;
 use crate::disk::{Broken, Chances, Disk, DiskOptions};
 use crate::machine::{Engine, Machine, Opening};
 use crate::model::{History, Seen};
 use crate::plan::{Crash, Plan, Regime, Setup, Step};
-use requests::Asked;
+use requests::{Asked, Scanned, Sees};
+use snapshots::Snapshots;
 
 /// What runs added up to.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +40,8 @@ pub struct Statistics {
     pub loads: u64,
     /// Keys compared after a crash.
     pub verified: u64,
+    /// Snapshots opened, pages of them that were right, and those of them that ended because they kept too much.
+    pub snapshots: [u64; 3],
     /// Openings that failed for an injected error, and went well after a repair.
     pub repairs: u64,
     /// Reads that were answered with an error because of an injected fault.
@@ -67,6 +73,7 @@ impl Statistics {
         self.acknowledged += other.acknowledged;
         self.loads += other.loads;
         self.verified += other.verified;
+        self.snapshots.iter_mut().zip(other.snapshots).for_each(|(mine, theirs)| *mine += theirs);
         self.repairs += other.repairs;
         self.failed_reads += other.failed_reads;
         self.rotten += other.rotten;
@@ -88,6 +95,7 @@ pub(crate) struct World<'e, E: Engine> {
     histories: Vec<History>,
     /// Operations without an answer, by token.
     asked: Vec<(u32, Asked)>,
+    snapshots: Snapshots,
     /// Makes every value different.
     counter: u32,
     /// The highest version heard of, and the highest before the last crash.
@@ -153,6 +161,7 @@ impl<'e, E: Engine> World<'e, E> {
             setup,
             histories: vec![History::default(); usize::from(setup.keys)],
             asked: Vec::new(),
+            snapshots: Snapshots::default(),
             counter: 0,
             highest: 0,
             floor: 0,
@@ -194,6 +203,10 @@ impl<'e, E: Engine> World<'e, E> {
         }
         let opened = self.open(true, None, random);
         opened.map_err(|error| format!("cannot create: {error:?}"))?;
+        let capabilities = self.machine.shard().capabilities();
+        if capabilities.snapshot != self.machine.opens_snapshots() {
+            return Err(format!("scenarios are drawn without a look at whether there are snapshots: {capabilities:?}"));
+        }
         self.machine.disk.set_chances(self.setup.chances);
         Ok(())
     }
@@ -290,6 +303,7 @@ impl<'e, E: Engine> World<'e, E> {
         let random = &mut random(crash.seed);
         let loads = self.open_loads();
         self.asked.clear();
+        self.snapshots.are_forgotten();
         self.end_life(crash.power, random);
         let rots = std::mem::take(&mut self.closed) && crash.rot && !self.rotten;
         if rots {
@@ -404,18 +418,14 @@ impl<'e, E: Engine> World<'e, E> {
             self.compare_key(key, *from, rots, reply)?;
         }
         if random.below(4) == 0 {
-            let wall = self.machine.now().wall;
-            let request = PageRequest {
-                from: std::ops::Bound::Unbounded,
-                to: std::ops::Bound::Unbounded,
-                reverse: false,
-                keys_only: false,
-                items_max: 1000,
-                bytes_max: 64 << 20,
-                at: None,
-            };
+            let (from, to) = (Bound::Unbounded, Bound::Unbounded);
+            let (items_max, bytes_max) = (1000, 64 << 20);
+            let request = PageRequest { from, to, reverse: false, keys_only: false, items_max, bytes_max, at: None };
             let reply = self.ask(Operation::Page(request.into()), random)?;
-            self.judge_scan(None, false, false, &vec![0; self.histories.len()], &reply, wall)?;
+            let sees = Sees::Now(vec![0; self.histories.len()]);
+            let keys = 0..=u16::MAX;
+            let scanned = Scanned { keys, reverse: false, keys_only: false, items_max, bytes_max, sees };
+            self.judge_scan(&scanned, &reply)?;
         }
         self.machine.disk.set_chances(chances);
         Ok(())

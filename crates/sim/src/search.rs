@@ -75,6 +75,7 @@ pub fn run_plan<E: Engine>(engine: &E, plan: &Plan) -> Result<Statistics, String
 pub fn run_seed<E: Engine>(engine: &E, seed: u64) -> Result<Statistics, Box<Failure>> {
     let plan = Generator::plan(seed);
     let plan = if engine.takes_loads() { plan.with_loads(seed) } else { plan };
+    let plan = if engine.opens_snapshots() { plan.with_snapshots(seed) } else { plan };
     run_plan(engine, &plan).map_err(|why| Box::new(Failure { seed, why, plan }))
 }
 

@@ -194,7 +194,7 @@ struct Bench<'a> {
     slice: Arc<Block>,
 }
 
-fn median_us(mut times: Vec<Duration>) -> f64 {
+pub(super) fn median_us(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     percentile_us(&times, 0.5)
 }

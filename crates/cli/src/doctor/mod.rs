@@ -2,6 +2,7 @@
 
 mod advice;
 mod device;
+mod matrix;
 mod measure;
 mod persistence;
 mod system;
@@ -19,6 +20,7 @@ use stratakv_base::quantity::{format_bytes, parse_bytes};
 use crate::Output;
 use crate::failure::Failure;
 use crate::opening::Io;
+use matrix::Commits;
 use measure::{Figures, Measured, Run};
 use persistence::{Choice, Persistence};
 use system::System;
@@ -75,7 +77,12 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let measured = measure::measure(&run)?;
     let persistence = Persistence::look(&arguments.directory);
     let choice = persistence.choose(measured.geometry.survives_power_loss);
+    let commits = matrix::measure(&arguments.directory);
     let mut advice = vec![choice.why.clone()];
+    if let Ok(commits) = &commits {
+        let disk_us = measured.fdatasync_us_p50.min(measured.dsync_us_p50);
+        advice.push(commits.advice(disk_us, measured.geometry.survives_power_loss));
+    }
     advice.extend(advice::advice(&system, &measured, choice.engine));
     let report = Report {
         arguments,
@@ -83,6 +90,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         measured: &measured,
         persistence: &persistence,
         choice: &choice,
+        commits: &commits,
         advice: &advice,
     };
     let written = if arguments.json { report.write_json(output) } else { report.write_text(output) };
@@ -132,6 +140,8 @@ struct Report<'a> {
     measured: &'a Measured,
     persistence: &'a Persistence,
     choice: &'a Choice,
+    /// What a region of engine `matrix` would be, or why there can be none.
+    commits: &'a Result<Commits, String>,
     advice: &'a [String],
 }
 
@@ -166,6 +176,9 @@ impl Report<'_> {
             "placement": placement,
             "engine": self.choice.engine.name(), "durability": self.choice.level.name(), "advice": self.advice,
         });
+        let commits = self.commits.as_ref().ok();
+        object["region_commit_us_p50"] = commits.map(|commits| commits.commit_us_p50).into();
+        object["matrix_durability"] = commits.map(|commits| commits.level().name()).into();
         for (name, value) in self.persistence.json() {
             object[name] = value;
         }
@@ -228,6 +241,12 @@ impl Report<'_> {
         writeln!(output, "\nMeasured on a file of {}, I/O by {}:", format_bytes(measured.file_bytes), measured.ring)?;
         writeln!(output, "{:<32} {:>8.0} µs median", "4 KiB write, then fdatasync", measured.fdatasync_us_p50)?;
         writeln!(output, "{:<32} {:>8.0} µs median", "4 KiB write with RWF_DSYNC", measured.dsync_us_p50)?;
+        match self.commits {
+            Ok(commits) => {
+                writeln!(output, "{:<32} {:>8.2} µs median", "commit to a region here", commits.commit_us_p50)?;
+            }
+            Err(why) => writeln!(output, "{:<32} impossible: {why}", "commit to a region here")?,
+        }
         for (name, figures) in [
             ("4 KiB random read, depth 1", &measured.read_1),
             ("4 KiB random read, depth 64", &measured.read_64),

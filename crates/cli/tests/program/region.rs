@@ -234,8 +234,13 @@ fn doctor_tells_what_a_region_would_be() {
     assert!(["slab", "hash"].contains(&engine), "{report}");
     assert!(report["advice"][0].as_str().unwrap().contains(&format!("--engine {engine}")), "{report}");
     assert!(["power_loss", "process_crash"].contains(&report["durability"].as_str().unwrap()), "{report}");
+    // A region of matrix may lie there too: what it promises, and what a commit costs.
+    let durability = if domain == "volatile" { "process_crash" } else { "power_loss" };
+    assert!(report["region_commit_us_p50"].as_f64().unwrap() > 0.0, "{report}");
+    assert_eq!(report["matrix_durability"], durability, "{report}");
+    assert!(report["advice"][1].as_str().unwrap().starts_with("--engine matrix"), "{report}");
     let text = String::from_utf8(ok(&data, &[&["doctor", path], &brief[..]].concat())).unwrap();
-    for row in ["a region here", "DAX (MAP_SYNC)", "flush instruction", "devdax devices"] {
+    for row in ["commit to a region here", "a region here", "DAX (MAP_SYNC)", "flush instruction", "devdax devices"] {
         assert!(text.contains(row), "{text}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);

@@ -349,6 +349,8 @@ fn print(sums: &Statistics) {
         "{} operations, {} writes acknowledged, {} of them loads, {} keys compared after a crash",
         sums.operations, sums.acknowledged, sums.loads, sums.verified
     );
+    let [opened, pages, ended] = sums.snapshots;
+    println!("{opened} snapshots opened, {pages} pages of them, {ended} ended since they kept too much");
     println!(
         "injected: {} reads failed, {} stores opened after a repair, {} read with one bit turned; after lies: {} would not open, {} keys older unnoticed",
         sums.failed_reads, sums.repairs, sums.rotten, sums.refused, sums.unnoticed

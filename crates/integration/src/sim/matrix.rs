@@ -103,6 +103,10 @@ impl Engine for MatrixEngine {
         true
     }
 
+    fn opens_snapshots(&self) -> bool {
+        true
+    }
+
     fn audit(&self, shard: &Matrix<Memory>) -> Audit {
         let (damage, mistakes) = shard.check();
         let repaired = shard.recovery().superblock_repaired;

@@ -91,7 +91,7 @@ impl Memtable {
         if retain.is_empty() && self.older.is_empty() {
             return Ok(());
         }
-        if is_seen(retain, medium.load_u64(previous + 8)?, version) {
+        if is_seen(retain, record::version_at(medium, previous)?, version) {
             self.older.insert(place, previous);
         } else if let Some(older) = self.older.remove(&previous) {
             self.older.insert(place, older);

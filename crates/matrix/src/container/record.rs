@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use stratakv_base::checksum::crc32c;
-use stratakv_base::{Corruption, Expiry};
+use stratakv_base::{Corruption, Expiry, canary};
 use stratakv_pmem::Pmem;
 
 use super::medium::{Layout, Medium, u32_at, u64_at};
@@ -121,6 +121,17 @@ pub(super) fn is_delete_at<P: Pmem>(medium: &Medium<P>, place: u64) -> Result<bo
     Ok(medium.load_u64(place)?.to_le_bytes()[6] == DELETE)
 }
 
+/// The version of the record at a place, which checked when it was taken.
+pub(super) fn version_at<P: Pmem>(medium: &Medium<P>, place: u64) -> Result<u64, Corruption> {
+    let word = medium.load_u64(place + 8)?;
+    Ok(if canary!("trial_expiry_hides_from_snapshots") { word } else { version_in(word) })
+}
+
+/// Without the milliseconds of the expiry.
+fn version_in(word: u64) -> u64 {
+    word & ((1 << VERSION_BITS) - 1)
+}
+
 /// A record without its value, its checksum compared.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
@@ -191,7 +202,7 @@ impl Head {
     }
 
     pub(super) fn version(&self) -> u64 {
-        u64_at(&self.bytes, 8) & ((1 << VERSION_BITS) - 1)
+        version_in(u64_at(&self.bytes, 8))
     }
 
     fn value_bytes(&self) -> u32 {

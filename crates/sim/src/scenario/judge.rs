@@ -2,11 +2,10 @@
 
 use std::ops::Bound;
 
-use stratakv_base::Wall;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_engine::{Error, Reply, Unmet};
+use stratakv_engine::{Error, Item, Reply, Unmet};
 
-use super::requests::{self, Asked, Expected, Part, key, number_of};
+use super::requests::{self, Asked, Expected, Part, Scanned, Sees, key, number_of};
 use super::{World, is_poison, seen_of};
 use crate::machine::Engine;
 use crate::model::{Seen, pages_of};
@@ -17,7 +16,7 @@ impl<E: Engine> World<'_, E> {
         let mut replies = std::mem::take(&mut self.machine.replies);
         replies.sort_by_key(|(token, _)| {
             let asked = self.asked.iter().find(|(number, _)| number == token);
-            !matches!(asked, Some((_, Asked::Read { .. } | Asked::Scan { .. })))
+            !matches!(asked, Some((_, Asked::Read { .. } | Asked::Scan(_))))
         });
         for (token, reply) in replies.drain(..) {
             let Some(at) = self.asked.iter().position(|(number, _)| *number == token) else {
@@ -36,10 +35,12 @@ impl<E: Engine> World<'_, E> {
             Asked::Write { key, number, expected } => self.judge_write(usize::from(*key), *number, *expected, &reply),
             Asked::Refusal { key, after } => self.judge_refusal(usize::from(*key), *after, &reply),
             Asked::Read { key, from, part } => self.judge_read(usize::from(*key), *from, *part, &reply),
-            Asked::Scan { key, reverse, keys_only, from } => {
-                let wall = self.machine.now().wall;
-                self.judge_scan(Some(*key), *reverse, *keys_only, from, &reply, wall)
-            }
+            Asked::Scan(scanned) => match scanned.sees {
+                Sees::At(id) => self.judge_page_of_snapshot(id, scanned, &reply),
+                Sees::Now(_) => self.judge_scan(scanned, &reply),
+            },
+            Asked::OpenSnapshot { from, version } => self.judge_opening(from, *version, &reply),
+            Asked::CloseSnapshot { id } => self.judge_closing(*id, &reply),
             Asked::Range { writes } => self.judge_range(writes, &reply),
             Asked::Load { writes } => self.judge_load(writes, &reply),
             Asked::Sync { durable } => match reply {
@@ -142,6 +143,7 @@ impl<E: Engine> World<'_, E> {
             // It found another state than it should: with a lying disk nothing is known of the key from here on.
             _ if self.lies() => {
                 self.histories[key].damaged();
+                self.snapshots.lose(key);
                 Ok(())
             }
             other => Err(format!("{other:?}, though its condition does not hold")),
@@ -199,39 +201,31 @@ impl<E: Engine> World<'_, E> {
         self.rotten && self.machine.shares_blocks()
     }
 
-    /// A page of a scan: in order, nothing that is not allowed, nothing missing between its ends.
-    pub(super) fn judge_scan(
-        &mut self,
-        bound: Option<u16>,
-        reverse: bool,
-        keys_only: bool,
-        from: &[usize],
-        reply: &Reply,
-        wall: Wall,
-    ) -> Result<(), String> {
+    /// A page of a scan: in order, no longer than asked for, nothing that is not allowed, nothing missing between its ends.
+    pub(super) fn judge_scan(&mut self, scanned: &Scanned, reply: &Reply) -> Result<(), String> {
         let (items, next) = match reply {
             Reply::Page { items, next } => (items, next),
             Reply::Failed(error) => {
                 self.statistics.failed_reads += 1;
-                let damaged = self.histories.iter().zip(from).any(|(history, from)| history.may_be_damaged(*from));
-                return self.failed(error, (damaged && !keys_only) || self.meets_damage_of_others(), None);
+                let damaged = (0..self.histories.len()).any(|key| self.may_be_damaged(&scanned.sees, key));
+                return self.failed(error, (damaged && !scanned.keys_only) || self.meets_damage_of_others(), None);
             }
             other => return Err(format!("{other:?}")),
         };
         let keys: Option<Vec<u16>> = items.iter().map(|item| number_of(item.key.user())).collect();
         let keys = keys.filter(|keys| keys.iter().all(|key| usize::from(*key) < self.histories.len()));
         let Some(keys) = keys else { return Err("a key that was never written".into()) };
-        let ordered = keys.windows(2).all(|pair| if reverse { pair[1] < pair[0] } else { pair[0] < pair[1] });
+        let ordered = keys.windows(2).all(|pair| if scanned.reverse { pair[1] < pair[0] } else { pair[0] < pair[1] });
         if !ordered {
             return Err(format!("out of order: {keys:?}"));
         }
+        check_length(scanned, items)?;
         for (item, key) in items.iter().zip(&keys) {
-            let history = &self.histories[usize::from(*key)];
-            let seen = if keys_only { Seen::Present } else { Seen::whole(item.record.as_ref()) };
-            let first = from[usize::from(*key)];
-            if history.find(first, seen, wall).is_none() {
+            let seen = if scanned.keys_only { Seen::Present } else { Seen::whole(item.record.as_ref()) };
+            if !self.may_show(&scanned.sees, usize::from(*key), seen) {
                 let found = item.record.as_ref().map(|record| (record.value_bytes, record.version));
-                return Err(format!("key {key}: found {found:?}, from {first} of {}", history.describe()));
+                let owed = self.owed(&scanned.sees, usize::from(*key));
+                return Err(format!("key {key}: found {found:?}, {owed}"));
             }
         }
         let last = match next {
@@ -239,27 +233,71 @@ impl<E: Engine> World<'_, E> {
             Some(other) => return Err(format!("the next page starts at {other:?}")),
             None => None,
         };
-        let (low, high) = match (reverse, bound, last) {
-            (false, bound, last) => (bound.unwrap_or(0), last.unwrap_or(u16::MAX)),
-            (true, bound, last) => (last.unwrap_or(0), bound.unwrap_or(u16::MAX)),
-        };
-        if keys.iter().any(|key| !(low..=high).contains(key)) {
-            return Err(format!("keys outside {low}..={high}: {keys:?}"));
+        let asked = &scanned.keys;
+        if keys.iter().chain(&last).any(|key| !asked.contains(key)) {
+            return Err(format!("keys outside {asked:?}: {keys:?}, up to {last:?}"));
         }
-        for (key, history) in (0..).zip(&self.histories) {
-            let missing = (low..=high).contains(&key) && !keys.contains(&key);
-            if missing && history.find(from[usize::from(key)], Seen::Absent, wall).is_none() {
-                return Err(format!("key {key} is missing from {low}..={high}: {}", history.describe()));
+        let shown = match (scanned.reverse, last) {
+            (_, None) => asked.clone(),
+            (false, Some(last)) => *asked.start()..=last,
+            (true, Some(last)) => last..=*asked.end(),
+        };
+        if keys.iter().any(|key| !shown.contains(key)) {
+            return Err(format!("keys outside {shown:?}: {keys:?}"));
+        }
+        for key in (0..self.histories.len()).filter(|key| shown.contains(&(*key as u16))) {
+            if !keys.contains(&(key as u16)) && !self.may_show(&scanned.sees, key, Seen::Absent) {
+                return Err(format!("key {key} is missing from {shown:?}: {}", self.owed(&scanned.sees, key)));
             }
         }
         Ok(())
     }
+
+    /// Whether a page may meet damage of a key.
+    fn may_be_damaged(&self, sees: &Sees, key: usize) -> bool {
+        let history = &self.histories[key];
+        match sees {
+            Sees::Now(from) => history.may_be_damaged(from[key]),
+            Sees::At(id) => self.snapshots.may_be_damaged(*id, key, history),
+        }
+    }
+
+    /// Whether a page may show this of a key.
+    fn may_show(&mut self, sees: &Sees, key: usize, seen: Seen<'_>) -> bool {
+        let (wall, history) = (self.machine.now().wall, &self.histories[key]);
+        match sees {
+            Sees::Now(from) => history.find(from[key], seen, wall).is_some(),
+            Sees::At(id) => self.snapshots.show(*id, key, history, seen, wall),
+        }
+    }
+
+    /// For messages.
+    fn owed(&self, sees: &Sees, key: usize) -> String {
+        let from = match sees {
+            Sees::Now(from) => format!("from {}", from[key]),
+            Sees::At(id) => format!("at snapshot {id}, {}", self.snapshots.describe(*id, key)),
+        };
+        format!("{from} of {}", self.histories[key].describe())
+    }
+}
+
+/// A page has as many items as were asked for at most, and none after so many bytes.
+fn check_length(scanned: &Scanned, items: &[Item]) -> Result<(), String> {
+    let value_bytes = |item: &Item| item.record.as_ref().map_or(0, |record| record.value_bytes);
+    let before_last = items.iter().rev().skip(1);
+    let bytes: u64 = before_last.map(|item| item.key.user().len() as u64 + value_bytes(item)).sum();
+    let (most, most_bytes) = (scanned.items_max, scanned.bytes_max);
+    if items.len() > most as usize || (items.len() > 1 && bytes >= most_bytes.into()) {
+        return Err(format!("{} items, {bytes} bytes before the last one, of {most} and {most_bytes}", items.len()));
+    }
+    Ok(())
 }
 
 fn short(asked: &Asked) -> String {
     match asked {
-        Asked::Scan { key, reverse, keys_only, .. } => {
-            format!("Scan {{ key: {key}, reverse: {reverse}, keys_only: {keys_only} }}")
+        Asked::Scan(Scanned { keys, reverse, keys_only, sees, .. }) => {
+            let sees = if let Sees::At(id) = sees { format!("at snapshot {id}") } else { "now".to_owned() };
+            format!("Scan {{ keys: {keys:?}, reverse: {reverse}, keys_only: {keys_only}, {sees} }}")
         }
         other => format!("{other:?}"),
     }

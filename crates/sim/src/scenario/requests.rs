@@ -1,6 +1,6 @@
 //! From a request of the plan to an operation, and what its answer should be.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key};
@@ -21,13 +21,38 @@ pub(crate) enum Asked {
     /// A read; writes up to `from` must be visible. `part` is the range of the value asked for.
     Read { key: u16, from: usize, part: Part },
     /// A page of a scan.
-    Scan { key: u16, reverse: bool, keys_only: bool, from: Vec<usize> },
+    Scan(Scanned),
+    /// A snapshot: writes up to `from` must be visible, and the version be no less than `version`.
+    OpenSnapshot { from: Vec<usize>, version: u64 },
+    /// The end of a snapshot.
+    CloseSnapshot { id: u64 },
     /// Writes of a load.
     Load { writes: Vec<(u16, usize)> },
     /// Writes of a range.
     Range { writes: Vec<(u16, usize)> },
     /// Everything up to these writes becomes durable.
     Sync { durable: Vec<usize> },
+}
+
+/// A page of a scan, and what it is judged by.
+#[derive(Clone, Debug)]
+pub(crate) struct Scanned {
+    /// Keys in which it was asked for.
+    pub(super) keys: RangeInclusive<u16>,
+    pub(super) reverse: bool,
+    pub(super) keys_only: bool,
+    pub(super) items_max: u32,
+    pub(super) bytes_max: u32,
+    pub(super) sees: Sees,
+}
+
+/// What a page sees.
+#[derive(Clone, Debug)]
+pub(crate) enum Sees {
+    /// The writes of each key up to these, and perhaps newer ones.
+    Now(Vec<usize>),
+    /// This snapshot.
+    At(u64),
 }
 
 /// What a write should answer.
@@ -112,6 +137,7 @@ impl<E: Engine> World<'_, E> {
             What::Scan { reverse, keys_only, items } => self.scan(request.key, reverse, keys_only, items),
             What::DeleteRange { count } => self.delete_range(request, u16::from(count)),
             What::Load { .. } => Ok(()),
+            What::OpenSnapshot | What::PageSnapshot { .. } | What::CloseSnapshot { .. } => self.ask_snapshots(request),
             What::Sync => {
                 let durable = self.histories.iter().map(|history| history.acked()).collect();
                 self.hand_over(Operation::Sync, Asked::Sync { durable })
@@ -128,7 +154,7 @@ impl<E: Engine> World<'_, E> {
             || self.histories[number].open_pages(key_bytes) > 1
     }
 
-    fn hand_over(&mut self, operation: Operation, asked: Asked) -> Result<(), String> {
+    pub(super) fn hand_over(&mut self, operation: Operation, asked: Asked) -> Result<(), String> {
         // A shard that is closing takes nothing.
         if let Some(token) = self.machine.submit(operation) {
             self.statistics.operations += 1;
@@ -256,8 +282,10 @@ impl<E: Engine> World<'_, E> {
         // Some pages end for their bytes, some for their items.
         let bytes_max = [1 << 20, 4_000, 300][usize::from(items) % 3];
         let request = PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at: None };
-        let from = self.histories.iter().map(|history| history.acked()).collect();
-        self.hand_over(Operation::Page(request.into()), Asked::Scan { key: number, reverse, keys_only, from })
+        let sees = Sees::Now(self.histories.iter().map(|history| history.acked()).collect());
+        let keys = if reverse { 0..=number } else { number..=u16::MAX };
+        let scanned = Scanned { keys, reverse, keys_only, items_max, bytes_max, sees };
+        self.hand_over(Operation::Page(request.into()), Asked::Scan(scanned))
     }
 
     fn delete_range(&mut self, request: &Request, count: u16) -> Result<(), String> {
@@ -284,6 +312,8 @@ impl<E: Engine> World<'_, E> {
 impl What {
     /// Whether it changes nothing.
     fn reads(&self) -> bool {
-        matches!(self, What::Get | What::GetMeta | What::GetRange { .. } | What::Scan { .. } | What::Sync)
+        use What::*;
+        matches!(self, Get | GetMeta | GetRange { .. } | Scan { .. } | Sync | OpenSnapshot | PageSnapshot { .. })
+            || matches!(self, CloseSnapshot { .. })
     }
 }
