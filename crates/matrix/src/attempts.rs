@@ -209,7 +209,10 @@ impl<P: Pmem> Matrix<P> {
     /// An operation ends without being attempted again.
     pub(crate) fn end_failed(&mut self, id: u64, mut parked: Parked, error: Error, effects: &mut Effects) {
         self.orphan(&mut parked.work);
-        self.load.take_if(|turn| turn.id == id);
+        if self.load.take_if(|turn| turn.id == id).is_some() {
+            // Whoever waited for it goes on.
+            self.ready.extend(self.after_install.drain(..));
+        }
         if parked.work.is_write() {
             self.turns.done(id, &parked.work);
         }

@@ -297,14 +297,18 @@ pub(super) fn faults_of_the_volume_end_a_load_in_words() {
         trial.assert_filled(0..300, 700);
         assert_apart(&trial);
     }
-    // The flush: it is there or not, and nothing more is written.
+    // The flush: it is there or not, and nothing more is written. A snapshot that waited for the load went on waiting (simulator, seed 130000432).
     let mut trial = small();
     let token = trial.submit(load(records(0..300, 700)));
+    trial.turn();
+    let snapshot = trial.submit(Operation::Snapshot(SnapshotOp::Open));
     trial.go_on_until(|trial| trial.in_flight.iter().any(|(_, request)| is_flush(request)));
     assert!(trial.complete_where(Some(IoFault::Os(5)), is_flush));
     trial.turn();
     let reply = &trial.replies[&token];
     assert!(matches!(reply, Reply::Failed(Error::Unknown(_))), "{reply:?}");
+    trial.settle();
+    assert!(trial.replies.contains_key(&snapshot), "it waits for a load that has ended");
     let reply = trial.ask(load(records(300..400, 700)));
     assert!(matches!(reply, Reply::Failed(Error::Poisoned(_))), "{reply:?}");
 }
