@@ -46,6 +46,9 @@ impl Surroundings for NoServer {
     fn limit_memory(&self, _: u64) -> bool {
         false
     }
+    fn refresh_certificates(&self) -> Vec<u8> {
+        reply::NO_TLS.to_vec()
+    }
     fn may_shut_down(&self) -> bool {
         false
     }

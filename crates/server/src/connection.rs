@@ -105,6 +105,8 @@ pub(crate) trait Surroundings {
     fn backup(&self, name: &str) -> Vec<u8>;
     /// Changes what the store may take of memory; whether it can.
     fn limit_memory(&self, bytes: u64) -> bool;
+    /// Reads the files of TLS again; the answer.
+    fn refresh_certificates(&self) -> Vec<u8>;
     /// Whether clients may stop the server.
     fn may_shut_down(&self) -> bool;
     /// Stops the server in order.

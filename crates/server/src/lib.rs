@@ -40,6 +40,7 @@ mod recency;
 mod request;
 mod server;
 mod statistics;
+mod surroundings;
 mod timing;
 mod tls;
 mod turned;

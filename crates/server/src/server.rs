@@ -199,6 +199,8 @@ pub(crate) struct Shared {
     pub(crate) lending: Arc<Lending>,
     pub(crate) backups: Arc<Backups>,
     pub(crate) acceptor: Acceptor,
+    /// From which files it is.
+    tls: Mutex<Option<TlsOptions>>,
     pub(crate) serves_tls: bool,
     pub(crate) stopping: AtomicBool,
     /// Wall-clock millisecond of the `flush_all` to come; 0 for none.
@@ -288,6 +290,15 @@ impl Seat {
 }
 
 impl Shared {
+    /// See [`Server::reload_tls`].
+    pub(crate) fn reload_tls(&self, options: Option<TlsOptions>) -> Result<(), Error> {
+        let mut tls = lock(&self.tls);
+        let Some(options) = options.or_else(|| tls.clone()) else { return Ok(()) };
+        self.acceptor.set(options.load()?);
+        *tls = Some(options);
+        Ok(())
+    }
+
     /// Connections of all threads.
     pub(crate) fn connections(&self) -> usize {
         self.seats.iter().map(|seat| seat.connections.load(Ordering::Relaxed)).sum()
@@ -304,7 +315,6 @@ impl Shared {
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<Result<(), Error>>>>,
-    tls: Mutex<Option<TlsOptions>>,
     /// Turns of each thread when they were last looked at.
     turns_seen: Mutex<Vec<u64>>,
     /// Removed when it has stopped.
@@ -368,12 +378,11 @@ impl Server {
         }
         let credentials = options.credentials()?;
         let shared = share(store, &options, credentials, addresses, seats);
-        let tls = Mutex::new(options.tls.clone());
         if let Some(tls) = &options.tls {
             shared.acceptor.set(tls.load()?);
         }
         let server =
-            Server { shared, threads: Mutex::default(), tls, turns_seen: Mutex::default(), files: Mutex::new(files) };
+            Server { shared, threads: Mutex::default(), turns_seen: Mutex::default(), files: Mutex::new(files) };
         server.start_threads(listeners, bells)?;
         tracing::info!(addresses = ?server.addresses(), threads = options.threads, "serving memcache clients");
         Ok(server)
@@ -420,11 +429,7 @@ impl Server {
     /// # Errors
     /// The files are no good; nothing has changed then.
     pub fn reload_tls(&self, options: Option<TlsOptions>) -> Result<(), Error> {
-        let mut tls = lock(&self.tls);
-        let Some(options) = options.or_else(|| tls.clone()) else { return Ok(()) };
-        self.shared.acceptor.set(options.load()?);
-        *tls = Some(options);
-        Ok(())
+        self.shared.reload_tls(options)
     }
 
     /// Whether every thread has had a turn since this was asked before; has them take one, so that it can be asked again later. Once the server stops, always.
@@ -517,6 +522,7 @@ pub(crate) fn share(
         lending: Lending::new(lent_bytes_max),
         backups: Backups::new(options.backup_directory.clone()),
         acceptor: Acceptor::default(),
+        tls: Mutex::new(options.tls.clone()),
         serves_tls: options.tls.is_some(),
         stopping: false.into(),
         flush_at: 0.into(),

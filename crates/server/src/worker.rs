@@ -14,16 +14,16 @@ use stratakv_base::{Mono, Wall, canary};
 use stratakv_device::ring::Chunk;
 use stratakv_device::{NetOutcome, NetRequest, Socket, Wait};
 use stratakv_engine::{Operation, Reply};
-use stratakv_protocol::memcache::{Statistics, Watched, reply};
+use stratakv_protocol::memcache::reply;
 
-use crate::connection::{Connection, Context, Submission, Surroundings, Target, delete_everything};
+use crate::connection::{Connection, Context, Submission, Target, delete_everything};
 use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
-use crate::server::{Arrival, Listening, Peer, Seat, Shared, lent_bytes_max, lock};
-use crate::statistics;
+use crate::server::{Arrival, Listening, Peer, Seat, Shared, lock};
+use crate::surroundings::Here;
 use crate::timing::{Begun, SlowLog};
 use crate::tls::Tls;
-use crate::watch::{self, Due, Log, Watching};
+use crate::watch::{self, Due, Log};
 
 /// How long commands in progress are waited for when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -102,71 +102,6 @@ struct Listener {
     inherited: bool,
     accepting: bool,
     pause_until: Option<Mono>,
-}
-
-struct Here<'a> {
-    shared: &'a Shared,
-    flush_at: &'a Cell<Option<Wall>>,
-    /// Of the connection.
-    socket: &'a Socket,
-    peer: &'a Peer,
-    /// Its thread, and its number there.
-    seat: usize,
-    connection: u32,
-}
-
-impl Surroundings for Here<'_> {
-    fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
-        statistics::text(self.shared, which, wall)
-    }
-
-    fn flush_later(&self, at: Option<Wall>) {
-        self.shared.flush_at.store(at.map_or(0, |at| at.0), Ordering::Release);
-        self.flush_at.set(at);
-    }
-
-    fn watch(&self, kinds: Watched) -> Option<Watching> {
-        let watching = self.shared.watches.begin(kinds, self.seat, self.connection);
-        self.peer.is_watching.store(watching.is_some(), Ordering::Relaxed);
-        watching
-    }
-
-    fn backup(&self, name: &str) -> Vec<u8> {
-        let peer = rustix::net::getpeername(self.socket).ok().flatten();
-        let is_unix = peer.as_ref().is_some_and(|peer| peer.address_family() == rustix::net::AddressFamily::UNIX);
-        // A client at a UNIX socket is on this machine.
-        let local = is_unix.then_some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let peer = local.or_else(|| SocketAddr::try_from(peer?).ok());
-        let store = self.shared.store.clone();
-        self.shared
-            .backups
-            .begin(name, peer, move |to, added| store.backup_watched(to, added).map_err(|error| error.to_string()))
-    }
-
-    fn limit_memory(&self, bytes: u64) -> bool {
-        let changed = self.shared.store.set_memory_bytes(bytes);
-        match &changed {
-            Ok(()) => {
-                tracing::info!(bytes, "a client has changed the store's memory, until it is opened again");
-                self.shared.lending.set_max_bytes(lent_bytes_max(bytes / self.shared.store.shards() as u64));
-            }
-            Err(error) => tracing::warn!(%error, "a client could not change the store's memory"),
-        }
-        changed.is_ok()
-    }
-
-    fn may_shut_down(&self) -> bool {
-        self.shared.shutdown_command
-    }
-
-    fn shut_down(&self) {
-        tracing::info!("a client stops the server");
-        self.shared.stop();
-    }
-
-    fn version(&self) -> &str {
-        statistics::VERSION
-    }
 }
 
 impl Worker {

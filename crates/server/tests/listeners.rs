@@ -224,7 +224,8 @@ fn a_certificate_is_exchanged_while_serving() {
     before.write_all(b"get a\r\n").unwrap();
     before.read_exact(&mut [0; 5]).unwrap();
     let (_, new) = certify(directory.path());
-    server.reload_tls(None).unwrap();
+    // A client may ask for it, and so may the process.
+    assert_eq!(converse(connect(address, &old), "refresh_certs\r\n"), "OK\r\n");
     assert_eq!(converse(connect(address, &new), "get a\r\n"), "END\r\n");
     assert!(connect(address, &old).write_all(b"get a\r\n").is_err());
     before.write_all(b"get a\r\n").unwrap();
@@ -232,6 +233,7 @@ fn a_certificate_is_exchanged_while_serving() {
     // What is no good leaves what there is.
     std::fs::write(directory.path().join("server.key"), b"garbage").unwrap();
     assert!(matches!(server.reload_tls(None), Err(Error::Option(_))));
+    assert!(converse(connect(address, &new), "refresh_certs\r\n").starts_with("ERROR "));
     assert_eq!(converse(connect(address, &new), "get a\r\n"), "END\r\n");
 }
 

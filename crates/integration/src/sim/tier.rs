@@ -227,7 +227,7 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
     let parks = matches!(seed % 16, 2 | 7 | 12);
     engine.parks.set(parks);
     let Sizes { memory_bytes, value_bytes_max, .. } = sizes;
-    let is_short = parks && seed % 5 == 0;
+    let is_short = parks && seed.is_multiple_of(5);
     let capacity_bytes = if is_short { memory_bytes / 2 } else { sizes.capacity_bytes };
     let volatile_cache = random.below(2) == 0;
     let chances = chances(&mut random);

@@ -85,6 +85,8 @@ pub enum Command<'a> {
         /// No answer wanted.
         noreply: bool,
     },
+    /// `refresh_certs`: the files of TLS are read again.
+    RefreshCertificates,
     /// `lru_crawler metadump`, `stats cachedump`: every record.
     Dump(DumpKind),
     /// `shutdown`, if the server lets its clients.

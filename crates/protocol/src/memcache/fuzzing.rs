@@ -236,6 +236,7 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
             ("cache_memlimit", None, format!(" {mebibytes}{}", quiet(noreply)))
         }
         Command::Settled { noreply, .. } => ("cache_memlimit", None, format!(" 7{}", quiet(noreply))),
+        Command::RefreshCertificates => ("refresh_certs", None, String::new()),
         Command::Dump(DumpKind::Meta) => ("lru_crawler", None, " metadump all".to_owned()),
         Command::Dump(DumpKind::Cache { items_max }) => ("stats", None, format!(" cachedump 1 {items_max}")),
         Command::Shutdown { valid } => ("shutdown", None, (if valid { "" } else { " x" }).to_owned()),

@@ -123,7 +123,7 @@ impl Parser {
             b"lru" => admin::lru(tokens),
             b"lru_crawler" => admin::crawler(tokens),
             b"cache_memlimit" => admin::memory_limit(tokens),
-            b"refresh_certs" => Ok(Command::Settled { reply: reply::NO_TLS, noreply: false }),
+            b"refresh_certs" => Ok(Command::RefreshCertificates),
             b"shutdown" => admin::shutdown(tokens),
             b"watch" => admin::watch(tokens),
             b"mg" => meta::get(tokens),

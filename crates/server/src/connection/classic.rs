@@ -70,6 +70,9 @@ impl Connection {
                 let reply = if accepted { reply::OK } else { reply::MEMORY_FIXED };
                 return self.answer(Answer::Text(reply), noreply);
             }
+            Command::RefreshCertificates => {
+                return self.answer(Answer::Written(context.server.refresh_certificates()), false);
+            }
             Command::Settled { reply, noreply } => return self.answer(Answer::Text(reply), noreply),
             Command::Dump(kind) => Some(Held::Dump(kind)),
             Command::Watch(kinds) => Some(Held::Watch(kinds)),

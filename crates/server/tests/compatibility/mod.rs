@@ -43,7 +43,7 @@ const ROWS: &[&str] = &[
     "quit",
     "shutdown|with `--enable-shutdown`",
     "cache_memlimit|of `tier`, from 4 MiB for each shard on; other engines answer `MEMLIMIT_ADJUST_FAILED`: [below](#memory)",
-    "refresh_certs|there is no TLS, and that is the answer",
+    "refresh_certs|without TLS that is the answer",
     "slabs reassign|there are no slab classes: `CLIENT_ERROR slab reassignment disabled`",
     "slabs automove|as `slabs reassign`",
     "lru mode|there are no such lists: `ERROR lru mode not available`",

@@ -1,0 +1,93 @@
+//! What connections ask of their server that is not about keys.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use stratakv_base::Wall;
+use stratakv_device::Socket;
+use stratakv_protocol::memcache::{Statistics, Watched, reply};
+
+use crate::connection::Surroundings;
+use crate::server::{Peer, Shared, lent_bytes_max};
+use crate::statistics;
+use crate::watch::Watching;
+
+/// The server, as a connection sees it.
+pub(crate) struct Here<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) flush_at: &'a Cell<Option<Wall>>,
+    /// Of the connection.
+    pub(crate) socket: &'a Socket,
+    pub(crate) peer: &'a Peer,
+    /// Its thread, and its number there.
+    pub(crate) seat: usize,
+    pub(crate) connection: u32,
+}
+
+impl Surroundings for Here<'_> {
+    fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
+        statistics::text(self.shared, which, wall)
+    }
+
+    fn flush_later(&self, at: Option<Wall>) {
+        self.shared.flush_at.store(at.map_or(0, |at| at.0), Ordering::Release);
+        self.flush_at.set(at);
+    }
+
+    fn watch(&self, kinds: Watched) -> Option<Watching> {
+        let watching = self.shared.watches.begin(kinds, self.seat, self.connection);
+        self.peer.is_watching.store(watching.is_some(), Ordering::Relaxed);
+        watching
+    }
+
+    fn backup(&self, name: &str) -> Vec<u8> {
+        let peer = rustix::net::getpeername(self.socket).ok().flatten();
+        let is_unix = peer.as_ref().is_some_and(|peer| peer.address_family() == rustix::net::AddressFamily::UNIX);
+        // A client at a UNIX socket is on this machine.
+        let local = is_unix.then_some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let peer = local.or_else(|| SocketAddr::try_from(peer?).ok());
+        let store = self.shared.store.clone();
+        self.shared
+            .backups
+            .begin(name, peer, move |to, added| store.backup_watched(to, added).map_err(|error| error.to_string()))
+    }
+
+    fn limit_memory(&self, bytes: u64) -> bool {
+        let changed = self.shared.store.set_memory_bytes(bytes);
+        match &changed {
+            Ok(()) => {
+                tracing::info!(bytes, "a client has changed the store's memory, until it is opened again");
+                self.shared.lending.set_max_bytes(lent_bytes_max(bytes / self.shared.store.shards() as u64));
+            }
+            Err(error) => tracing::warn!(%error, "a client could not change the store's memory"),
+        }
+        changed.is_ok()
+    }
+
+    fn refresh_certificates(&self) -> Vec<u8> {
+        if !self.shared.serves_tls {
+            return reply::NO_TLS.to_vec();
+        }
+        match self.shared.reload_tls(None) {
+            Ok(()) => reply::OK.to_vec(),
+            Err(error) => {
+                tracing::warn!(%error, "a client had the files of TLS read again, and they are no good: those before go on");
+                format!("ERROR {error}\r\n").into_bytes()
+            }
+        }
+    }
+
+    fn may_shut_down(&self) -> bool {
+        self.shared.shutdown_command
+    }
+
+    fn shut_down(&self) {
+        tracing::info!("a client stops the server");
+        self.shared.stop();
+    }
+
+    fn version(&self) -> &str {
+        statistics::VERSION
+    }
+}
