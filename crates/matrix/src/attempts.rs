@@ -157,11 +157,9 @@ impl<P: Pmem> Matrix<P> {
         for _ in 0..self.stalled.len() {
             let Some(id) = self.stalled.pop_front() else { break };
             let Some(parked) = self.parked.remove(&id) else { continue };
-            // What snapshots keep goes before a write is refused.
-            if !parked.work.is_decided() && self.is_stuck() && !self.end_snapshot_that_keeps() {
-                self.counters.full_refusals += 1;
-                let why = "the volume has no room for what the container holds";
-                self.end_failed(id, parked, Error::Full(why), effects);
+            if let Some(error) = self.why_stuck().filter(|_| !parked.work.is_decided()) {
+                self.counters.full_refusals += u64::from(matches!(error, Error::Full(_)));
+                self.end_failed(id, parked, error, effects);
                 continue;
             }
             let queued = parked.work.is_write();
@@ -173,6 +171,16 @@ impl<P: Pmem> Matrix<P> {
                 break;
             }
         }
+    }
+
+    /// Why nothing will make room in the container, if nothing will.
+    fn why_stuck(&mut self) -> Option<Error> {
+        if let Some(error) = self.failures.verdict() {
+            return Some(error.clone());
+        }
+        // What snapshots keep goes before a write is refused.
+        let is_stuck = self.is_stuck() && !self.end_snapshot_that_keeps();
+        is_stuck.then_some(Error::Full("the volume has no room for what the container holds"))
     }
 
     /// Writes that waited for others.

@@ -336,6 +336,9 @@ impl<P: Pmem> Matrix<P> {
         self.levels = install.levels;
         self.limbo.extend(install.free);
         self.counters.installs += 1;
+        if matches!(install.made, Made::Compaction(_)) {
+            self.failures = Default::default();
+        }
         self.container.ranges_are_kept(install.ranges_kept);
         // A column says it with its release.
         let releases = matches!(&install.made, Made::Compaction(job) if matches!(job.source, Source::Column(_)));

@@ -424,6 +424,10 @@ impl<P: Pmem> Matrix<P> {
         tracing::warn!(%error, shard = self.config.shard, "a compaction failed; it is tried again");
         self.job_not_before = Mono(self.now.mono.0 + RETRY_NS);
         self.drop_job();
+        self.failures.add(error);
+        if self.failures.verdict().is_some() {
+            self.ready.extend(self.after_install.drain(..));
+        }
     }
 
     /// The volume has no room for what a compaction makes.
@@ -496,6 +500,25 @@ impl<P: Pmem> Matrix<P> {
     }
 }
 
+/// Compactions that failed one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    count: u32,
+    last: Option<Error>,
+}
+
+impl Failures {
+    fn add(&mut self, error: &Error) {
+        self.count = self.count.saturating_add(1);
+        self.last = Some(error.clone());
+    }
+
+    /// Why writes that wait for a compaction are refused, if so many failed. It is tried again all the same.
+    pub(crate) fn verdict(&self) -> Option<&Error> {
+        self.last.as_ref().filter(|_| self.count >= FAILURES_MAX && !canary!("trial_failing_devices_are_waited_for"))
+    }
+}
+
 /// A write of the volume failed.
 pub(crate) fn write_failed(fault: IoFault) -> Error {
     match fault {
@@ -506,5 +529,7 @@ pub(crate) fn write_failed(fault: IoFault) -> Error {
 
 /// A compaction that failed is tried again after a second.
 const RETRY_NS: u64 = 1_000_000_000;
+/// After so many in a row who waits for one is told.
+const FAILURES_MAX: u32 = 5;
 /// Merged in one step.
 const MERGE_BYTES: u64 = 64 << 10;

@@ -27,6 +27,7 @@ use crate::job::Job;
 use crate::layer::Plan;
 use crate::levels::Levels;
 use crate::load::{Load, LoadTurn};
+use crate::maintain::Failures;
 use crate::memory::Lease;
 use crate::merge::Sight;
 use crate::operations::{Parked, Turns, Work};
@@ -148,6 +149,7 @@ pub struct Matrix<P> {
     pub(crate) condemned: Vec<Condemned>,
     /// No compaction begins before.
     pub(crate) job_not_before: Mono,
+    pub(crate) failures: Failures,
     /// The turn's.
     pub(crate) now: Now,
     pub(crate) volume_failed: Option<IoFault>,

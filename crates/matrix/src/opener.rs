@@ -598,6 +598,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             condemned: Vec::new(),
             after_install: Vec::new(),
             job_not_before: Mono(0),
+            failures: Default::default(),
             now: Now::default(),
             volume_failed: None,
             region_failed: None,

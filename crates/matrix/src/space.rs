@@ -121,9 +121,10 @@ impl<P: Pmem> Matrix<P> {
         if self.end_snapshot_that_keeps() {
             return Ok(true);
         }
-        match self.rest {
-            Rest::No => Ok(true),
-            Rest::Full | Rest::Damaged => Err(Error::Full("the volume has no room for more than it holds")),
+        match (self.rest, self.failures.verdict()) {
+            (Rest::No, Some(error)) => Err(error.clone()),
+            (Rest::No, None) => Ok(true),
+            (Rest::Full | Rest::Damaged, _) => Err(Error::Full("the volume has no room for more than it holds")),
         }
     }
 

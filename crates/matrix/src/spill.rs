@@ -151,7 +151,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// Long values find no room: their writes wait while something can be cleared away.
     fn refuse_or_reclaim(&mut self, spill: &Spill, effects: &mut Effects) {
-        let waits = self.reclaim() || self.rest == Rest::No || self.end_snapshot_that_keeps();
+        let fails = self.failures.verdict().is_some();
+        let waits = !fails && (self.reclaim() || self.rest == Rest::No || self.end_snapshot_that_keeps());
         for (id, placed) in &spill.waiting {
             match self.parked.get_mut(id) {
                 // Alone it takes room that others may not.

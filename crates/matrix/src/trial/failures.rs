@@ -259,3 +259,29 @@ pub(super) fn long_values_that_are_read_at_once_keep_within_their_share() {
     assert_eq!(trial.shard.long_bytes.load(Ordering::Relaxed), 0);
     assert_eq!(trial.shard.waiting_bytes.load(Ordering::Relaxed), 0);
 }
+
+/// A device that takes no writes: compaction was tried again and again, and who waited for it did so for ever (simulator, seed 140012155).
+#[test]
+pub(super) fn writes_that_wait_for_a_device_that_fails_are_refused() {
+    for bytes in [300, 9000] {
+        let mut trial = small();
+        let is_write = |request: &DiskRequest| matches!(request, DiskRequest::Write { .. });
+        let tokens: Vec<_> =
+            (0..3000).map(|number| trial.submit(write(vec![put(&name(number), value(number, bytes))]))).collect();
+        for _ in 0..200 {
+            trial.turn();
+            while trial.complete_where(Some(IoFault::Os(5)), is_write) || trial.complete_where(None, |_| true) {}
+            trial.pass(1);
+        }
+        let waiting = tokens.iter().filter(|token| !trial.replies.contains_key(token)).count();
+        assert_eq!(waiting, 0, "writes of {bytes} bytes");
+        let why = |token: &u32| matches!(trial.replies[token], Reply::Failed(Error::Io { .. }));
+        assert!(tokens.iter().any(why), "{bytes} bytes: {:?}", trial.replies[&tokens[2999]]);
+        // It takes writes again.
+        trial.pass(2);
+        trial.settle();
+        trial.fill(0..300, 300);
+        trial.settle();
+        trial.assert_filled(0..300, 300);
+    }
+}
