@@ -21,6 +21,7 @@ pub(crate) struct Words {
     base64: bool,
     quiet: bool,
     value: bool,
+    unnoticed: bool,
 }
 
 /// The request of a command whose data block is `value`; `None` if its key is none.
@@ -61,6 +62,7 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
         base64: flags.base64,
         quiet: flags.quiet,
         value: flags.value,
+        unnoticed: flags.unnoticed,
     };
     Some((Request { key, action, compare, version: flags.version }, words))
 }
@@ -126,7 +128,9 @@ impl Words {
                 hits.add(1);
                 counters.get_hits.add(u64::from(touch.is_some()));
                 self.found(request, record, (before, follows), here, out);
-                here.recency.fetched(hash, here.wall);
+                if !self.unnoticed {
+                    here.recency.fetched(hash, here.wall);
+                }
             }
             Outcome::Vivified { version, expiry } => {
                 misses.add(1);

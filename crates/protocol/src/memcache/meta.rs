@@ -84,6 +84,8 @@ pub struct MetaFlags<'a> {
     pub quiet: bool,
     /// `v`: the value is wanted.
     pub value: bool,
+    /// `u`: it is not counted as a use.
+    pub unnoticed: bool,
     /// `x`: the value goes, the item stays.
     pub clear: bool,
     /// `I`: mark as stale; or store as stale what comes late.
@@ -155,6 +157,7 @@ impl<'a> MetaFlags<'a> {
             b'b' => self.base64 = true,
             b'q' => self.quiet = true,
             b'v' => self.value = true,
+            b'u' => self.unnoticed = true,
             b'x' => self.clear = true,
             b'I' => self.invalidate = true,
             b'T' => self.exptime = time()?,
@@ -184,6 +187,7 @@ impl Default for MetaFlags<'_> {
             base64: false,
             quiet: false,
             value: false,
+            unnoticed: false,
             clear: false,
             invalidate: false,
             exptime: None,

@@ -86,6 +86,7 @@ const ROWS: &[&str] = &[
     "mg q",
     "mg s",
     "mg t",
+    "mg u|it counts as a use for the engine, not for `h` and `l`",
     "mg v",
     "mg E|of later memcached",
     "mg N",

@@ -24,6 +24,11 @@ pub const CONVERSATIONS: &[Conversation] = &[
         "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\nHD h1\r\nSTORED\r\nHD h0\r\n",
     ),
     same(
+        "mg u is no fetch",
+        "set a 5 0 3\r\nabc\r\nmg a u h v\r\nmg a h\r\nmg a h\r\nms a 1 u\r\n2\r\nmd a u\r\n",
+        "STORED\r\nVA 3 h0\r\nabc\r\nHD h0\r\nHD h1\r\nHD\r\nHD\r\n",
+    ),
+    same(
         "mg q leaves out that nothing is there",
         "mg a q k\r\nset a 5 0 3\r\nabc\r\nmg a q v k\r\nmn\r\n",
         "STORED\r\nVA 3 ka\r\nabc\r\nMN\r\n",
