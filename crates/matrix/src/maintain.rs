@@ -126,7 +126,10 @@ impl<P: Pmem> Matrix<P> {
                     self.ranges_wait = Some(version);
                 }
                 self.flush_waits = self.now.mono < self.job_not_before;
-                effects.more();
+                // Else it is woken then.
+                if !self.flush_waits || canary!("trial_ranges_spin_for_a_failing_device") {
+                    effects.more();
+                }
                 return Ok(());
             }
             // The directory has no room for a row before a compactor's are gone: a turn more would not help.

@@ -8,7 +8,7 @@ use crate::job;
 
 use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, space};
 
-const DEFECTS: [(&str, fn()); 46] = [
+const DEFECTS: [(&str, fn()); 47] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -24,6 +24,7 @@ const DEFECTS: [(&str, fn()); 46] = [
     ("trial_page_outlives_its_snapshot", failures::a_page_of_a_snapshot_that_was_closed_says_so),
     ("trial_expiry_hides_from_snapshots", failures::a_snapshot_sees_what_expires_within_a_second_and_was_overwritten),
     ("trial_failing_devices_are_waited_for", failures::writes_that_wait_for_a_device_that_fails_are_refused),
+    ("trial_ranges_spin_for_a_failing_device", failures::a_row_that_waits_for_a_device_that_fails_does_not_spin),
     ("trial_damage_cannot_be_deleted", failures::a_damaged_key_can_be_deleted),
     ("trial_puts_take_the_last_room", space::a_full_volume_recovers_after_deletes),
     ("trial_growth_leaves_no_reserve", growth::a_full_device_refuses_puts_and_neither_deletes_nor_reads),

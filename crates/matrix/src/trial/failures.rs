@@ -285,3 +285,20 @@ pub(super) fn writes_that_wait_for_a_device_that_fails_are_refused() {
         trial.assert_filled(0..300, 300);
     }
 }
+
+/// A row waits until a manifest has the deleted ranges before it. While that could not be written, turn followed turn for a second (simulator, seed 150002243).
+#[test]
+pub(super) fn a_row_that_waits_for_a_device_that_fails_does_not_spin() {
+    let mut trial = small();
+    trial.fill(0..60, 30);
+    let range = Box::new((std::ops::Bound::Included(key(&name(5))), std::ops::Bound::Excluded(key(&name(50)))));
+    trial.ask(Operation::DeleteRange { range, level: Level::PowerLoss });
+    // As after a compaction that failed.
+    trial.shard.job_not_before = Mono(trial.now.mono.0 + 10_000_000_000);
+    for number in 60..240 {
+        trial.submit(write(vec![put(&name(number), value(number, 300))]));
+    }
+    trial.turn();
+    assert!(trial.shard.ranges_wait.is_some() && trial.shard.flush_waits);
+    assert!(trial.settle() < 100);
+}
