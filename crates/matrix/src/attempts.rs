@@ -1,5 +1,6 @@
 //! Attempts at operations: who has a turn, what an attempt came to, and who is attempted again.
 
+use stratakv_base::canary;
 use stratakv_engine::{Effects, Error, Reply, Token};
 use stratakv_pmem::Pmem;
 
@@ -217,9 +218,10 @@ impl<P: Pmem> Matrix<P> {
     /// An operation ends without being attempted again.
     pub(crate) fn end_failed(&mut self, id: u64, mut parked: Parked, error: Error, effects: &mut Effects) {
         self.orphan(&mut parked.work);
-        if self.load.take_if(|turn| turn.id == id).is_some() {
-            // Whoever waited for it goes on.
+        let was_load = self.load.take_if(|turn| turn.id == id).is_some();
+        if was_load && !canary!("trial_failed_load_is_waited_for") {
             self.ready.extend(self.after_install.drain(..));
+            effects.more();
         }
         if parked.work.is_write() {
             self.turns.done(id, &parked.work);

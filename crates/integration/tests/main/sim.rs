@@ -41,6 +41,16 @@ fn seeds_of_matrix_that_failed_once_pass() {
     }
 }
 
+/// A version's word has the milliseconds of the expiry above it, so that a snapshot did not see what was overwritten; and a snapshot waited for ever for a load under which a flush failed.
+#[test]
+fn seeds_of_matrix_that_failed_since_snapshots_are_drawn_pass() {
+    for seed in [46, 60, 430, 120_000_443] {
+        if let Err(why) = run_plan(&MatrixEngine, &Generator::plan(seed).with_loads(seed).with_snapshots(seed)) {
+            panic!("seed {seed}: {why}");
+        }
+    }
+}
+
 /// Of a cache: newest or absent, through kills, power cuts and orderly ends; and all of it was met.
 #[test]
 fn seeds_of_tier_show_nothing_older() {

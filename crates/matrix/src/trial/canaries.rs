@@ -8,7 +8,7 @@ use crate::job;
 
 use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, space};
 
-const DEFECTS: [(&str, fn()); 47] = [
+const DEFECTS: [(&str, fn()); 48] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -52,6 +52,7 @@ const DEFECTS: [(&str, fn()); 47] = [
     ("matrix_loads_without_a_marker", load::every_cut_of_a_load_leaves_all_or_nothing),
     ("matrix_loads_under_what_is_there", load::what_lies_in_the_range_of_a_load_refuses_it),
     ("trial_loads_into_tables", load::tables_around_a_load_are_parted),
+    ("trial_failed_load_is_waited_for", load::faults_of_the_volume_end_a_load_in_words),
     ("trial_snapshots_see_loads_appear", load::snapshots_see_all_of_a_load_or_nothing),
     (
         "trial_tables_grow_beyond_the_room",
