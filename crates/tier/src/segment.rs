@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Expiry, Wall, canary};
+use stratakv_base::{Expiry, Wall};
 use stratakv_device::{Block, Class, Part};
 use stratakv_engine::Value;
 
@@ -134,7 +134,7 @@ impl Segment {
         pieces: impl Iterator<Item = &'a [u8]> + Clone,
     ) -> usize {
         let offset = self.used_bytes;
-        let is_read_back = self.stream == Stream::Outgoing && !canary!("tier_items_without_checksums");
+        let is_read_back = self.stream == Stream::Outgoing;
         header.checksum = if is_read_back { header.sum(uuid, self.id, offset, pieces.clone()) } else { 0 };
         self.write(&header.encode());
         pieces.for_each(|piece| self.write(piece));
