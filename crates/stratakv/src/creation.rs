@@ -83,7 +83,10 @@ fn undo(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
     if !directory.devices.is_empty() || region::is_on_device(directory, manifest) {
         return Ok(());
     }
-    directory.write_manifest(&Manifest { complete: false, ..manifest.clone() })?;
+    // Mostly it says so already, and a disk that is full has no room to say it again.
+    if directory.read_manifest()?.is_some_and(|there| there.complete) {
+        directory.write_manifest(&Manifest { complete: false, ..manifest.clone() })?;
+    }
     remove_volumes(directory)?;
     if manifest.engine().has_region() {
         region::remove_files(directory, manifest)?;
