@@ -2,7 +2,8 @@
 //!
 //! `ram`: the records fit in memory. `ssd`: they are five times the memory, and the page cache is kept cold: what the kernel has of a
 //! server's files is dropped before each run and ten times a second during it (ours are opened with `O_DIRECT` anyway). `depth`: as `ram`,
-//! gets of one length over numbers of connections and batches.
+//! gets of one length over numbers of connections and batches. `small`: more short records than memory holds; how many are there. `hits`: a cache
+//! as one is used, what was missed is set; how many gets hit.
 
 mod rival;
 mod system_calls;
@@ -29,6 +30,14 @@ const COUNTED: Duration = Duration::from_millis(200);
 const DEPTH_CONNECTIONS: [usize; 5] = [1, 8, 32, 128, 256];
 const DEPTH_PIPELINES: [usize; 2] = [1, 16];
 const DEPTH_VALUE_BYTES: usize = 4 << 10;
+/// In case `small`: lengths of values, and what comes to each at the least.
+const SMALL_VALUE_BYTES: [usize; 4] = [16, 64, 256, 1 << 10];
+const SMALL_OVERHEAD_BYTES: u64 = 48;
+/// In case `hits`: lengths of values; how many times memory and SSD the records are, and gets for each of them.
+const HITS_VALUE_BYTES: [usize; 2] = [1 << 10, 4 << 10];
+const HITS_TIMES: u64 = 3;
+/// At which sets of case `hits` go out: extstore drops what it cannot write in time.
+const HITS_BYTES_PER_S: u64 = 64 << 20;
 
 /// Where the records are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +48,15 @@ pub enum Case {
     Ssd,
     /// In memory; connections and batches vary.
     Depth,
+    /// Short ones, twice as many as memory holds.
+    Small,
+    /// In memory, on the SSD, and most of them nowhere.
+    Hits,
 }
 
 impl Case {
     /// All of them.
-    pub const ALL: [Case; 3] = [Case::Ram, Case::Ssd, Case::Depth];
+    pub const ALL: [Case; 5] = [Case::Ram, Case::Ssd, Case::Depth, Case::Small, Case::Hits];
 
     /// Its name on command lines and in tables.
     pub fn name(self) -> &'static str {
@@ -51,6 +64,19 @@ impl Case {
             Case::Ram => "ram",
             Case::Ssd => "ssd",
             Case::Depth => "depth",
+            Case::Small => "small",
+            Case::Hits => "hits",
+        }
+    }
+
+    /// Whether a server is of it.
+    fn is_for(self, rival: Rival) -> bool {
+        match self {
+            Case::Ram | Case::Depth => true,
+            Case::Ssd => rival.has_ssd(),
+            // Whoever never forgets is no cache.
+            Case::Small => !matches!(rival, Rival::Slab | Rival::Extstore),
+            Case::Hits => matches!(rival, Rival::Tier | Rival::Extstore),
         }
     }
 }
@@ -181,13 +207,34 @@ impl Plan {
     }
 
     fn room(&self, case: Case) -> Room {
-        let memory_bytes = if case == Case::Ssd { self.ssd_memory_bytes } else { self.ram_memory_bytes };
-        Room { memory_bytes, ssd_bytes: self.ssd_bytes, core: self.cores.0 }
+        let (memory_bytes, ssd_bytes) = match case {
+            Case::Ram | Case::Depth => (self.ram_memory_bytes, self.ssd_bytes),
+            Case::Ssd => (self.ssd_memory_bytes, self.ssd_bytes),
+            Case::Small => (self.ram_memory_bytes, 0),
+            Case::Hits => (self.ssd_memory_bytes, 6 * self.ssd_memory_bytes),
+        };
+        Room { memory_bytes, ssd_bytes, core: self.cores.0 }
     }
 
     fn records(&self, case: Case, value_bytes: usize) -> u64 {
-        let data_bytes = if case == Case::Ssd { 5 * self.ssd_memory_bytes } else { self.ram_memory_bytes / 2 };
-        (data_bytes / value_bytes as u64).max(1)
+        let room = self.room(case);
+        let (data_bytes, record_bytes) = match case {
+            Case::Ram | Case::Depth => (room.memory_bytes / 2, value_bytes as u64),
+            Case::Ssd => (5 * room.memory_bytes, value_bytes as u64),
+            Case::Small => (2 * room.memory_bytes, value_bytes as u64 + SMALL_OVERHEAD_BYTES),
+            Case::Hits => (HITS_TIMES * (room.memory_bytes + room.ssd_bytes), value_bytes as u64),
+        };
+        (data_bytes / record_bytes).max(1)
+    }
+
+    /// Lengths of values.
+    fn lengths(&self, case: Case) -> &[usize] {
+        match case {
+            Case::Ram | Case::Ssd => &self.value_bytes,
+            Case::Depth => &[DEPTH_VALUE_BYTES],
+            Case::Small => &SMALL_VALUE_BYTES,
+            Case::Hits => &HITS_VALUE_BYTES,
+        }
     }
 }
 
@@ -215,6 +262,8 @@ pub struct Measured {
     pub setting: Setting,
     /// Which round, from 1 on.
     pub round: u32,
+    /// Records that were set or asked for.
+    pub records: u64,
     /// By the clients.
     pub report: WireReport,
     /// Processor time of the server for each request, the kernel's work for it included.
@@ -235,9 +284,8 @@ pub fn run(plan: &Plan, note: &mut dyn FnMut(Result<&Measured, &str>)) -> Result
     let mut all = Vec::new();
     for round in 1..=plan.rounds {
         for case in plan.cases.iter().copied() {
-            let lengths = if case == Case::Depth { &[DEPTH_VALUE_BYTES][..] } else { &plan.value_bytes[..] };
-            for value_bytes in lengths {
-                for rival in plan.rivals.iter().copied().filter(|rival| case != Case::Ssd || rival.has_ssd()) {
+            for value_bytes in plan.lengths(case) {
+                for rival in plan.rivals.iter().copied().filter(|rival| case.is_for(*rival)) {
                     let subject = Subject { plan, rival, case, value_bytes: *value_bytes, round };
                     let mut keep = |measured: Measured| {
                         note(Ok(&measured));
@@ -278,7 +326,9 @@ impl Subject<'_> {
             ..LOAD_BYTES_MAX => (LOAD_CONNECTIONS, LOAD_PIPELINE),
             _ => ((LOAD_BYTES_MAX / self.value_bytes).min(LOAD_CONNECTIONS), 1),
         };
-        self.wire(&running, load, Work::Load)?;
+        if self.case != Case::Hits {
+            self.wire(&running, load, Work::Load)?;
+        }
         for setting in self.settings() {
             let measured = self.one(&running, setting)?;
             keep(measured);
@@ -289,8 +339,12 @@ impl Subject<'_> {
     fn settings(&self) -> Vec<Setting> {
         let Subject { plan, case, value_bytes, .. } = *self;
         let of = |mix, connections, pipeline| Setting { case, mix, value_bytes, connections, pipeline };
-        if case != Case::Depth {
-            return plan.mixes.iter().map(|mix| of(*mix, plan.connections, plan.pipeline)).collect();
+        match case {
+            Case::Ram | Case::Ssd => {
+                return plan.mixes.iter().map(|mix| of(*mix, plan.connections, plan.pipeline)).collect();
+            }
+            Case::Small | Case::Hits => return vec![of(Mix::Get, plan.connections, plan.pipeline)],
+            Case::Depth => {}
         }
         let pairs = DEPTH_PIPELINES.iter().flat_map(|pipeline| DEPTH_CONNECTIONS.map(|count| (count, *pipeline)));
         pairs.map(|(connections, pipeline)| of(Mix::Get, connections, pipeline)).collect()
@@ -301,13 +355,21 @@ impl Subject<'_> {
         let work =
             |warm_up, duration| Work::Draw { get_percent: setting.mix.get_percent(), distribution, warm_up, duration };
         let depth = (setting.connections, setting.pipeline);
-        let (report, cpu) = self.wire(running, depth, work(warm_up, duration))?;
-        let is_counted = self.round == rounds && self.case != Case::Depth;
+        let records = self.plan.records(self.case, self.value_bytes);
+        let all = match self.case {
+            Case::Hits => {
+                Work::ReadThrough { distribution: Distribution::Zipfian, warm_up_gets: records, gets: records }
+            }
+            _ => work(warm_up, duration),
+        };
+        let (report, cpu) = self.wire(running, depth, all)?;
+        let is_counted = self.round == rounds && matches!(self.case, Case::Ram | Case::Ssd);
         let system_calls = is_counted.then(|| self.system_calls(running, depth, work)).transpose()?.flatten();
         Ok(Measured {
             rival: self.rival,
             setting,
             round: self.round,
+            records,
             report,
             server_cpu_us: cpu.as_secs_f64() * 1e6 / report.operations.max(1) as f64,
             memory_peak_bytes: running.memory_peak_bytes(),
@@ -343,10 +405,14 @@ impl Subject<'_> {
             records: self.plan.records(self.case, self.value_bytes),
             value_bytes: self.value_bytes,
             work,
-            load_bytes_per_s: self.rival.load_bytes_per_s().filter(|_| self.case == Case::Ssd),
+            load_bytes_per_s: match self.case {
+                Case::Hits => Some(HITS_BYTES_PER_S),
+                Case::Ssd => self.rival.load_bytes_per_s(),
+                _ => None,
+            },
             seed: self.plan.seed.wrapping_add(u64::from(self.round)),
         };
-        let keep_cold = self.case == Case::Ssd && work != Work::Load;
+        let keep_cold = matches!(self.case, Case::Ssd | Case::Hits) && work != Work::Load;
         if keep_cold {
             running.drop_page_cache(true);
         }

@@ -49,6 +49,16 @@ pub enum Work {
         /// While it counts.
         duration: Duration,
     },
+    /// As a cache is used: records drawn at random are got, and those that were missed are set in the connection's next batch. So many gets whatever
+    /// time they take, so that all servers see the same.
+    ReadThrough {
+        /// Which records.
+        distribution: Distribution,
+        /// Gets before it counts.
+        warm_up_gets: u64,
+        /// Gets that count.
+        gets: u64,
+    },
 }
 
 /// What to do to a server.
@@ -68,7 +78,7 @@ pub struct WireOptions {
     pub value_bytes: usize,
     /// Which requests.
     pub work: Work,
-    /// At most so many bytes of values a second while records are loaded.
+    /// At most so many bytes of values a second are set, but where sets are drawn.
     pub load_bytes_per_s: Option<u64>,
     /// Of what is drawn.
     pub seed: u64,
@@ -121,8 +131,14 @@ struct Generator<'a> {
     values: Values,
     chooser: Chooser,
     random: Random,
+    /// Of what values consist of: so what is drawn does not depend on what was missed.
+    contents: Random,
     /// Records loaded, or asked for.
     next: u64,
+    /// Sets that went out.
+    sets: u64,
+    /// Records that are to be set, since they were missed.
+    missed: Vec<u64>,
     value: Vec<u8>,
     tally: Tally,
 }
@@ -156,7 +172,7 @@ impl<'a> Generator<'a> {
         }
         let distribution = match options.work {
             Work::Load => Distribution::Uniform,
-            Work::Draw { distribution, .. } => distribution,
+            Work::Draw { distribution, .. } | Work::ReadThrough { distribution, .. } => distribution,
         };
         // Three significant digits up to two minutes.
         let latencies = Histogram::new_with_bounds(1, 120_000_000_000, 3);
@@ -168,7 +184,10 @@ impl<'a> Generator<'a> {
             values: Values::new(options.value_bytes),
             chooser: Chooser::new(distribution, options.records),
             random: Random::new(options.seed),
+            contents: Random::new(options.seed.wrapping_add(1)),
             next: 0,
+            sets: 0,
+            missed: Vec::new(),
             value: Vec::new(),
             tally: Tally { latencies, gets: 0, hits: 0, refused: 0 },
         })
@@ -176,11 +195,11 @@ impl<'a> Generator<'a> {
 
     fn run(mut self, watch: &mut dyn FnMut(bool)) -> Result<WireReport, BenchError> {
         let (warm_up, duration) = match self.options.work {
-            Work::Load => (Duration::ZERO, None),
+            Work::Load | Work::ReadThrough { .. } => (Duration::ZERO, None),
             Work::Draw { warm_up, duration, .. } => (warm_up, Some(duration)),
         };
         let start = Instant::now();
-        let counted_from = start + warm_up;
+        let mut counted_from = start + warm_up;
         let end = duration.map(|duration| counted_from + duration);
         let (mut now, mut next_tick, mut heard) = (start, start + TICK, start);
         let mut used_before = None;
@@ -191,19 +210,20 @@ impl<'a> Generator<'a> {
         }
         loop {
             let is_over = match end {
-                None => self.next >= self.options.records && self.connections.iter().all(Connection::is_idle),
+                None => self.next >= self.count() && self.connections.iter().all(Connection::is_idle),
                 Some(end) => now >= end,
             };
             if is_over {
                 break;
             }
-            if used_before.is_none() && now >= counted_from {
+            if used_before.is_none() && now >= counted_from && self.is_warm() {
+                counted_from = now.max(counted_from);
                 used_before = Some(Usage::now());
                 watch(true);
             }
             self.wait(&mut events, self.ahead(start))?;
             now = Instant::now();
-            let counts = now >= counted_from;
+            let counts = now >= counted_from && self.is_warm();
             for event in &events {
                 self.serve(event.data.u64() as usize, now, counts, &mut buffer)?;
                 heard = now;
@@ -221,6 +241,20 @@ impl<'a> Generator<'a> {
         Ok(self.report((now - counted_from).as_secs_f64(), used))
     }
 
+    /// Requests there will be; of those drawn for a time, no matter how many.
+    fn count(&self) -> u64 {
+        match self.options.work {
+            Work::Load => self.options.records,
+            Work::Draw { .. } => u64::MAX,
+            Work::ReadThrough { warm_up_gets, gets, .. } => warm_up_gets.saturating_add(gets),
+        }
+    }
+
+    /// Whether what comes before is over, if that is gets.
+    fn is_warm(&self) -> bool {
+        !matches!(self.options.work, Work::ReadThrough { warm_up_gets, .. } if self.next < warm_up_gets)
+    }
+
     /// For answers; no longer than until more may be loaded, if that is `ahead`.
     fn wait(&self, events: &mut Vec<epoll::Event>, ahead: Duration) -> Result<(), BenchError> {
         events.clear();
@@ -233,13 +267,17 @@ impl<'a> Generator<'a> {
     }
 
     fn serve(&mut self, number: usize, now: Instant, counts: bool, buffer: &mut [u8]) -> Result<(), BenchError> {
-        let tally = &mut self.tally;
+        let (tally, missed) = (&mut self.tally, &mut self.missed);
+        let reads_through = matches!(self.options.work, Work::ReadThrough { .. });
         let connection = &mut self.connections[number];
         let had_output = connection.has_output();
         connection.send()?;
         connection.receive(buffer, |pending, answer| {
             if counts {
                 tally.note(pending, answer, now);
+            }
+            if reads_through && pending.is_get && answer == Answer::Miss {
+                missed.push(pending.record);
             }
         })?;
         if connection.is_idle() && self.pace().is_none() {
@@ -248,19 +286,19 @@ impl<'a> Generator<'a> {
         self.watch_output(number, had_output)
     }
 
-    /// Bytes a second at which records are loaded, if that is limited.
+    /// Bytes a second at which records are set, if that is limited.
     fn pace(&self) -> Option<u64> {
-        self.options.load_bytes_per_s.filter(|_| self.options.work == Work::Load)
+        self.options.load_bytes_per_s.filter(|_| !matches!(self.options.work, Work::Draw { .. }))
     }
 
-    /// How far loading is ahead of its pace.
+    /// How far sets are ahead of their pace.
     fn ahead(&self, start: Instant) -> Duration {
         let Some(bytes_per_s) = self.pace() else { return Duration::ZERO };
-        let bytes = self.next * self.options.value_bytes as u64;
+        let bytes = self.sets * self.options.value_bytes as u64;
         Duration::from_secs_f64(bytes as f64 / bytes_per_s.max(1) as f64).saturating_sub(start.elapsed())
     }
 
-    /// Where loading has a pace, connections that were answered wait here for their next batch.
+    /// Where sets have a pace, connections that were answered wait here for their next batch.
     fn go_on(&mut self, start: Instant, now: Instant) -> Result<(), BenchError> {
         if self.pace().is_none() {
             return Ok(());
@@ -279,23 +317,36 @@ impl<'a> Generator<'a> {
     /// The next batch of a connection goes out.
     fn fill(&mut self, number: usize, now: Instant) -> Result<(), BenchError> {
         for _ in 0..self.options.pipeline.max(1) {
-            let (record, is_get) = match self.options.work {
-                Work::Load if self.next >= self.options.records => break,
-                Work::Load => (self.next, false),
-                Work::Draw { get_percent, .. } => {
-                    let is_get = self.random.below(100) < get_percent;
-                    (self.chooser.next(self.options.records, &mut self.random), is_get)
-                }
-            };
-            self.next += 1;
+            let Some((record, is_get)) = self.request() else { break };
+            self.sets += u64::from(!is_get);
             let value = (!is_get).then(|| {
-                self.values.make(record, self.options.value_bytes, &mut self.random, &mut self.value);
+                self.values.make(record, self.options.value_bytes, &mut self.contents, &mut self.value);
                 &self.value[..]
             });
             self.connections[number].add(record, value, now);
         }
         self.connections[number].send()?;
         self.watch_output(number, false)
+    }
+
+    /// The next record, and whether it is got.
+    fn request(&mut self) -> Option<(u64, bool)> {
+        if let Some(record) = self.missed.pop() {
+            return Some((record, false));
+        }
+        if self.next >= self.count() {
+            return None;
+        }
+        self.next += 1;
+        let drawn = |generator: &mut Self| generator.chooser.next(generator.options.records, &mut generator.random);
+        Some(match self.options.work {
+            Work::Load => (self.next - 1, false),
+            Work::Draw { get_percent, .. } => {
+                let is_get = self.random.below(100) < get_percent;
+                (drawn(self), is_get)
+            }
+            Work::ReadThrough { .. } => (drawn(self), true),
+        })
     }
 
     /// Asks to be told when a socket takes more, or not any more.

@@ -9,14 +9,16 @@ use stratakv_base::quantity::{format_bytes, parse_bytes};
 use stratakv_integration::ukv::{Case, Mix, Plan, Rival, run, table};
 
 const USAGE: &str = "\
-usage: cargo xtask compare --ukv [--short] [--servers tier,slab,memcached,extstore,redis] [--cases ram,ssd,depth]
+usage: cargo xtask compare --ukv [--short] [--servers tier,slab,memcached,extstore,redis] [--cases ram,ssd,depth,small,hits]
              [--mixes get,mixed,set] [--values 1K,4K,16K,64K,256K,1M] [--connections 32] [--pipeline 1]
              [--distribution uniform|zipfian] [--rounds 3] [--ms 1000] [--warm-up-ms 200] [--ram-memory 256M]
              [--ssd-memory 96M] [--ssd 2G] [--cores 0,1] [--data DIR] [--seed 1] [--out DIR]
 
 Starts each server in turn on the first of --cores, loads it and runs the mixes from the second. `ram`: records of half of
 --ram-memory. `ssd`: records of five times --ssd-memory, the page cache kept cold; servers without an SSD are left out.
-`depth`: gets of 4 KiB in memory from 1 to 256 connections, in batches of 1 and of 16. Medians of the rounds go to stdout as
+`depth`: gets of 4 KiB in memory from 1 to 256 connections, in batches of 1 and of 16. `small`: twice as many short records as
+--ram-memory holds, no SSD: how many are there. `hits`: zipfian gets, what is missed is set, of records three times --ssd-memory
+and six times that of SSD: how many hit. Medians of the rounds go to stdout as
 Markdown, with --out to DIR/ukv.md too, and every round to DIR/ukv.json. --short is a smoke run, in less than a minute.
 ";
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use stratakv_bench::value::key;
 
 use super::{Case, Measured, Mix, Rival, Setting};
 
@@ -12,6 +13,7 @@ struct Row {
     rival: Rival,
     setting: Setting,
     rounds: usize,
+    records: u64,
     operations_per_s: f64,
     p50_ms: f64,
     p95_ms: f64,
@@ -40,6 +42,7 @@ impl Row {
             rival: first.rival,
             setting: first.setting,
             rounds: rounds.len(),
+            records: first.records,
             operations_per_s: middle(|one| one.report.operations_per_s),
             p50_ms: middle(|one| one.report.latency_us_p50 / 1e3),
             p95_ms: middle(|one| one.report.latency_us_p95 / 1e3),
@@ -60,6 +63,16 @@ impl Row {
     fn served_per_s(&self) -> f64 {
         self.operations_per_s
             * if self.setting.mix == Mix::Get { self.hit_percent.unwrap_or(100.0) / 100.0 } else { 1.0 }
+    }
+
+    /// Records that were there, by the gets that found one of all.
+    fn held(&self) -> f64 {
+        self.records as f64 * self.hit_percent.unwrap_or_default() / 100.0
+    }
+
+    /// Of the memory of the process, what comes to each record that was there beyond its key and its value.
+    fn overhead_bytes(&self) -> f64 {
+        self.memory_peak_bytes / self.held().max(1.0) - (key(0).len() + self.setting.value_bytes) as f64
     }
 }
 
@@ -92,6 +105,12 @@ pub fn markdown(all: &[Measured]) -> String {
         let within: Vec<&Row> = rows.iter().filter(|row| (row.setting.case, row.setting.mix) == (case, mix)).collect();
         // Writing to a string does not fail.
         let _ = writeln!(text, "### {}, {}\n", case.name(), mix.name());
+        if case == Case::Small {
+            text.push_str("| value | server | records held | `tier` / it | peak RSS MiB | RSS beyond key and value, bytes a record | sets refused |\n|---|---|---|---|---|---|---|\n");
+            within.iter().for_each(|row| small_line(&mut text, row, &within));
+            text.push('\n');
+            continue;
+        }
         text.push_str("| value | connections x batch | server | requests/s | `tier` / it | p50 / p95 / p99 ms | hits | sets refused | server CPU us | generator CPU | peak RSS MiB | system calls |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
         within.iter().for_each(|row| line(&mut text, row, &within));
         text.push('\n');
@@ -123,6 +142,22 @@ fn line(text: &mut String, row: &Row, within: &[&Row]) {
     );
 }
 
+fn small_line(text: &mut String, row: &Row, within: &[&Row]) {
+    let ours = within.iter().find(|other| other.rival == Rival::Tier && other.setting == row.setting);
+    let ratio = ours.filter(|ours| ours.rival != row.rival).map(|ours| format!("{:.2}", ours.held() / row.held()));
+    let _ = writeln!(
+        text,
+        "| {} | {} | {:.0} | {} | {:.0} | {:.1} | {:.1} % |",
+        length(row.setting.value_bytes),
+        row.rival.name(),
+        row.held(),
+        ratio.unwrap_or_else(|| "-".into()),
+        row.memory_peak_bytes / 1048576.0,
+        row.overhead_bytes(),
+        row.refused_percent,
+    );
+}
+
 fn length(bytes: usize) -> String {
     match bytes {
         bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -141,7 +176,7 @@ pub fn json(all: &[Measured]) -> Value {
     };
     let rounds = all.iter().map(|one| {
         json!({
-            "what": place(one.rival, one.setting), "round": one.round, "clients": one.report,
+            "what": place(one.rival, one.setting), "round": one.round, "records": one.records, "clients": one.report,
             "server_cpu_us_per_operation": one.server_cpu_us, "memory_peak_bytes": one.memory_peak_bytes,
             "system_calls_per_operation": one.system_calls,
         })
@@ -167,7 +202,16 @@ mod tests {
     fn measured(rival: Rival, round: u32, operations_per_s: f64, system_calls: Option<f64>) -> Measured {
         let setting = Setting { case: Case::Ssd, mix: Mix::Get, value_bytes: 4096, connections: 32, pipeline: 1 };
         let report = WireReport { operations: 100, gets: 100, hits: 39, operations_per_s, ..WireReport::default() };
-        Measured { rival, setting, round, report, server_cpu_us: 20.0, memory_peak_bytes: 5 << 20, system_calls }
+        Measured {
+            rival,
+            setting,
+            round,
+            records: 1000,
+            report,
+            server_cpu_us: 20.0,
+            memory_peak_bytes: 5 << 20,
+            system_calls,
+        }
     }
 
     #[test]
@@ -188,6 +232,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| extstore | 100 | 3.00 |"), "{text}");
+        let small =
+            all.map(|one| Measured { setting: Setting { case: Case::Small, value_bytes: 64, ..one.setting }, ..one });
+        let text = markdown(&small);
+        // 390 of 1000 records were there: 5 MiB for each are 13443.3 bytes, 24 and 64 of them its own.
+        assert!(text.contains("| 64 B | extstore | 390 | 1.00 | 5 | 13355.3 | 0.0 % |"), "{text}");
         let json = json(&all);
         assert_eq!(
             (json["rounds"].as_array().map(Vec::len), json["medians"].as_array().map(Vec::len)),

@@ -129,3 +129,19 @@ fn the_load_generator_keeps_to_a_pace_and_loads_everything() {
         assert_eq!(drawn.hits, drawn.gets, "{drawn:?}");
     });
 }
+
+#[test]
+fn what_was_missed_is_set_and_found_the_next_time() {
+    with_server(Engine::Tier, Some(256 << 20), 1 << 20, |address| {
+        let through =
+            |warm_up_gets, gets| Work::ReadThrough { distribution: Distribution::Uniform, warm_up_gets, gets };
+        let cold = work(address, through(0, 2_000), 500, 512);
+        let missed = cold.gets - cold.hits;
+        // Who asks for what another one is about to set misses too.
+        assert!(cold.gets == 2_000 && (490..1_000).contains(&missed), "{cold:?}");
+        assert_eq!(cold.operations - cold.gets, missed, "each is set");
+        let warm = work(address, through(500, 1_000), 500, 512);
+        assert!(warm.hits == warm.gets && warm.operations == warm.gets, "{warm:?}");
+        assert!((900..=1_000).contains(&warm.gets), "but those under way when it began to count: {warm:?}");
+    });
+}
