@@ -9,6 +9,7 @@ pub mod block;
 pub mod blocking;
 pub mod geometry;
 pub mod memory;
+mod provided;
 pub mod raw;
 pub mod request;
 pub mod ring;

@@ -25,7 +25,8 @@ pub enum NetRequest {
     Recv {
         /// The connection.
         socket: Socket,
-        /// Comes back in the outcome.
+        /// Comes back in the outcome; for an empty one of 2 to 4 KiB maybe another, which was somebody else's while this
+        /// connection waited.
         buffer: Vec<u8>,
     },
     /// Sends the chunks back to back; completes when all is sent or the connection failed. One at a time for a connection: the bytes

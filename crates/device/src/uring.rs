@@ -15,6 +15,7 @@ use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::block::{Block, Part};
+use crate::provided::Provided;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
 use crate::volume::Volume;
@@ -24,6 +25,8 @@ use crate::volume::Volume;
 /// Set up with DEFER_TASKRUN, so completions are processed when this thread asks for them and never interrupt it.
 pub struct Uring {
     ring: IoUring,
+    /// Dropped after the ring, which knows its memory.
+    provided: Buffers,
     enabled: bool,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -41,6 +44,14 @@ pub struct Uring {
     in_flight: usize,
     disk_in_flight: usize,
     system_calls: u64,
+}
+
+/// Whether receives that wait do without a buffer.
+enum Buffers {
+    /// Nobody has asked yet.
+    Untried,
+    Refused,
+    Ready(Box<Provided>),
 }
 
 #[derive(Default)]
@@ -101,6 +112,11 @@ enum Kind {
         socket: Socket,
         buffer: Vec<u8>,
     },
+    /// The same for up to so many bytes, into a buffer that the kernel takes when they have come.
+    RecvProvided {
+        socket: Socket,
+        len: u32,
+    },
     Send {
         socket: Socket,
         chunks: Vec<Chunk>,
@@ -117,6 +133,9 @@ const GATHER_MAX: Duration = Duration::from_millis(1);
 
 /// A request with more buffers gives their list back when it ends.
 const IOVECS_KEPT: usize = 64;
+
+/// IORING_RECVSEND_POLL_FIRST, which io-uring keeps to itself: who waits for its peer need not try first.
+const POLL_FIRST: u16 = 1;
 
 /// User data of the waker's read and of cancellations.
 const WAKER: u64 = u64::MAX;
@@ -150,6 +169,8 @@ impl Uring {
         }
         Ok(Uring {
             ring,
+            // The older flags mean an older kernel.
+            provided: if enabled { Buffers::Refused } else { Buffers::Untried },
             enabled,
             system_calls: 0,
             slots: Vec::new(),
@@ -239,7 +260,8 @@ impl Uring {
                 if matches!(work.kind, Kind::Free) {
                     return;
                 }
-                if work.advance(entry.result()) && (work.kind.is_disk() || !self.closing) {
+                let result = work.settle(entry, &mut self.provided);
+                if work.advance(result) && (work.kind.is_disk() || !self.closing) {
                     self.issue(slot);
                     return;
                 }
@@ -247,7 +269,7 @@ impl Uring {
                 self.free.push(slot);
                 self.in_flight -= 1;
                 self.disk_in_flight -= usize::from(work.kind.is_disk());
-                self.done.extend(work.end(entry.result()));
+                self.done.extend(work.end(result));
             }
         }
     }
@@ -312,7 +334,15 @@ impl Ring for Uring {
                 if buffer.capacity() == buffer.len() {
                     buffer.reserve(4096);
                 }
-                Kind::Recv { socket, buffer }
+                let provided = if Provided::replaces(&buffer) { self.provided.ready(&self.ring) } else { None };
+                match provided {
+                    None => Kind::Recv { socket, buffer },
+                    Some(provided) => {
+                        let len = buffer.capacity() as u32;
+                        provided.hand_in(buffer);
+                        Kind::RecvProvided { socket, len }
+                    }
+                }
             }
             NetRequest::Send { socket, chunks } => {
                 let total = chunks.iter().map(|chunk| chunk.bytes().len()).sum();
@@ -409,9 +439,24 @@ impl Drop for Uring {
                     Box::leak(slot.work);
                 }
                 Box::leak(std::mem::replace(&mut self.woken, Box::new(0)));
+                if let Buffers::Ready(provided) = std::mem::replace(&mut self.provided, Buffers::Refused) {
+                    Box::leak(provided);
+                }
                 return;
             }
             self.drain();
+        }
+    }
+}
+
+impl Buffers {
+    fn ready(&mut self, ring: &IoUring) -> Option<&mut Provided> {
+        if let Buffers::Untried = self {
+            *self = Provided::new(ring).map_or(Buffers::Refused, |provided| Buffers::Ready(Box::new(provided)));
+        }
+        match self {
+            Buffers::Ready(provided) => Some(provided),
+            _ => None,
         }
     }
 }
@@ -426,9 +471,10 @@ impl Kind {
 
     fn socket(&self) -> Option<Socket> {
         match self {
-            Kind::Accept { listener: socket } | Kind::Recv { socket, .. } | Kind::Send { socket, .. } => {
-                Some(Arc::clone(socket))
-            }
+            Kind::Accept { listener: socket }
+            | Kind::Recv { socket, .. }
+            | Kind::RecvProvided { socket, .. }
+            | Kind::Send { socket, .. } => Some(Arc::clone(socket)),
             _ => None,
         }
     }
@@ -507,6 +553,11 @@ impl Work {
                 let (pointer, len) = (spare.as_mut_ptr().cast::<u8>(), spare.len().min(1 << 30));
                 opcode::Recv::new(Fd(socket.as_raw_fd()), pointer, len as u32).build()
             }
+            Kind::RecvProvided { socket, len } => opcode::Recv::new(Fd(socket.as_raw_fd()), std::ptr::null_mut(), *len)
+                .buf_group(0)
+                .ioprio(POLL_FIRST)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
             Kind::Send { socket, chunks, .. } => {
                 iovecs(chunks.iter().map(Chunk::bytes), done, &mut self.iovecs);
                 // SAFETY: msghdr is plain data for which all zeros is valid.
@@ -519,6 +570,28 @@ impl Work {
                 opcode::SendMsg::new(Fd(socket.as_raw_fd()), message).flags(flags as u32).build()
             }
         })
+    }
+
+    /// Puts the buffer that the kernel took where a receive's own would be, and gives the result to go on with.
+    fn settle(&mut self, entry: &cqueue::Entry, provided: &mut Buffers) -> i32 {
+        let (Kind::RecvProvided { socket, len }, Buffers::Ready(provided)) = (&self.kind, provided) else {
+            return entry.result();
+        };
+        let (socket, len) = (Arc::clone(socket), *len as usize);
+        let taken = cqueue::buffer_select(entry.flags()).and_then(|number| provided.take(number));
+        match (entry.result(), taken) {
+            (result, Some(buffer)) if i64::from(result) <= buffer.capacity() as i64 => {
+                self.kind = Kind::Recv { socket, buffer };
+                result
+            }
+            (1.., _) => -libc::EIO,
+            // All were taken: again, with one of its own.
+            (result, None) if result == -libc::ENOBUFS => {
+                self.kind = Kind::Recv { socket, buffer: Vec::with_capacity(len) };
+                -libc::EINTR
+            }
+            (result, _) => result,
+        }
     }
 
     /// Takes in a completion's result; true if the rest of the request is to be issued again.
@@ -584,6 +657,9 @@ impl Work {
                     unsafe { buffer.set_len(buffer.len() + received) };
                 }
                 net(NetOutcome::Recv(buffer, system))
+            }
+            Kind::RecvProvided { len, .. } => {
+                net(NetOutcome::Recv(Vec::with_capacity(len as usize), system.map(|_| 0)))
             }
             Kind::Send { total, .. } => {
                 let broken = self.done < total && result == 0;

@@ -345,6 +345,67 @@ fn a_dropped_ring_leaves_shared_sockets_open(kind: RingKind) {
     assert!(matches!(done[0], Completion::Net { tag: 3, outcome: NetOutcome::Accept(Ok(_)) }), "{done:?}");
 }
 
+/// More connections than the kernel is given buffers, all heard at once, twice; then the ends.
+fn many_that_wait_are_told_apart(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let pairs: Vec<_> = (0..600).map(|_| std::os::unix::net::UnixStream::pair().unwrap()).collect();
+    let (mut peers, sockets): (Vec<_>, Vec<Socket>) =
+        pairs.into_iter().map(|(peer, socket)| (peer, Arc::new(OwnedFd::from(socket)))).unzip();
+    let mut buffers: Vec<_> = (0..600).map(|number| Vec::with_capacity(2048 + number * 4)).collect();
+    for round in 0..3_u32 {
+        for (tag, buffer) in (0..).zip(buffers.drain(..)) {
+            bench.ring.net(tag, NetRequest::Recv { socket: Arc::clone(&sockets[tag as usize]), buffer });
+        }
+        bench.ring.submit(Wait::None).unwrap();
+        for (number, peer) in (0..).zip(&mut peers) {
+            match round {
+                2 => peer.shutdown(Shutdown::Both).unwrap(),
+                _ => peer.write_all(&u32::to_le_bytes(number << 2 | round)).unwrap(),
+            }
+        }
+        buffers = vec![Vec::new(); 600];
+        let mut done = Vec::new();
+        while done.len() < 600 {
+            // All in one go: the ring has no time to give the kernel others.
+            let wait = Wait::For { completions: 600, timeout: Some(Duration::from_millis(1)) };
+            bench.ring.submit(wait).unwrap();
+            bench.ring.reap(&mut done);
+        }
+        for one in done {
+            let Completion::Net { tag, outcome: NetOutcome::Recv(mut buffer, Ok(bytes)) } = one else {
+                panic!("{one:?}");
+            };
+            let due = u32::to_le_bytes((tag as u32) << 2 | round);
+            assert_eq!((&buffer[..], bytes), if round == 2 { (&[][..], 0) } else { (&due[..], 4) });
+            buffer.clear();
+            buffers[tag as usize] = buffer;
+        }
+    }
+}
+
+fn a_receive_brings_no_more_than_there_is_room_for(kind: RingKind) {
+    let mut bench = Bench::new(kind);
+    let (mut peer, socket) = pair(&mut bench);
+    let sent: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
+    peer.write_all(&sent).unwrap();
+    let mut came = Vec::new();
+    // Sizes at which rings may use buffers of theirs, and others.
+    for room in [2048, 4096, 100, 3000, 5000].into_iter().cycle() {
+        if came.len() == sent.len() {
+            break;
+        }
+        bench.ring.net(2, NetRequest::Recv { socket: Arc::clone(&socket), buffer: Vec::with_capacity(room) });
+        match bench.complete(1).pop() {
+            Some(Completion::Net { outcome: NetOutcome::Recv(buffer, Ok(bytes)), .. }) => {
+                assert!((1..=room).contains(&bytes) && bytes == buffer.len(), "{bytes} of {room}, {}", buffer.len());
+                came.extend(buffer);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(came, sent);
+}
+
 fn a_volume_cut_within_a_page_is_short(kind: RingKind) {
     let mut bench = Bench::new(kind);
     bench.write(0, 0, 1, false);
@@ -396,6 +457,8 @@ on_every_ring!(
     several_accepts_wait_on_one_listener,
     a_reset_by_the_peer_is_an_error,
     a_dropped_ring_leaves_shared_sockets_open,
+    many_that_wait_are_told_apart,
+    a_receive_brings_no_more_than_there_is_room_for,
     a_volume_cut_within_a_page_is_short,
     a_read_longer_than_its_block_is_refused,
 );
