@@ -5,7 +5,7 @@
 //! gets of one length over numbers of connections and batches.
 
 mod rival;
-mod system_calls;
+pub mod system_calls;
 pub mod table;
 
 use std::path::{Path, PathBuf};
