@@ -1,7 +1,7 @@
 //! More than a client should ask for: a million requests in one go, with answers that are read or not, and ten thousand connections.
 
 use std::io::{BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -35,6 +35,15 @@ fn connect(address: SocketAddr) -> TcpStream {
     // A test that would hang fails instead.
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket can be told to wait");
     stream
+}
+
+/// Ends a connection: who still writes to it, when a test has failed, does not wait for ever.
+struct HangUp<'a>(&'a TcpStream);
+
+impl Drop for HangUp<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 /// The request of this number, and its answer: opaque words and misses of another length tell one from the next.
@@ -93,6 +102,7 @@ fn a_million_requests_in_one_go_are_answered_in_order() {
         let stream = connect(served.address());
         std::thread::scope(|scope| {
             scope.spawn(|| send_all(&stream, &AtomicUsize::new(0)));
+            let _hang_up = HangUp(&stream);
             read_all(&stream);
         });
         let grown = served.memory_peak_bytes().saturating_sub(before);
@@ -108,6 +118,7 @@ fn a_million_requests_of_a_client_that_does_not_read_harm_nobody() {
     let (stream, sent) = (connect(served.address()), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| send_all(&stream, &sent));
+        let _hang_up = HangUp(&stream);
         let mut other = served.client();
         let mut seen = 0;
         // Until nothing more was taken while others were served.
