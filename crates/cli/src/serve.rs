@@ -38,7 +38,7 @@ use signals::Signals;
   stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
 SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
-the process at once; nothing acknowledged is lost. SIGHUP: the file of --config and those of TLS are read again. Exit code 5 if another process has the store or the port.
+the process at once; nothing acknowledged is lost. SIGHUP: the files of --config, of TLS and of --auth-file are read again. Exit code 5 if another process has the store or the port.
 Without --auth-file or --tls-client-ca whoever can connect can read and change everything, so other addresses than loopback are
 refused without --insecure.")]
 pub(crate) struct Arguments {
@@ -323,10 +323,10 @@ pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output
     Ok(())
 }
 
-/// Options that SIGHUP can change. The log's format, and all others, are fixed until the next start.
+/// Options that SIGHUP can change; of `--auth-file` it has what is in the file read again. The log's format, and all others, are fixed until the next start.
 const RELOADED: [&str; 6] = ["log", "slow_log_ms", "idle_timeout", "tls_cert", "tls_key", "tls_client_ca"];
 
-/// Takes over what has changed in the file of `--config`, and reads the files of TLS again.
+/// Takes over what has changed in the file of `--config`, and reads the files of TLS and of accounts again.
 fn reload(given: &ArgMatches, server: &Server) {
     systemd::reloading();
     match try_reload(given, server) {
@@ -339,7 +339,7 @@ fn reload(given: &ArgMatches, server: &Server) {
 fn try_reload(given: &ArgMatches, server: &Server) -> Result<(), Failure> {
     let (crate::Command::Serve(arguments), now) = crate::parse_again()? else { return Ok(()) };
     logging::check(&arguments.log.log)?;
-    server.reload_tls(arguments.tls()).map_err(failure)?;
+    server.reload(arguments.tls()).map_err(failure)?;
     logging::change(&arguments.log.log)?;
     server.set_slow_from(arguments.slow_from());
     server.set_idle_limit(arguments.idle_timeout);

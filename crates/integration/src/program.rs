@@ -241,6 +241,28 @@ impl Served {
         self.child.id()
     }
 
+    /// What it has in memory, in bytes.
+    ///
+    /// # Panics
+    /// There is no such process any more.
+    pub fn memory_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most that it has had.
+    ///
+    /// # Panics
+    /// As [`Served::memory_bytes`].
+    pub fn memory_peak_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    fn status_bytes(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux tells a process's memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+
     /// What it speaks.
     pub fn protocol(&self) -> Protocol {
         self.protocol

@@ -6,7 +6,7 @@
 //! as one is used, what was missed is set; how many gets hit.
 
 mod rival;
-mod system_calls;
+pub mod system_calls;
 pub mod table;
 
 use std::path::{Path, PathBuf};

@@ -28,6 +28,8 @@ macro_rules! counters {
 counters! {
     total_connections: "Connections accepted.",
     rejected_connections: "Connections over the limit.",
+    listen_disabled_num: "Pauses of a listener, because a connection could not be accepted.",
+    time_in_listen_disabled_us: "What pauses that are over took.",
     cmd_get: "Keys asked for by get and gets.",
     cmd_set: "Storage commands.",
     cmd_flush: "flush_all commands.",

@@ -1,6 +1,7 @@
 //! Who may use the server: accounts from a file of lines `user:password`, as memcached's `-Y` has it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use subtle::{Choice, ConstantTimeEq};
 
@@ -72,6 +73,35 @@ impl Credentials {
             (Some(_), Some(user), Some(password)) => self.admit(user, password),
             _ => false,
         }
+    }
+}
+
+/// The accounts that a server has now, and the file that they are from.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    file: PathBuf,
+    now: RwLock<Arc<Credentials>>,
+}
+
+impl Accounts {
+    /// As [`Credentials::read`].
+    pub(crate) fn of(file: &Path) -> Result<Accounts, String> {
+        let now = RwLock::new(Arc::new(Credentials::read(file)?));
+        Ok(Accounts { file: file.to_owned(), now })
+    }
+
+    pub(crate) fn now(&self) -> Arc<Credentials> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the file has now, not in force yet.
+    pub(crate) fn read_again(&self) -> Result<Credentials, String> {
+        Credentials::read(&self.file)
+    }
+
+    /// From now on clients are admitted by these; who is in stays.
+    pub(crate) fn set(&self, credentials: Credentials) {
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(credentials);
     }
 }
 

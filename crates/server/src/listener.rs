@@ -57,12 +57,20 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// Descriptors kept back: to refuse a connection takes one, and so may the store when it grows.
 const RESERVED: u64 = 32;
+/// And for each thread: its ring takes one or two, its bell two.
+const RESERVED_EACH: usize = 4;
 
-/// Raises the limit of open files towards what `connections` need; tells how many connections it leaves room for.
-pub(crate) fn allow_connections(connections: usize) -> usize {
+/// Descriptors that are kept back beside those of connections.
+pub(crate) fn reserved(threads: usize) -> usize {
+    RESERVED as usize + RESERVED_EACH * threads
+}
+
+/// Raises the limit of open files towards what `connections` of so many threads need; tells how many connections it leaves room for.
+pub(crate) fn allow_connections(connections: usize, threads: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     // Volumes, rings, and what the program around us has open.
-    let open = std::fs::read_dir("/proc/self/fd").map_or(64, |entries| entries.count() as u64) + RESERVED;
+    let open =
+        std::fs::read_dir("/proc/self/fd").map_or(64, |entries| entries.count() as u64) + reserved(threads) as u64;
     let wanted = (connections as u64).saturating_add(open);
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current.unwrap_or(u64::MAX);

@@ -18,7 +18,7 @@ use stratakv_device::Socket;
 
 use crate::backups::Backups;
 use crate::counters::Counters;
-use crate::credentials::Credentials;
+use crate::credentials::Accounts;
 use crate::details::Details;
 use crate::lending::Lending;
 use crate::listener;
@@ -67,7 +67,7 @@ pub struct ServerOptions {
     /// Whether clients may stop the server (`shutdown`). Default: no.
     pub shutdown_command: bool,
     /// A file of lines `user:password`: clients have to say who they are, as memcached's text protocol (`-Y`) and SASL PLAIN have it. Passwords are sent as they are.
-    /// Read once. Default: `None`, everybody who can connect may do everything.
+    /// Read at the start and by [`Server::reload`]. Default: `None`, everybody who can connect may do everything.
     pub auth_file: Option<PathBuf>,
 }
 
@@ -131,12 +131,12 @@ impl ServerOptions {
         if !(1..=VALUE_BYTES_MAX).contains(&self.item_bytes_max) {
             return refuse(format!("items of {} bytes: the limit can be 1 to {VALUE_BYTES_MAX}", self.item_bytes_max));
         }
-        self.credentials()?;
+        self.accounts()?;
         self.backup_directory.as_deref().map_or(Ok(()), check_backup_directory)
     }
 
-    pub(crate) fn credentials(&self) -> Result<Option<Credentials>, Error> {
-        self.auth_file.as_deref().map(Credentials::read).transpose().map_err(Error::Option)
+    pub(crate) fn accounts(&self) -> Result<Option<Accounts>, Error> {
+        self.auth_file.as_deref().map(Accounts::of).transpose().map_err(Error::Option)
     }
 }
 
@@ -181,12 +181,16 @@ pub(crate) struct Shared {
     pub(crate) connections_max: usize,
     pub(crate) started: Instant,
     pub(crate) addresses: Vec<SocketAddr>,
+    /// All of it in words, sockets that it was given too.
+    pub(crate) listens_at: Vec<String>,
+    /// Those that accept nobody for a moment.
+    pub(crate) paused_listeners: AtomicUsize,
     /// Sockets of that kind that it listens on, and who may connect to them.
     pub(crate) unix: Vec<PathBuf>,
     pub(crate) unix_mode: u32,
     pub(crate) shutdown_command: bool,
     /// Who may use the server, if not everybody may.
-    pub(crate) credentials: Option<Credentials>,
+    pub(crate) accounts: Option<Accounts>,
     pub(crate) counters: Vec<Counters>,
     pub(crate) measures: Vec<Measures>,
     pub(crate) slow_from: SlowFrom,
@@ -290,13 +294,18 @@ impl Seat {
 }
 
 impl Shared {
-    /// See [`Server::reload_tls`].
+    /// See [`Server::reload`].
     pub(crate) fn reload_tls(&self, options: Option<TlsOptions>) -> Result<(), Error> {
         let mut tls = lock(&self.tls);
         let Some(options) = options.or_else(|| tls.clone()) else { return Ok(()) };
         self.acceptor.set(options.load()?);
         *tls = Some(options);
         Ok(())
+    }
+
+    /// With what TLS is served.
+    pub(crate) fn tls_options(&self) -> Option<TlsOptions> {
+        lock(&self.tls).clone()
     }
 
     /// Connections of all threads.
@@ -326,6 +335,13 @@ pub(crate) struct Listening {
     pub(crate) socket: Socket,
     pub(crate) tls: bool,
     pub(crate) inherited: bool,
+}
+
+impl Listening {
+    /// Where, in words.
+    fn address(&self) -> String {
+        local_address(&self.socket).unwrap_or_else(|| "unix:".to_owned())
+    }
 }
 
 /// What a server listens on.
@@ -364,9 +380,7 @@ impl Server {
         options.check()?;
         let Bound { listeners, addresses, files } = Bound::all(&options)?;
         let (seats, bells) = seats(options.threads)?;
-        // Rings are made by the threads: a descriptor or two for each.
-        let connections_max = listener::allow_connections(options.connections_max + 4 * options.threads);
-        let connections_max = connections_max.saturating_sub(4 * options.threads).max(1);
+        let connections_max = listener::allow_connections(options.connections_max, options.threads);
         if connections_max < options.connections_max {
             let wanted = options.connections_max;
             tracing::warn!(
@@ -376,8 +390,9 @@ impl Server {
             );
             options.connections_max = connections_max;
         }
-        let credentials = options.credentials()?;
-        let shared = share(store, &options, credentials, addresses, seats);
+        let accounts = options.accounts()?;
+        let listens_at = listeners.iter().map(|listening| listening.address()).collect();
+        let shared = share(store, &options, accounts, addresses, listens_at, seats);
         if let Some(tls) = &options.tls {
             shared.acceptor.set(tls.load()?);
         }
@@ -424,12 +439,19 @@ impl Server {
         self.shared.seats.iter().for_each(Seat::ring);
     }
 
-    /// Reads the files of TLS again, `options` in the place of those it had if they are given; connections that are open keep what they began with.
+    /// Reads the files of TLS again, `tls` in the place of those it had if they are given, and the file of accounts. Connections that are open keep what they began
+    /// with.
     ///
     /// # Errors
-    /// The files are no good; nothing has changed then.
-    pub fn reload_tls(&self, options: Option<TlsOptions>) -> Result<(), Error> {
-        self.shared.reload_tls(options)
+    /// A file is no good; nothing has changed then.
+    pub fn reload(&self, tls: Option<TlsOptions>) -> Result<(), Error> {
+        let accounts = self.shared.accounts.as_ref();
+        let again = accounts.map(Accounts::read_again).transpose().map_err(Error::Option)?;
+        self.shared.reload_tls(tls)?;
+        if let (Some(accounts), Some(again)) = (accounts, again) {
+            accounts.set(again);
+        }
+        Ok(())
     }
 
     /// Whether every thread has had a turn since this was asked before; has them take one, so that it can be asked again later. Once the server stops, always.
@@ -493,8 +515,9 @@ pub(crate) fn lent_bytes_max(shard_bytes: u64) -> u64 {
 pub(crate) fn share(
     store: Store,
     options: &ServerOptions,
-    credentials: Option<Credentials>,
+    accounts: Option<Accounts>,
     addresses: Vec<SocketAddr>,
+    listens_at: Vec<String>,
     seats: Vec<Seat>,
 ) -> Arc<Shared> {
     let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, lent_bytes_max);
@@ -506,10 +529,12 @@ pub(crate) fn share(
         connections_max: options.connections_max,
         started: Instant::now(),
         addresses,
+        listens_at,
+        paused_listeners: 0.into(),
         unix: options.unix.clone(),
         unix_mode: options.unix_mode,
         shutdown_command: options.shutdown_command,
-        credentials,
+        accounts,
         counters: (0..options.threads).map(|_| Counters::default()).collect(),
         measures: (0..options.threads).map(|_| Measures::default()).collect(),
         slow_from: SlowFrom::new(options.slow_from),

@@ -2,17 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use stratakv::Engine;
 use stratakv_base::Wall;
 use stratakv_protocol::memcache::{Statistics, reply};
 
 use self::classes::Space;
 use crate::counters::Counters;
-use crate::details::DELIMITER;
+use crate::listener;
 use crate::server::{Shared, lock};
-use crate::watch::WAITING_BYTES_MAX;
 
 mod classes;
+mod settings;
 
 /// What clients are told. Clients (libmemcached among them) decide by the leading number what a server understands, so it is that of
 /// the memcached whose protocol this is; ours follows.
@@ -23,7 +22,7 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
     let mut out = Vec::new();
     match which {
         Statistics::General => general(shared, wall, &mut out),
-        Statistics::Settings => settings(shared, &mut out),
+        Statistics::Settings => settings::tell(shared, &mut out),
         Statistics::Items => classes::items(shared, &mut out),
         Statistics::Slabs => classes::slabs(shared, &mut out),
         // Nothing of it happens here; clients read this as none.
@@ -47,37 +46,31 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
 }
 
 fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
-    reply::stat(out, "pid", std::process::id());
-    reply::stat(out, "uptime", shared.started.elapsed().as_secs());
-    reply::stat(out, "time", wall.seconds());
-    reply::stat(out, "version", VERSION);
-    // Dashboards ask for it; there is none.
-    reply::stat(out, "libevent", "none");
-    reply::stat(out, "pointer_size", usize::BITS);
-    let (user, system) = processor_time();
-    reply::stat(out, "rusage_user", user);
-    reply::stat(out, "rusage_system", system);
-    reply::stat(out, "max_connections", shared.connections_max);
-    reply::stat(out, "curr_connections", shared.connections());
+    let engine = shared.store.stats();
+    let space = Space::of(&engine);
+    process(shared, wall, out);
     for (name, value) in Counters::sum(&shared.counters) {
         reply::stat(out, name, value);
     }
-    reply::stat(out, "connection_structures", shared.connections());
+    let paused = shared.paused_listeners.load(Ordering::Relaxed);
+    reply::stat(out, "accepting_conns", u8::from(paused == 0 || paused < shared.listens_at.len()));
+    reply::stat(out, "threads", shared.counters.len());
     let watches = shared.watches.counts();
-    // Lines are given to watchers at once: none is dropped before.
-    reply::stat(out, "log_worker_dropped", 0);
     reply::stat(out, "log_worker_written", watches.written);
     reply::stat(out, "log_watcher_skipped", watches.skipped);
     reply::stat(out, "log_watcher_sent", watches.sent);
     reply::stat(out, "log_watchers", watches.watchers);
-    let engine = shared.store.stats();
-    // What memcached tells and does not happen, or is not told apart, here.
-    for name in NOTHING.iter().filter(|name| engine.iter().all(|statistic| statistic.name != **name)) {
+    let unfetched =
+        [(space.reclaimed, &["expired_unfetched"][..]), (space.evicted, &["evicted_unfetched", "evicted_active"])];
+    // Of those that went no more is known than how many they are.
+    let none = unfetched.iter().filter(|(gone, _)| *gone == 0).flat_map(|(_, names)| *names);
+    let is_told = |name: &str| engine.iter().any(|statistic| statistic.name == name);
+    for name in NEVER.iter().chain(none).filter(|name| !is_told(name)) {
         reply::stat(out, name, 0);
     }
-    reply::stat(out, "accepting_conns", 1);
-    reply::stat(out, "threads", shared.counters.len());
-    let space = Space::of(&engine);
+    if let Some(index) = engine.iter().find(|statistic| statistic.name == "index_bytes") {
+        reply::stat(out, "hash_bytes", index.value);
+    }
     reply::stat(out, "limit_maxbytes", space.limit_bytes);
     reply::stat(out, "bytes", space.bytes);
     reply::stat(out, "curr_items", space.items);
@@ -93,17 +86,64 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     }
 }
 
-const NOTHING: &[&str] = &[
-    "get_expired",
-    "get_flushed",
-    "listen_disabled_num",
-    "time_in_listen_disabled_us",
-    "conn_yields",
-    "hash_is_expanding",
+/// The process and its connections.
+fn process(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
+    reply::stat(out, "pid", std::process::id());
+    reply::stat(out, "uptime", shared.started.elapsed().as_secs());
+    reply::stat(out, "time", wall.seconds());
+    reply::stat(out, "version", VERSION);
+    // Dashboards ask for it; there is none.
+    reply::stat(out, "libevent", "none");
+    reply::stat(out, "pointer_size", usize::BITS);
+    let (user, system) = processor_time();
+    reply::stat(out, "rusage_user", user);
+    reply::stat(out, "rusage_system", system);
+    reply::stat(out, "max_connections", shared.connections_max);
+    reply::stat(out, "curr_connections", shared.connections());
+    reply::stat(out, "connection_structures", shared.connections());
+    reply::stat(out, "reserved_fds", listener::reserved(shared.counters.len()));
+}
+
+/// Counters of memcached for what does not happen here; an engine may know better.
+const NEVER: &[&str] = &[
+    // An allocation that fails ends the process.
     "malloc_fails",
-    "expired_unfetched",
-    "evicted_unfetched",
-    "evicted_active",
+    "response_obj_oom",
+    "read_buf_oom",
+    // A connection has as many commands in progress as it may, and is not interrupted.
+    "conn_yields",
+    // Tables and trees grow within the write that needs it.
+    "hash_is_expanding",
+    // What is flushed is gone at once.
+    "get_flushed",
+    // Lines are given to watchers at once: none is dropped before.
+    "log_worker_dropped",
+    // No slab classes, no page that moves from one to another.
+    "slab_reassign_rescues",
+    "slab_reassign_chunk_rescues",
+    "slab_reassign_evictions_nomem",
+    "slab_reassign_inline_reclaim",
+    "slab_reassign_busy_items",
+    "slab_reassign_busy_deletes",
+    "slab_reassign_running",
+    "slabs_moved",
+    "slab_global_page_pool",
+    // No lists in order of use, nobody who looks through them.
+    "lru_crawler_running",
+    "lru_crawler_starts",
+    "lru_maintainer_juggles",
+    "lru_bumps_dropped",
+    "crawler_reclaimed",
+    "crawler_items_checked",
+    "lrutail_reflocked",
+    "moves_to_cold",
+    "moves_to_warm",
+    "moves_within_lru",
+    "direct_reclaims",
+    // Connections are not given to threads by the queue of their network card.
+    "unexpected_napi_ids",
+    "round_robin_fallback",
+    // Of a cache its engine tells them.
     "evictions",
 ];
 
@@ -122,13 +162,13 @@ fn processor_time() -> (String, String) {
 
 /// Listeners and connections, each by a number.
 fn connections(shared: &Shared, out: &mut Vec<u8>) {
-    for (number, address) in shared.addresses.iter().enumerate() {
-        reply::stat(out, &format!("{number}:addr"), format_args!("tcp:{address}"));
+    for (number, address) in shared.listens_at.iter().enumerate() {
+        reply::stat(out, &format!("{number}:addr"), address);
         reply::stat(out, &format!("{number}:state"), "conn_listening");
         reply::stat(out, &format!("{number}:secs_since_last_cmd"), 0);
     }
     let open = shared.seats.iter().flat_map(|seat| lock(&seat.open).values().cloned().collect::<Vec<_>>());
-    for (number, peer) in open.enumerate().map(|(number, peer)| (number + shared.addresses.len(), peer)) {
+    for (number, peer) in open.enumerate().map(|(number, peer)| (number + shared.listens_at.len(), peer)) {
         match peer.address {
             Some(address) => reply::stat(out, &format!("{number}:addr"), format_args!("tcp:{address}")),
             None => reply::stat(out, &format!("{number}:addr"), "unix:"),
@@ -141,50 +181,4 @@ fn connections(shared: &Shared, out: &mut Vec<u8>) {
         let idle_seconds = shared.started.elapsed().as_secs().saturating_sub(peer.last_seconds.load(Ordering::Relaxed));
         reply::stat(out, &format!("{number}:secs_since_last_cmd"), idle_seconds);
     }
-}
-
-/// What there is of memcached's settings, and ours. What tunes memory and threads that are not here is left out.
-fn settings(shared: &Shared, out: &mut Vec<u8>) {
-    let yes = |is: bool| if is { "yes" } else { "no" };
-    let engine = shared.store.engine();
-    reply::stat(out, "maxbytes", Space::of(&shared.store.stats()).limit_bytes);
-    reply::stat(out, "maxconns", shared.connections_max);
-    if let Some(address) = shared.addresses.first() {
-        reply::stat(out, "tcpport", address.port());
-        reply::stat(out, "udpport", 0);
-        reply::stat(out, "inter", address.ip());
-    }
-    reply::stat(out, "verbosity", 0);
-    reply::stat(out, "evictions", if engine == Engine::Tier { "on" } else { "off" });
-    let path = shared.unix.first().map_or("NULL".to_owned(), |path| path.display().to_string());
-    // One line, whatever the path.
-    reply::stat(out, "domain_socket", path.escape_debug());
-    reply::stat(out, "umask", format_args!("{:o}", shared.unix_mode));
-    reply::stat(out, "shutdown_command", yes(shared.shutdown_command));
-    reply::stat(out, "num_threads", shared.counters.len());
-    reply::stat(out, "stat_key_prefix", char::from(DELIMITER));
-    reply::stat(out, "detail_enabled", yes(shared.details.is_on()));
-    reply::stat(out, "cas_enabled", "yes");
-    reply::stat(out, "binding_protocol", "auto-negotiate");
-    let auth = yes(shared.credentials.is_some());
-    reply::stat(out, "auth_enabled_sasl", auth);
-    reply::stat(out, "auth_enabled_ascii", auth);
-    reply::stat(out, "item_size_max", shared.item_bytes_max);
-    // Who is over the limit is told so and closed.
-    reply::stat(out, "maxconns_fast", "yes");
-    reply::stat(out, "slab_reassign", "no");
-    reply::stat(out, "slab_automove", 0);
-    reply::stat(out, "lru_crawler", "no");
-    reply::stat(out, "flush_enabled", "yes");
-    // Whether keys can be listed.
-    reply::stat(out, "dump_enabled", yes(matches!(engine, Engine::Slab | Engine::Matrix)));
-    reply::stat(out, "lru_maintainer_thread", "no");
-    reply::stat(out, "lru_segmented", "no");
-    reply::stat(out, "temp_lru", "no");
-    reply::stat(out, "idle_timeout", shared.idle_limit.get().map_or(0, |limit| limit.as_secs()));
-    reply::stat(out, "watcher_logbuf_size", WAITING_BYTES_MAX);
-    reply::stat(out, "track_sizes", "no");
-    reply::stat(out, "ssl_enabled", yes(shared.serves_tls));
-    reply::stat(out, "durability", shared.level.name());
-    reply::stat(out, "engine", engine.name());
 }

@@ -19,7 +19,7 @@ const RECV_BYTES_MAX: usize = 64 << 10;
 /// Bytes sealed for one send.
 const SEAL_BYTES_MAX: usize = 256 << 10;
 
-/// With what TLS connections are served. Files in PEM; they are read when the server starts, and again by [`Server::reload_tls`](crate::Server::reload_tls).
+/// With what TLS connections are served. Files in PEM; they are read when the server starts, and again by [`Server::reload`](crate::Server::reload).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
     /// The server's certificate, followed by those of the authorities between it and one that clients trust.

@@ -29,7 +29,7 @@ impl TurnedServer {
     ) -> Result<TurnedServer, Error> {
         let (seats, bells) = seats(drivers.len())?;
         let options = ServerOptions { threads: drivers.len(), ..options.clone() };
-        let shared = share(store, &options, None, Vec::new(), seats);
+        let shared = share(store, &options, None, Vec::new(), Vec::new(), seats);
         let listening = |socket| Listening { socket, tls: false, inherited: false };
         let mut listeners = Some(listeners.into_iter().map(listening).collect());
         let workers = drivers.into_iter().zip(bells).enumerate().map(|(index, (driver, bell))| {

@@ -18,6 +18,7 @@ use stratakv_protocol::memcache::reply;
 
 use crate::connection::{Connection, Context, Submission, Target, delete_everything};
 use crate::counters::Counters;
+use crate::credentials::Accounts;
 use crate::measures::{Kind, Measures};
 use crate::server::{Arrival, Listening, Peer, Seat, Shared, lock};
 use crate::surroundings::Here;
@@ -101,7 +102,8 @@ struct Listener {
     /// Others go on listening on the socket.
     inherited: bool,
     accepting: bool,
-    pause_until: Option<Mono>,
+    /// Since when, and until when, it is left alone.
+    pause: Option<(Mono, Mono)>,
 }
 
 impl Worker {
@@ -112,13 +114,8 @@ impl Worker {
         bell: Socket,
         listeners: Vec<Listening>,
     ) -> Worker {
-        let listener = |Listening { socket, tls, inherited }| Listener {
-            socket,
-            tls,
-            inherited,
-            accepting: false,
-            pause_until: None,
-        };
+        let listener =
+            |Listening { socket, tls, inherited }| Listener { socket, tls, inherited, accepting: false, pause: None };
         Worker {
             shared,
             index,
@@ -296,6 +293,7 @@ impl Worker {
         let (seat, connection) = (self.index, number);
         let (shared, flush_at) = (&*self.shared, &self.flush_at);
         let here = Here { shared, flush_at, socket: &entry.socket, peer: &entry.peer, seat, connection };
+        let accounts = self.shared.accounts.as_ref().map(Accounts::now);
         let mut context = Context {
             wall: self.driver.now().wall,
             level: self.shared.level,
@@ -304,7 +302,7 @@ impl Worker {
             marks: &self.shared.marks,
             recency: &self.shared.recency,
             log: log(&self.shared, self.driver.now().wall, &entry.socket),
-            credentials: self.shared.credentials.as_ref(),
+            credentials: accounts.as_deref(),
             server: &here,
             submissions: &mut self.submissions,
         };
@@ -431,10 +429,14 @@ impl Worker {
         }
         let now = self.driver.now().mono;
         for (number, listener) in self.listeners.iter_mut().enumerate() {
-            if !listener.accepting && listener.pause_until.is_none_or(|until| until <= now) {
+            if !listener.accepting && listener.pause.is_none_or(|(_, until)| until <= now) {
                 listener.accepting = true;
                 self.net_in_flight += 1;
-                listener.pause_until = None;
+                if let Some((since, _)) = listener.pause.take() {
+                    let paused_us = now.0.saturating_sub(since.0) / 1000;
+                    self.shared.counters[self.index].time_in_listen_disabled_us.add(paused_us);
+                    self.shared.paused_listeners.fetch_sub(1, Ordering::Relaxed);
+                }
                 let request = NetRequest::Accept { listener: listener.socket.clone() };
                 self.driver.net(TAG_LISTENER | number as u64, request);
             }
@@ -455,7 +457,9 @@ impl Worker {
             Err(_) if stopping => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection; trying again in a moment");
-                listener.pause_until = Some(after(now, ACCEPT_PAUSE));
+                listener.pause = Some((now, after(now, ACCEPT_PAUSE)));
+                self.counters().listen_disabled_num.add(1);
+                self.shared.paused_listeners.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -588,7 +592,7 @@ impl Worker {
     /// How long to sleep if nothing happens.
     fn timeout(&self) -> Option<Duration> {
         let now = self.driver.now();
-        let pauses = self.listeners.iter().filter_map(|listener| listener.pause_until);
+        let pauses = self.listeners.iter().filter_map(|listener| Some(listener.pause?.1));
         let has_entries = self.entries.len() > self.free.len();
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.sweep_at);
         let instants = pauses.chain(self.drain_until).chain(sweep);

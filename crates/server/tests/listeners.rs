@@ -109,6 +109,33 @@ fn sockets_that_were_inherited_are_served_and_still_listen_afterwards() {
     }
 }
 
+/// Only TCP addresses of the server's own were.
+#[test]
+fn all_that_is_listened_on_is_listed() {
+    let (store, directory) = store(IoBackend::Auto);
+    let (path, given_path) = (directory.path().join("socket"), directory.path().join("given"));
+    let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&given_path).unwrap());
+    let given = tcp.local_addr().unwrap();
+    let inherited = [OwnedFd::from(tcp), OwnedFd::from(unix)];
+    let inherited = inherited.map(|socket| Inherited { socket: Arc::new(socket), tls: false }).to_vec();
+    let memcache = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    let server = Server::start(store, ServerOptions { memcache, unix: vec![path.clone()], inherited, ..options() });
+    let own = server.as_ref().unwrap().addresses()[0];
+    let listed = converse(UnixStream::connect(&path).unwrap(), "stats conns\r\n");
+    let addresses = [
+        format!("tcp:{own}"),
+        format!("unix:{}", path.display()),
+        format!("tcp:{given}"),
+        format!("unix:{}", given_path.display()),
+    ];
+    for (number, address) in addresses.iter().enumerate() {
+        let expected = format!("STAT {number}:addr {address}\r\nSTAT {number}:state conn_listening\r\n");
+        assert!(listed.contains(&expected), "{expected}{listed}");
+    }
+    assert_eq!(listed.matches("conn_listening").count(), 4, "{listed}");
+    assert!(listed.contains("STAT 4:addr unix:\r\n"), "{listed}");
+}
+
 /// Files of a certificate for localhost.
 fn certify(directory: &Path) -> (TlsOptions, CertificateDer<'static>) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec!["localhost".into()]).unwrap();
@@ -232,7 +259,7 @@ fn a_certificate_is_exchanged_while_serving() {
     before.read_exact(&mut [0; 5]).unwrap();
     // What is no good leaves what there is.
     std::fs::write(directory.path().join("server.key"), b"garbage").unwrap();
-    assert!(matches!(server.reload_tls(None), Err(Error::Option(_))));
+    assert!(matches!(server.reload(None), Err(Error::Option(_))));
     assert!(converse(connect(address, &new), "refresh_certs\r\n").starts_with("ERROR "));
     assert_eq!(converse(connect(address, &new), "get a\r\n"), "END\r\n");
 }

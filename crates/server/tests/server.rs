@@ -11,6 +11,7 @@ use stratakv_server::{Error, Server, ServerOptions};
 mod compatibility;
 mod conversations;
 mod memory;
+mod names;
 mod watching;
 use conversations::{conversations, matches};
 
@@ -35,6 +36,7 @@ impl Bench {
         let options = match engine {
             Engine::Hash => options.region_bytes(16 << 20).level(Level::ProcessCrash),
             Engine::Tier => options.shards(2),
+            Engine::Matrix => options.region_bytes(8 << 20).shards(1).level(Level::ProcessCrash),
             _ => options.shards(2).level(Level::ProcessCrash),
         };
         Bench::on(options, |_| {})
@@ -124,32 +126,43 @@ fn conversations_go_as_written_without_io_uring() {
 }
 
 /// A memcached, stopped when dropped.
-struct Memcached(Child);
+struct Memcached {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Memcached {
+    /// `None`: it is not installed.
+    fn start() -> Option<Memcached> {
+        const MEMCACHED: &str = "/usr/bin/memcached";
+        if !std::path::Path::new(MEMCACHED).exists() {
+            return None;
+        }
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = address.port().to_string();
+        let arguments = ["-u", "root", "-l", "127.0.0.1", "-U", "0", "-p", &port];
+        let memcached = Memcached { process: Command::new(MEMCACHED).args(arguments).spawn().unwrap(), address };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < deadline, "memcached did not start");
+            std::thread::yield_now();
+        }
+        Some(memcached)
+    }
+}
 
 impl Drop for Memcached {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
 /// The tables say what memcached says: else we would be compatible with ourselves only.
 #[test]
 fn memcached_itself_talks_like_the_tables() {
-    const MEMCACHED: &str = "/usr/bin/memcached";
-    if !std::path::Path::new(MEMCACHED).exists() {
-        return;
-    }
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let arguments = ["-u", "root", "-l", "127.0.0.1", "-U", "0", "-p", &port];
-    let _memcached = Memcached(Command::new(MEMCACHED).args(arguments).spawn().unwrap());
-    let address: SocketAddr = format!("127.0.0.1:{port}").parse().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < deadline, "memcached did not start");
-        std::thread::yield_now();
-    }
-    run_conversations(address, false);
+    let Some(memcached) = Memcached::start() else { return };
+    run_conversations(memcached.address, false);
 }
 
 #[test]
@@ -332,34 +345,6 @@ fn statistics_are_counted() {
     assert!(text.ends_with("END\r\n"));
     let settings = String::from_utf8(converse(bench.address(), b"stats settings\r\n")).unwrap();
     assert!(settings.contains("STAT item_size_max 1048576\r\n"), "{settings}");
-}
-
-/// The names that exporters and dashboards read.
-#[test]
-fn statistics_have_the_names_that_dashboards_read() {
-    let bench = Bench::new();
-    let text = String::from_utf8(converse(bench.address(), b"set a 0 0 1\r\n1\r\nmg a\r\nstats\r\n")).unwrap();
-    let names = "pid uptime time version libevent pointer_size rusage_user rusage_system max_connections \
-        curr_connections total_connections rejected_connections connection_structures cmd_get cmd_set cmd_flush cmd_touch \
-        cmd_meta get_hits get_misses get_expired get_flushed delete_misses delete_hits incr_misses incr_hits decr_misses \
-        decr_hits cas_misses cas_hits cas_badval touch_hits touch_misses store_too_large store_no_memory auth_cmds \
-        auth_errors bytes_read bytes_written limit_maxbytes accepting_conns listen_disabled_num threads conn_yields \
-        hash_is_expanding malloc_fails log_watchers bytes curr_items total_items expired_unfetched evicted_unfetched \
-        evictions reclaimed";
-    for name in names.split_whitespace() {
-        assert_eq!(text.matches(&format!("STAT {name} ")).count(), 1, "{name}:\n{text}");
-    }
-    assert!(text.contains("STAT cmd_meta 1\r\n") && text.contains("STAT total_items 1\r\n"), "{text}");
-    let rusage = text.lines().find_map(|line| line.strip_prefix("STAT rusage_user ")).unwrap();
-    assert!(rusage.parse::<f64>().is_ok_and(|seconds| seconds < 1e6), "{rusage}");
-    let settings = String::from_utf8(converse(bench.address(), b"stats settings\r\n")).unwrap();
-    let names = "maxbytes maxconns tcpport udpport inter verbosity evictions domain_socket umask shutdown_command num_threads \
-        stat_key_prefix detail_enabled cas_enabled binding_protocol auth_enabled_sasl auth_enabled_ascii item_size_max maxconns_fast \
-        slab_reassign slab_automove lru_crawler flush_enabled dump_enabled lru_maintainer_thread lru_segmented temp_lru idle_timeout \
-        watcher_logbuf_size track_sizes ssl_enabled";
-    for name in names.split_whitespace() {
-        assert_eq!(settings.matches(&format!("STAT {name} ")).count(), 1, "{name}:\n{settings}");
-    }
 }
 
 /// Under the names that exporters read. What no engine keeps is not there.

@@ -303,3 +303,42 @@ fn tls_wants_its_files() {
     assert!(code(&refused) == 2 && stderr(&refused).contains("--tls-client-ca"), "{}", stderr(&refused));
     assert!(!data.exists());
 }
+
+#[test]
+fn a_hangup_signal_has_accounts_read_again() {
+    let (directory, data) = directory();
+    let accounts = directory.path().join("accounts");
+    std::fs::write(&accounts, "first:word\n").unwrap();
+    let manager = Manager::new(directory.path());
+    let socket = manager.path.to_str().unwrap();
+    let arguments = ["serve", "--memcache", "127.0.0.1:0", "--durability", "process_crash", "--auth-file"];
+    let mut start = command(&data, &arguments);
+    let serving = Serving::started(start.arg(&accounts).env("NOTIFY_SOCKET", socket));
+    manager.wait_for("READY=1");
+    let reload = |text: &str| {
+        std::fs::write(&accounts, text).unwrap();
+        serving.signal("-HUP");
+        manager.wait_for("RELOADING=1");
+        manager.wait_for("READY=1");
+    };
+    let attempt = |user: &str| format!("set who 0 0 {}\r\n{user} word\r\n", user.len() + 5);
+    let is_admitted = |user: &str| converse(&serving.address, &attempt(user)) == "STORED\r\n";
+    let mut early = TcpStream::connect(&serving.address).unwrap();
+    early.write_all(attempt("first").as_bytes()).unwrap();
+    early.read_exact(&mut [0; 8]).unwrap();
+    reload("second:word\n");
+    assert!(is_admitted("second") && !is_admitted("first"));
+    // What is no good leaves what there is.
+    for broken in ["third:word\nsecret\n", ""] {
+        reload(broken);
+        assert!(is_admitted("second") && !is_admitted("third"), "{broken:?}");
+    }
+    early.write_all(b"get a\r\nquit\r\n").unwrap();
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "END\r\n", "who is in stays");
+    let told = serving.end();
+    assert_eq!(told.matches("nothing is changed").count(), 2, "{told}");
+    assert!(told.contains("accounts: line 2 is not `user:password`") && told.contains("it has no account"), "{told}");
+    assert!(!told.contains("secret"), "{told}");
+}

@@ -84,7 +84,7 @@ fn commands_that_are_wrong() {
 #[test]
 fn lengths_that_are_too_large() {
     let (_place, served) = serve();
-    let before = memory_bytes(&served);
+    let before = served.memory_bytes();
     for len in [
         "67108865",
         "1073741824",
@@ -102,14 +102,8 @@ fn lengths_that_are_too_large() {
     }
     check(&served);
     assert_eq!(served.client().get(b"k").expect("a get"), None);
-    let grown = memory_bytes(&served).saturating_sub(before);
+    let grown = served.memory_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes of memory for refused values");
-}
-
-fn memory_bytes(served: &Served) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", served.id())).expect("the server runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux tells a process's memory");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
 #[test]
@@ -156,7 +150,7 @@ fn garbage() {
         let _ = client.stream().read_to_end(&mut answer);
         check(&served);
     }
-    let before = memory_bytes(&served);
+    let before = served.memory_bytes();
     let mut endless = served.client();
     // Once the server has given up on us nobody reads: the kernel then refuses, or lets us wait.
     endless.stream().set_write_timeout(Some(Duration::from_secs(1))).expect("a socket can be told to wait");
@@ -166,7 +160,7 @@ fn garbage() {
         }
     }
     check(&served);
-    let grown = memory_bytes(&served).saturating_sub(before);
+    let grown = served.memory_bytes().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes of memory for a line without end");
 }
 
@@ -175,7 +169,7 @@ fn a_client_that_stops_reading() {
     let (_place, served) = serve();
     let value = vec![b'v'; 1 << 20];
     assert_eq!(served.client().set(b"large", &value).expect("answered"), "STORED");
-    let before = memory_bytes(&served);
+    let before = served.memory_bytes();
     let mut stuck = served.client();
     const GETS: usize = 400;
     stuck.stream().set_nonblocking(true).expect("a socket can be told not to block");
@@ -191,7 +185,7 @@ fn a_client_that_stops_reading() {
     for _ in 0..20 {
         check(&served);
     }
-    let grown = memory_bytes(&served).saturating_sub(before);
+    let grown = served.memory_bytes().saturating_sub(before);
     assert!(grown < 128 << 20, "{grown} bytes of memory for a client that does not read");
     stuck.stream().set_nonblocking(false).expect("a socket can be told to block");
     stuck.stream().set_read_timeout(Some(Duration::from_secs(60))).expect("a socket can be told to wait");

@@ -7,10 +7,12 @@ use stratakv_integration::program::{Serve, Served};
 use stratakv_integration::{place, requirement};
 
 /// Of the server.
-const OPTIONS: [&[&str]; 3] = [
+const OPTIONS: [&[&str]; 5] = [
     &["--io", "auto"],
     &["--io", "blocking"],
     &["--engine", "hash", "--region", "256M", "--durability", "process_crash"],
+    &["--engine", "tier", "--memory", "64M", "--capacity", "256M"],
+    &["--engine", "matrix", "--region", "64M", "--durability", "process_crash"],
 ];
 
 #[test]

@@ -1,6 +1,7 @@
 //! StrataKV from outside: one binary, so that it links once.
 #![forbid(unsafe_code)]
 
+mod abuse;
 mod backup;
 mod bad_input;
 mod batch_order;
@@ -33,6 +34,7 @@ mod places;
 mod realdata;
 mod scenarios;
 mod sim;
+mod system_calls;
 mod tier;
 mod transactions;
 mod ukv;

@@ -183,7 +183,7 @@ const ROWS: &[&str] = &[
 const ELSEWHERE: &[(&str, &str)] = &[
     ("shutdown", "clients_stop_the_server_only_where_they_may"),
     ("stats", "statistics_are_counted"),
-    ("stats settings", "statistics_have_the_names_that_dashboards_read"),
+    ("stats settings", "the_names_are_those_of_memcached_but_for_those_documented"),
     ("stats slabs", "one_class_has_every_record"),
     ("stats items", "one_class_has_every_record"),
     ("stats sizes", "sizes_are_not_counted_and_that_is_the_answer"),
@@ -362,6 +362,7 @@ fn tests_that_the_table_names_are_there() {
     let tests = [
         include_str!("../server.rs"),
         include_str!("../memory/mod.rs"),
+        include_str!("../names/mod.rs"),
         include_str!("../watching/mod.rs"),
         include_str!("../../src/connection_tests.rs"),
     ]
