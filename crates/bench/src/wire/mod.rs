@@ -217,7 +217,10 @@ impl<'a> Generator<'a> {
                 break;
             }
             if used_before.is_none() && now >= counted_from && self.is_warm() {
-                counted_from = now.max(counted_from);
+                // Gets that warm up take as long as they take.
+                if matches!(self.options.work, Work::ReadThrough { .. }) {
+                    counted_from = now;
+                }
                 used_before = Some(Usage::now());
                 watch(true);
             }
