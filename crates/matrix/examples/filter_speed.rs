@@ -7,8 +7,11 @@
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
+mod clock;
+
 use std::collections::HashMap;
 
+use clock::best;
 use stratakv_base::Expiry;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
@@ -45,24 +48,6 @@ impl Cache {
         };
         Cache((0..).zip(pages.iter().map(part)).collect())
     }
-}
-
-/// Nanoseconds that this thread has had a processor.
-fn run_ns() -> f64 {
-    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let run = statistics.split(' ').next().and_then(|number| number.parse().ok());
-    run.expect("Linux tells how long a thread has run")
-}
-
-/// The least of five times as many turns as give the clock's ticks something to count.
-fn best(count: usize, mut turn: impl FnMut()) -> f64 {
-    let repeated = (2_000_000 / count).max(1);
-    let turns = (0..5).map(|_| {
-        let start = run_ns();
-        (0..repeated).for_each(|_| turn());
-        (run_ns() - start) / (count * repeated) as f64
-    });
-    turns.fold(f64::MAX, f64::min)
 }
 
 /// A table of keys with pointers, its filter having so many bits a key; none has no filter.

@@ -6,6 +6,9 @@
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
+mod clock;
+
+use clock::best;
 use stratakv_base::Expiry;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::random::Random;
@@ -97,23 +100,6 @@ fn feed(keys: &[[u8; 16]], values: Values, sink: &mut impl FnMut(&Page)) -> Tabl
         builder.add(key, &meta, &value, sink).expect("keys ascend");
     }
     builder.finish(sink).expect("there are keys")
-}
-
-/// Nanoseconds that this thread has run: time in which another one ran instead does not count.
-fn run_ns() -> f64 {
-    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let run = statistics.split(' ').next().and_then(|number| number.parse().ok());
-    run.expect("Linux tells how long a thread has run")
-}
-
-/// The least of five turns.
-fn best(count: usize, mut turn: impl FnMut()) -> f64 {
-    let turns = (0..5).map(|_| {
-        let start = run_ns();
-        turn();
-        (run_ns() - start) / count as f64
-    });
-    turns.fold(f64::MAX, f64::min)
 }
 
 fn measure(name: &str, entries: usize, values: Values) {
