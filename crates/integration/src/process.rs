@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 const BACK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A field of /proc/PID/status in bytes (`VmRSS`, `VmHWM`).
-pub(super) fn memory_bytes(process: u32, field: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// There is no such process, or no such field.
+pub fn memory_bytes(process: u32, field: &str) -> Result<u64, String> {
     let path = format!("/proc/{process}/status");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -15,13 +18,19 @@ pub(super) fn memory_bytes(process: u32, field: &str) -> Result<u64, String> {
 }
 
 /// How many descriptors it has.
-pub(super) fn descriptors(process: u32) -> Result<usize, String> {
+///
+/// # Errors
+/// There is no such process.
+pub fn descriptors(process: u32) -> Result<usize, String> {
     let path = format!("/proc/{process}/fd");
     std::fs::read_dir(&path).map(Iterator::count).map_err(|error| format!("{path}: {error}"))
 }
 
 /// Waits until it has no more descriptors than `most`.
-pub(super) fn wait_for_descriptors(process: u32, most: usize) -> Result<(), String> {
+///
+/// # Errors
+/// It has more after half a minute, or there is no such process.
+pub fn wait_for_descriptors(process: u32, most: usize) -> Result<(), String> {
     let deadline = Instant::now() + BACK_TIMEOUT;
     loop {
         let now = descriptors(process)?;
@@ -36,7 +45,7 @@ pub(super) fn wait_for_descriptors(process: u32, most: usize) -> Result<(), Stri
 }
 
 /// Raises this process's limit of open files; how many it allows.
-pub(super) fn allow_open_files(wanted: u64) -> u64 {
+pub fn allow_open_files(wanted: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let allowed = limit.maximum.unwrap_or(u64::MAX).min(wanted.max(limit.current.unwrap_or(0)));

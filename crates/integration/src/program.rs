@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::memcache::Client;
+use crate::process;
 use crate::protocol::{self, Kind, Protocol};
 
 /// How long a server may take to answer its first connection (it may be recovering, on a busy machine).
@@ -246,7 +247,7 @@ impl Served {
     /// # Panics
     /// There is no such process any more.
     pub fn memory_bytes(&self) -> u64 {
-        self.status_bytes("VmRSS:")
+        process::memory_bytes(self.id(), "VmRSS").expect("the server runs")
     }
 
     /// The most that it has had.
@@ -254,13 +255,7 @@ impl Served {
     /// # Panics
     /// As [`Served::memory_bytes`].
     pub fn memory_peak_bytes(&self) -> u64 {
-        self.status_bytes("VmHWM:")
-    }
-
-    fn status_bytes(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("the server runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux tells a process's memory");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+        process::memory_bytes(self.id(), "VmHWM").expect("the server runs")
     }
 
     /// What it speaks.

@@ -5,7 +5,6 @@
 mod disk;
 mod network;
 mod parts;
-mod process;
 mod shutdown;
 mod space;
 mod tampering;

@@ -33,7 +33,7 @@ const DEPTH_VALUE_BYTES: usize = 4 << 10;
 /// In case `small`: lengths of values, and what comes to each at the least.
 const SMALL_VALUE_BYTES: [usize; 4] = [16, 64, 256, 1 << 10];
 const SMALL_OVERHEAD_BYTES: u64 = 48;
-/// In case `hits`: lengths of values; how many times memory and SSD the records are, and gets for each of them.
+/// In case `hits`: lengths of values, and how many times memory and SSD the records are.
 const HITS_VALUE_BYTES: [usize; 2] = [1 << 10, 4 << 10];
 const HITS_TIMES: u64 = 3;
 /// At which sets of case `hits` go out: extstore drops what it cannot write in time.

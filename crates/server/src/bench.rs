@@ -9,7 +9,7 @@ use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::{Connection, Context, Surroundings};
 use crate::counters::Counters;
-use crate::credentials::Credentials;
+use crate::credentials::Accounts;
 use crate::details::Details;
 use crate::lending::Lending;
 use crate::marks::Marks;
@@ -67,7 +67,7 @@ pub(crate) struct Bench {
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     details: Details,
-    pub(crate) credentials: Option<Credentials>,
+    pub(crate) accounts: Option<Accounts>,
     pub(crate) unsent: Vec<u8>,
     pub(crate) answer: Vec<u8>,
     pub(crate) submitted: usize,
@@ -84,7 +84,7 @@ impl Bench {
             recency: Recency::default(),
             watches: Arc::default(),
             details: Details::default(),
-            credentials: None,
+            accounts: None,
             unsent: sent.to_vec(),
             answer: Vec::new(),
             submitted: 0,
@@ -102,7 +102,7 @@ impl Bench {
             marks: &self.marks,
             recency: &self.recency,
             log: Log { watches: &self.watches, details: &self.details, wall: WALL, cfd: 7 },
-            credentials: self.credentials.as_ref(),
+            accounts: self.accounts.as_ref(),
             server: &NoServer,
             submissions: &mut submissions,
         });

@@ -51,12 +51,12 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// What to do for a request; a `stranger` has yet to say who it is.
 pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, context: &Context<'_>) -> Begun {
-    match (request.command, context.credentials) {
+    match (request.command, context.accounts) {
         (BinaryCommand::SaslList, Some(_)) => {
             return Begun::Answer(written(|out| refusal(out, request.tag, Status::Ok, MECHANISM)));
         }
         (BinaryCommand::SaslAuth { mechanism, data }, Some(accounts)) => {
-            let admitted = mechanism == MECHANISM.as_bytes() && accounts.admit_plain(data);
+            let admitted = mechanism == MECHANISM.as_bytes() && accounts.now().admit_plain(data);
             context.counters.auth_cmds.add(1);
             context.counters.auth_errors.add(u64::from(!admitted));
             return match admitted {

@@ -21,7 +21,7 @@ use stratakv_protocol::memcache::{
 use crate::answer::{Answer, Dialect, Here, Planned, Wording};
 use crate::binary::{self, Begun};
 use crate::counters::Counters;
-use crate::credentials::Credentials;
+use crate::credentials::Accounts;
 use crate::lending::{Lease, Lending};
 use crate::marks::Marks;
 use crate::output::Output;
@@ -80,7 +80,7 @@ pub(crate) struct Context<'a> {
     pub(crate) recency: &'a Recency,
     pub(crate) log: Log<'a>,
     /// Who may use the server, if not everybody may.
-    pub(crate) credentials: Option<&'a Credentials>,
+    pub(crate) accounts: Option<&'a Accounts>,
     pub(crate) server: &'a dyn Surroundings,
     /// Operations that came out.
     pub(crate) submissions: &'a mut Vec<Submission>,

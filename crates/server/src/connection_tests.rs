@@ -1,5 +1,7 @@
 //! Connections without sockets: any cut of the bytes, any order of the replies, any pace of the peer.
 
+use std::path::PathBuf;
+
 use stratakv_base::Level;
 use stratakv_base::random::Random;
 use stratakv_engine::{Operation, Reply};
@@ -7,6 +9,7 @@ use stratakv_engine::{Operation, Reply};
 use super::reading::HELD_BYTES_MAX;
 use super::*;
 use crate::bench::{Bench, NoServer, WALL};
+use crate::credentials::Credentials;
 use crate::details::Details;
 use crate::watch::Watches;
 
@@ -52,7 +55,7 @@ fn answer_to_a_stranger(sent: &[u8]) -> String {
     let mut told = String::new();
     for seed in 0..20 {
         let mut bench = Bench::new(sent);
-        bench.credentials = Some(Credentials::parse(b"user:pass").unwrap());
+        bench.accounts = Some(Accounts::new(PathBuf::new(), Credentials::parse(b"user:pass").unwrap()));
         let answer = bench.run(&mut Random::new(seed), [1, 7, 1000][seed as usize % 3]).answer;
         let again = if sent.starts_with(&[0x80]) {
             conversations::binary::told(&answer)
@@ -522,7 +525,7 @@ fn operations_ask_for_the_servers_level() {
         marks: &Marks::default(),
         recency: &Recency::default(),
         log: Log { watches: &Watches::default(), details: &Details::default(), wall: WALL, cfd: 7 },
-        credentials: None,
+        accounts: None,
         server: &NoServer,
         submissions: &mut submissions,
     });
@@ -590,7 +593,7 @@ fn a_stranger_may_not_send_a_long_line() {
     // Its peer sends for ever, of either protocol.
     for (start, bytes_max) in [(&b"get "[..], 4096), (&b"\x80\x21\x00\x05\0\0\0\0\0\0\x10\x05"[..], 4400)] {
         let mut bench = Bench::new(start);
-        bench.credentials = Some(Credentials::parse(b"user:pass").unwrap());
+        bench.accounts = Some(Accounts::new(PathBuf::new(), Credentials::parse(b"user:pass").unwrap()));
         bench.unsent.extend(vec![b'a'; 1 << 20]);
         let mut most = 0;
         while let Some(buffer) = bench.connection.next_recv() {

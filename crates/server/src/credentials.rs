@@ -86,8 +86,11 @@ pub(crate) struct Accounts {
 impl Accounts {
     /// As [`Credentials::read`].
     pub(crate) fn of(file: &Path) -> Result<Accounts, String> {
-        let now = RwLock::new(Arc::new(Credentials::read(file)?));
-        Ok(Accounts { file: file.to_owned(), now })
+        Ok(Accounts::new(file.to_owned(), Credentials::read(file)?))
+    }
+
+    pub(crate) fn new(file: PathBuf, credentials: Credentials) -> Accounts {
+        Accounts { file, now: RwLock::new(Arc::new(credentials)) }
     }
 
     pub(crate) fn now(&self) -> Arc<Credentials> {

@@ -18,7 +18,6 @@ use stratakv_protocol::memcache::reply;
 
 use crate::connection::{Connection, Context, Submission, Target, delete_everything};
 use crate::counters::Counters;
-use crate::credentials::Accounts;
 use crate::measures::{Kind, Measures};
 use crate::server::{Arrival, Listening, Peer, Seat, Shared, lock};
 use crate::surroundings::Here;
@@ -293,7 +292,6 @@ impl Worker {
         let (seat, connection) = (self.index, number);
         let (shared, flush_at) = (&*self.shared, &self.flush_at);
         let here = Here { shared, flush_at, socket: &entry.socket, peer: &entry.peer, seat, connection };
-        let accounts = self.shared.accounts.as_ref().map(Accounts::now);
         let mut context = Context {
             wall: self.driver.now().wall,
             level: self.shared.level,
@@ -302,7 +300,7 @@ impl Worker {
             marks: &self.shared.marks,
             recency: &self.shared.recency,
             log: log(&self.shared, self.driver.now().wall, &entry.socket),
-            credentials: accounts.as_deref(),
+            accounts: self.shared.accounts.as_ref(),
             server: &here,
             submissions: &mut self.submissions,
         };

@@ -262,9 +262,7 @@ fn print_world(sums: &world::Statistics) {
 
 /// Most memory that this process had.
 fn resident_bytes_max() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or_default() << 10
+    stratakv_integration::process::memory_bytes(std::process::id(), "VmHWM").unwrap_or_default()
 }
 
 #[cfg(not(feature = "canaries"))]

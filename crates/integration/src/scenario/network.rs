@@ -8,8 +8,9 @@ use std::time::Duration;
 use stratakv_base::random::Random;
 
 use super::parts::{LARGE, LARGE_BYTES, Part, Player, large};
-use super::{Outcome, Setting, honest, process};
+use super::{Outcome, Setting, honest};
 use crate::memcache::Client;
+use crate::process;
 use crate::program::Served;
 use crate::value;
 

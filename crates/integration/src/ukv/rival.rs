@@ -11,7 +11,7 @@ use rustix::fs::Advice;
 use rustix::thread::CpuSet;
 use stratakv_bench::wire::Protocol;
 
-use crate::program;
+use crate::{process, program};
 
 /// How long a server may take to answer its first connection.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -176,10 +176,7 @@ impl Running {
 
     /// The most memory it has had.
     pub fn memory_peak_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        kib.unwrap_or_default() << 10
+        process::memory_bytes(self.id(), "VmHWM").unwrap_or_default()
     }
 
     /// Lets the kernel forget what it has of the server's files; written out before, if asked for.

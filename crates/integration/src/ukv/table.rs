@@ -118,10 +118,15 @@ pub fn markdown(all: &[Measured]) -> String {
     text
 }
 
+/// A figure of ours at the same setting, by the row's.
+fn ours_by(row: &Row, within: &[&Row], figure: fn(&Row) -> f64) -> String {
+    let ours = within.iter().find(|other| other.rival == Rival::Tier && other.setting == row.setting);
+    let ratio = ours.filter(|ours| ours.rival != row.rival).map(|ours| figure(ours) / figure(row));
+    ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"))
+}
+
 fn line(text: &mut String, row: &Row, within: &[&Row]) {
     let Setting { value_bytes, connections, pipeline, .. } = row.setting;
-    let ours = within.iter().find(|other| other.rival == Rival::Tier && other.setting == row.setting);
-    let ratio = ours.filter(|ours| ours.rival != row.rival).map(|ours| ours.served_per_s() / row.served_per_s());
     let dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let _ = writeln!(
         text,
@@ -129,7 +134,7 @@ fn line(text: &mut String, row: &Row, within: &[&Row]) {
         length(value_bytes),
         row.rival.name(),
         row.operations_per_s,
-        dash(ratio.map(|ratio| format!("{ratio:.2}"))),
+        ours_by(row, within, Row::served_per_s),
         row.p50_ms,
         row.p95_ms,
         row.p99_ms,
@@ -143,15 +148,13 @@ fn line(text: &mut String, row: &Row, within: &[&Row]) {
 }
 
 fn small_line(text: &mut String, row: &Row, within: &[&Row]) {
-    let ours = within.iter().find(|other| other.rival == Rival::Tier && other.setting == row.setting);
-    let ratio = ours.filter(|ours| ours.rival != row.rival).map(|ours| format!("{:.2}", ours.held() / row.held()));
     let _ = writeln!(
         text,
         "| {} | {} | {:.0} | {} | {:.0} | {:.1} | {:.1} % |",
         length(row.setting.value_bytes),
         row.rival.name(),
         row.held(),
-        ratio.unwrap_or_else(|| "-".into()),
+        ours_by(row, within, Row::held),
         row.memory_peak_bytes / 1048576.0,
         row.overhead_bytes(),
         row.refused_percent,

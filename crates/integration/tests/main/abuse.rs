@@ -5,10 +5,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use stratakv_integration::memcache::Client;
 use stratakv_integration::program::{Serve, Served};
-use stratakv_integration::{place, requirement};
+use stratakv_integration::{place, process, requirement};
 use tempfile::TempDir;
 
 const REQUESTS: usize = 1_000_000;
@@ -140,17 +140,11 @@ fn a_million_requests_of_a_client_that_does_not_read_harm_nobody() {
 }
 
 const CONNECTIONS: usize = 10_000;
+/// Beside those of other tests.
+const FILES: u64 = CONNECTIONS as u64 + 2000;
 
 /// Of an idle connection that has asked once: its receive buffer and what is known of it (see docs/operations.md), and as much again.
 const IDLE_BYTES_MAX: u64 = 8 << 10;
-
-/// Whether this process may have so many files open from now on.
-fn allow_open_files(count: u64) -> bool {
-    let limit = getrlimit(Resource::Nofile);
-    let maximum = limit.maximum.unwrap_or(u64::MAX);
-    let current = limit.current.unwrap_or(u64::MAX).max(count);
-    current <= maximum && setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum }).is_ok()
-}
 
 fn statistic(served: &Served, name: &str) -> u64 {
     let mut client = served.client();
@@ -173,8 +167,7 @@ fn number(client: &mut Client, name: &str) -> u64 {
 
 #[test]
 fn ten_thousand_connections_are_idle_and_another_client_is_served() {
-    // Beside those of other tests.
-    if !allow_open_files(CONNECTIONS as u64 + 2000) {
+    if process::allow_open_files(FILES) < FILES {
         return requirement::skip("the hard limit of open files is below 12,000 (ulimit -Hn)").unwrap_or_default();
     }
     let (_place, served) = serve(&["--connections", "10100"]);
@@ -208,11 +201,11 @@ fn a_server_that_has_no_descriptor_left_serves_who_is_there_and_others_later() {
         let (_place, served) = serve(&["--threads", "1", "--io", io]);
         let mut early = served.client();
         assert_eq!(early.ask("mn").expect("answered"), "MN");
-        let process = i32::try_from(served.id()).ok().and_then(Pid::from_raw);
+        let server = i32::try_from(served.id()).ok().and_then(Pid::from_raw);
         let open = std::fs::read_dir(format!("/proc/{}/fd", served.id())).expect("the server runs").count() as u64;
         let limit = |current| {
             let limit = Rlimit { current: Some(current), maximum: getrlimit(Resource::Nofile).maximum };
-            prlimit(process, Resource::Nofile, limit).expect("a child's limit can be changed")
+            prlimit(server, Resource::Nofile, limit).expect("a child's limit can be changed")
         };
         let before = limit(open);
         // More than one: an accept that is under way may have the limit from before.

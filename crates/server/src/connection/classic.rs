@@ -15,7 +15,7 @@ use crate::request;
 impl Connection {
     /// Whether the client has yet to say who it is.
     pub(super) fn is_stranger(&self, context: &Context<'_>) -> bool {
-        context.credentials.is_some() && !self.admitted
+        context.accounts.is_some() && !self.admitted
     }
 
     /// A command of such a client: a set of any key says by its value who it is.
@@ -32,7 +32,7 @@ impl Connection {
     /// The value of such a set.
     pub(super) fn account(&mut self, value: &[u8], context: &mut Context<'_>) {
         context.counters.auth_cmds.add(1);
-        self.admitted = context.credentials.is_none_or(|accounts| accounts.admit_text(value));
+        self.admitted = context.accounts.is_none_or(|accounts| accounts.now().admit_text(value));
         context.counters.auth_errors.add(u64::from(!self.admitted));
         let reply = if self.admitted { reply::STORED } else { reply::AUTHENTICATION_FAILURE };
         self.answer(Answer::Text(reply), false);
