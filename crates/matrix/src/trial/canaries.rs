@@ -4,11 +4,11 @@ use std::panic::catch_unwind;
 
 use stratakv_base::canary;
 
-use crate::job;
+use crate::{job, pace};
 
 use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, space};
 
-const DEFECTS: [(&str, fn()); 48] = [
+const DEFECTS: [(&str, fn()); 49] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -31,6 +31,7 @@ const DEFECTS: [(&str, fn()); 48] = [
     ("trial_columns_move_all_they_meet", space::columns_move_no_more_than_their_share),
     ("trial_epoch_over_slots_that_differ", pairing::an_epoch_begins_when_both_superblocks_have_the_one_before),
     ("trial_nobody_is_paced", growth::writes_wait_early_for_what_columns_free),
+    ("trial_rests_of_columns_are_expected", pace::tests::a_short_column_does_not_slow_the_next_one_down),
     ("trial_full_devices_are_not_asked_again", growth::a_device_that_has_room_again_is_written_again),
     ("trial_growth_forgets_who_waits", growth::who_waits_for_growth_is_told_when_a_step_fails),
     ("trial_long_values_fail_together", space::long_values_of_many_writers_take_what_room_there_is),
