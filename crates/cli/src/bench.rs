@@ -308,7 +308,7 @@ struct Stand {
 
 impl Stand {
     fn open(subject: &Subject) -> Result<Stand, Failure> {
-        refuse_another_format([subject.data.as_path()], subject.shards, subject.placement)?;
+        refuse_another_format([subject.data.as_path()], subject.engine.engine, subject.shards, subject.placement)?;
         let mut ground = Ground::claim(&subject.data, !subject.no_load, subject.existing)?;
         let mut options = Options::new()
             .create(!subject.no_load)

@@ -255,12 +255,24 @@ pub(crate) enum PlacementArgument {
 /// What is fixed at creation, asked of a store that exists: refused if it is something else, not passed over in silence.
 pub(crate) fn refuse_another_format<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
+    engine: Option<EngineArgument>,
     shards: Option<usize>,
     placement: Option<PlacementArgument>,
 ) -> Result<(), Failure> {
+    let has_placement = |engine: Engine, whose: &str| match placement {
+        Some(_) if engine != Engine::Slab => Err(Failure::usage(format!(
+            "--placement is of the engine `slab`, and {whose} `{}`: leave it out",
+            engine.name()
+        ))),
+        _ => Ok(()),
+    };
+    if let Some(engine) = engine {
+        has_placement(engine.into(), "--engine says")?;
+    }
     for path in directories {
         let Some(format) = stratakv::format_of(path)? else { continue };
         let shown = path.display();
+        has_placement(format.engine, &format!("the store in {shown} has"))?;
         let advice = "that is fixed when a store is created. Leave the option out, or `dump` this store and `load` it into a new one";
         if let Some(asked) = shards.filter(|asked| *asked != format.shards) {
             let has = format.shards;

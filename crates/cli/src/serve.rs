@@ -274,7 +274,7 @@ impl Arguments {
     }
 
     fn open(&self) -> Result<Store, Failure> {
-        refuse_another_format(self.open.data.all(), self.shards, self.placement)?;
+        refuse_another_format(self.open.data.all(), self.engine.engine, self.shards, self.placement)?;
         let mut options = self.durability.add_to(self.open.options().create(true));
         options = options.depth(self.depth()?);
         options = options.placement(self.placement()?);

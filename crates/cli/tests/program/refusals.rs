@@ -116,6 +116,26 @@ fn a_creation_that_was_refused_left_files_behind() {
     }
 }
 
+/// `in_place` is what the library has where nothing was said, so it could not tell.
+#[test]
+fn a_placement_was_taken_by_engines_that_have_none() {
+    for engine in ["hash", "matrix", "tier"] {
+        let (_directory, data) = directory();
+        let serve = ["serve", "--memory", "32M", "--shards", "1", "--memcache", "127.0.0.1:0"];
+        let asked = [&serve[..], &["--engine", engine, "--placement", "in_place"]].concat();
+        let refused = run(&data, &asked);
+        assert_eq!(code(&refused), 2, "{engine}: {}", stderr(&refused));
+        let why = format!("placement is of the engine `slab`, and --engine says `{engine}`");
+        assert!(stderr(&refused).contains(&why) && !data.exists(), "{}", stderr(&refused));
+        let made = [&serve[..], &["--engine", engine, "--durability", "process_crash"]].concat();
+        let made = if engine == "tier" { [&serve[..], &["--engine", engine]].concat() } else { made };
+        Serving::started(&mut command(&data, &made)).signal("-TERM");
+        let again = run(&data, &[&serve[..], &["--placement", "in_place"]].concat());
+        assert_eq!(code(&again), 2, "{engine}: {}", stderr(&again));
+        assert!(stderr(&again).contains(&format!("has `{engine}`: leave it out")), "{}", stderr(&again));
+    }
+}
+
 /// Both were taken in silence, and remembered.
 #[test]
 fn a_cache_took_a_placement_and_a_capacity_that_no_disk_has() {
