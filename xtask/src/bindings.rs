@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::ci::{cargo, succeed};
-use crate::serving::{Serving, built};
+use crate::ci::{built, cargo, succeed};
+use crate::serving::Serving;
 
 const USAGE: &str = "\
 usage: cargo xtask bindings [java | ycsb]
@@ -78,7 +78,7 @@ fn maven(root: &Path, project: &str) -> Command {
 }
 
 fn library(root: &Path) -> Result<(), String> {
-    let library = format!("-Dstratakv.library={}", built(root, "libstratakv_c.so").display());
+    let library = format!("-Dstratakv.library={}", built(root, "debug", "libstratakv_c.so").display());
     succeed("the Java library's tests", maven(root, "java").arg("test").arg(library))?;
     println!("bindings: the Java library's tests pass");
     Ok(())

@@ -1,7 +1,9 @@
 //! Runs cargo.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::nightly::target_directory;
 
 /// What `cargo xtask ci` runs, in order: name, arguments to cargo, extra RUSTDOCFLAGS.
 const STEPS: &[(&str, &[&str], Option<&str>)] = &[
@@ -26,19 +28,37 @@ pub fn run(root: &Path) -> Result<(), String> {
     crate::run_tidy(root)
 }
 
-/// Runs one of the long harnesses of `stratakv-integration` (`crash`, `realdata`, `soak`, `ukv`) against an optimised server.
+/// Runs one of the long harnesses of `stratakv-integration` (`crash`, `realdata`, `soak`, `ukv`) against an optimised server; `crash` against one with every assertion on, since
+/// nobody looks at its speed.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {
-    succeed("build", cargo(root).args(["build", "--release", "--package", "stratakv-cli"]))?;
-    let mut command = cargo(root);
-    command.args(["run", "--release", "--package", "stratakv-integration", "--bin", name, "--"]).args(arguments);
+    let profile = if name == "crash" { "sim" } else { "release" };
+    // In one call: each has its own ideas of its dependencies' features, and they would be built twice.
+    let packages = ["--package", "stratakv-cli", "--package", "stratakv-integration"];
+    let programs = ["--bin", "stratakv", "--bin", name];
+    succeed("build", cargo(root).args(["build", "--profile", profile]).args(packages).args(programs))?;
+    let mut command = Command::new(built(root, profile, name));
+    command.current_dir(root).env("STRATAKV_BIN", built(root, profile, "stratakv")).args(arguments);
     succeed(name, &mut command)
+}
+
+/// What cargo builds, by its profile's folder and its name.
+pub fn built(root: &Path, folder: &str, file: &str) -> PathBuf {
+    target_directory(root).join(folder).join(file)
 }
 
 /// `cargo`, in the repository.
 pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
+    hide_caller(command.current_dir(root));
     command
+}
+
+/// What the cargo that runs this program says of it is not handed down to another one: build scripts that ask for it (ring's) would run again, and what rests on them be built
+/// again, each time that somebody else calls cargo.
+pub fn hide_caller(cargo: &mut Command) {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let of_caller = names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+    of_caller.for_each(|name| _ = cargo.env_remove(name));
 }
 
 /// Runs a command to its end.

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::ci::hide_caller;
+
 /// Named, so that build scripts and procedural macros, which run on the host, are not instrumented.
 pub const TARGET: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
@@ -18,7 +20,7 @@ pub fn missing() -> Option<String> {
 /// Nightly's cargo in `folder`, with these flags to rustc. Add a subcommand first.
 pub fn cargo(folder: &Path, flags: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
-    cargo.arg("+nightly").current_dir(folder);
+    hide_caller(cargo.arg("+nightly").current_dir(folder));
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env("CARGO_BUILD_TARGET", TARGET);
     cargo
 }

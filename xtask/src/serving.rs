@@ -1,8 +1,10 @@
 //! A server of the debug build, for chores that talk to one.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::ci::built;
 
 /// A server under way; it ends with this.
 pub struct Serving {
@@ -14,15 +16,10 @@ pub struct Serving {
     _stdout: BufReader<ChildStdout>,
 }
 
-/// What cargo builds, by its name.
-pub fn built(root: &Path, file: &str) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from).join("debug").join(file)
-}
-
 impl Serving {
     /// Starts one, with two threads and shards, on ports that are free.
     pub fn start(root: &Path, data: &Path, options: &[&str]) -> Result<Serving, String> {
-        let mut command = Command::new(built(root, "stratakv"));
+        let mut command = Command::new(built(root, "debug", "stratakv"));
         command.args(["serve", "--memcache", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--threads", "2"]);
         command.args(["--shards", "2", "--memory", "256M", "--data"]).arg(data).args(options);
         let child = command.stdout(Stdio::piped()).spawn();

@@ -1,5 +1,6 @@
 //! What the kernel tells of a process.
 
+use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 /// How long descriptors may take to come back on a busy machine.
@@ -24,6 +25,32 @@ pub fn memory_bytes(process: u32, field: &str) -> Result<u64, String> {
 pub fn descriptors(process: u32) -> Result<usize, String> {
     let path = format!("/proc/{process}/fd");
     std::fs::read_dir(&path).map(Iterator::count).map_err(|error| format!("{path}: {error}"))
+}
+
+/// Whether it takes connections at this address: it, and not another process that was given the port before it.
+///
+/// # Errors
+/// There is no such process, or its descriptors are not for us to see.
+pub fn listens(process: u32, address: SocketAddrV4) -> Result<bool, String> {
+    let path = format!("/proc/{process}/net/tcp");
+    let sockets = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let Some(inode) = sockets.lines().find_map(|line| listening(line, address)) else { return Ok(false) };
+    let (path, socket) = (format!("/proc/{process}/fd"), format!("socket:[{inode}]"));
+    let entries = std::fs::read_dir(&path).map_err(|error| format!("{path}: {error}"))?;
+    // One that is closed meanwhile is not it.
+    Ok(entries
+        .flatten()
+        .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|at| at.as_os_str() == socket.as_str())))
+}
+
+/// The inode of the socket, if this line of /proc/net/tcp is of one that listens at the address.
+fn listening(line: &str, address: SocketAddrV4) -> Option<u64> {
+    const LISTEN: &str = "0A";
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    // The bytes of the address as they lie in memory, read as a number.
+    let local = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
+    let (at, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+    if *at == local && *state == LISTEN { inode.parse().ok() } else { None }
 }
 
 /// Waits until it has no more descriptors than `most`.
@@ -53,5 +80,24 @@ pub fn allow_open_files(wanted: u64) -> u64 {
     match setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum: limit.maximum }) {
         Ok(()) => allowed,
         Err(_) => limit.current.unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{SocketAddr, TcpListener};
+
+    /// A harness took whoever answered at the port for the server that it had started, and measured a stranger.
+    #[test]
+    fn who_listens_is_told_from_a_stranger() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let Ok(SocketAddr::V4(address)) = listener.local_addr() else { panic!("asked for IPv4") };
+        let mut stranger = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let found = [std::process::id(), stranger.id()].map(|process| listens(process, address));
+        stranger.kill().and_then(|()| stranger.wait()).expect("it ends");
+        assert_eq!(found, [Ok(true), Ok(false)]);
+        drop(listener);
+        assert_eq!(listens(std::process::id(), address), Ok(false));
     }
 }

@@ -51,9 +51,13 @@ fn build() -> PathBuf {
     let target_folder = profile_folder.parent().expect("a profile lies in the target folder");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--package", "stratakv-cli", "--target-dir"]).arg(target_folder);
-    if profile_folder.ends_with("release") {
-        cargo.arg("--release");
+    if let Some(profile) = profile_folder.file_name().filter(|folder| *folder != "debug") {
+        cargo.arg("--profile").arg(profile);
     }
+    // As a cargo that nobody calls from a test of its own: with other variables ring is built again, and what rests on it.
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let is_of_this_test = |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    names.filter(is_of_this_test).for_each(|name| _ = cargo.env_remove(name));
     let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo can be started");
     assert!(status.success(), "the program cannot be built ({status})");
     profile_folder.join("stratakv")

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -155,7 +155,8 @@ impl Running {
 
     fn wait_ready(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_TIMEOUT;
-        while TcpStream::connect(self.address).is_err() {
+        let SocketAddr::V4(address) = self.address else { return Err("servers are started on IPv4".into()) };
+        while !process::listens(self.id(), address).unwrap_or(false) {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("it ended ({status}); {}", self.said()));
             }
