@@ -32,13 +32,19 @@ pub fn run(root: &Path) -> Result<(), String> {
 /// nobody looks at its speed.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {
     let profile = if name == "crash" { "sim" } else { "release" };
-    // In one call: each has its own ideas of its dependencies' features, and they would be built twice.
-    let packages = ["--package", "stratakv-cli", "--package", "stratakv-integration"];
-    let programs = ["--bin", "stratakv", "--bin", name];
-    succeed("build", cargo(root).args(["build", "--profile", profile]).args(packages).args(programs))?;
+    build(root, profile, &["stratakv", name], None)?;
     let mut command = Command::new(built(root, profile, name));
     command.current_dir(root).env("STRATAKV_BIN", built(root, profile, "stratakv")).args(arguments);
     succeed(name, &mut command)
+}
+
+/// Builds programs of `stratakv-cli` and `stratakv-integration`. Always of both: alone each has its own idea of its dependencies' features, and they would be built once for each.
+pub fn build(root: &Path, profile: &str, programs: &[&str], feature: Option<&str>) -> Result<(), String> {
+    let mut command = cargo(root);
+    command.args(["build", "--profile", profile, "--package", "stratakv-cli", "--package", "stratakv-integration"]);
+    programs.iter().for_each(|program| _ = command.args(["--bin", program]));
+    command.args(feature.map(|feature| format!("--features=stratakv-integration/{feature}")));
+    succeed("build", &mut command)
 }
 
 /// What cargo builds, by its profile's folder and its name.

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
-use crate::ci::{cargo, succeed};
+use crate::ci::{build, built, cargo, succeed};
 use crate::tidy::Tree;
 
 /// Where the macro is explained, with an example that is no canary.
@@ -18,10 +19,8 @@ const NAMES: &str = "deliberate reused shown_shard_by_shard";
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let mut arguments = arguments.to_vec();
     let mut all_canaries = false;
-    let mut command = cargo(root);
-    command.args(["run", "--profile", "sim", "--package", "stratakv-integration", "--bin", "sim"]);
-    if let Some(at) = arguments.iter().position(|argument| argument == "--canaries") {
-        command.args(["--features", "canaries"]);
+    let at = arguments.iter().position(|argument| argument == "--canaries");
+    if let Some(at) = at {
         let named = arguments.get(at + 1).is_some_and(|next| !next.starts_with("--"));
         if !named {
             all_canaries = true;
@@ -29,7 +28,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
             arguments.insert(at + 1, canaries(&tree).into_iter().collect::<Vec<_>>().join(","));
         }
     }
-    succeed("sim", command.arg("--").args(arguments))?;
+    build(root, "sim", &["sim"], at.map(|_| "canaries"))?;
+    succeed("sim", Command::new(built(root, "sim", "sim")).current_dir(root).args(arguments))?;
     if all_canaries {
         let mut tests = cargo(root);
         tests.arg("test");

@@ -171,9 +171,10 @@ impl Serve {
             Protocol::Embedded => ("embedded", "--address"),
         };
         command.arg(part).arg("--data").arg(&self.data).arg(at).arg(address.to_string()).args(&self.options);
-        // A new store's disk is measured for a second, unless it is told what to be.
+        // The disk of a new store of engine `slab` is measured for a second, unless it is told what to be.
         let told = self.options.iter().any(|option| option == "--placement") || self.data.join("store.toml").exists();
-        if self.protocol == Protocol::Memcache && !told {
+        let other = self.options.windows(2).any(|pair| pair[0] == "--engine" && pair[1] != "slab");
+        if self.protocol == Protocol::Memcache && !told && !other {
             command.args(["--placement", "in_place"]);
         }
         // The end of its stdin tells the embedded one to close; the other does not look.
