@@ -80,7 +80,7 @@ impl RawDevice {
         let claim =
             if read_only { None } else { Some(sync::wait_while_busy(|| open(false, libc::O_EXCL)).map_err(refusal)?) };
         let file = open(!read_only, libc::O_DIRECT).map_err(refusal)?;
-        sync::lock(&file, read_only).map_err(refusal)?;
+        sync::lock(&file, read_only, sync::LOCK_WAIT).map_err(refusal)?;
         let geometry = Geometry::probe(&file);
         if geometry.sector_bytes as usize > PAGE_BYTES {
             return Err(RawRefusal::Sectors(geometry.sector_bytes));

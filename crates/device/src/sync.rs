@@ -112,8 +112,10 @@ fn remaining(parts: &[Part], mut skip: usize) -> Vec<IoSlice<'_>> {
     slices
 }
 
-/// How long a volume's lock is waited for: requests in flight of a process that was just killed hold it.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// How long a device's lock is waited for: requests in flight of a process that was just killed hold it.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// The same of a volume's file. Who opens it has the lock of its directory already, so hardly anybody else can have it open; and a disk that others load takes seconds over a flush.
+const FILE_LOCK_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
     // On a block device O_EXCL refuses what is mounted or otherwise claimed (EBUSY).
@@ -129,7 +131,7 @@ pub(crate) fn open_volume(path: &Path, mode: OpenMode) -> io::Result<Volume> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (open_buffered(path, mode)?, false),
         other => (other?, true),
     };
-    lock(&file, mode.read_only)?;
+    lock(&file, mode.read_only, if is_device { LOCK_WAIT } else { FILE_LOCK_WAIT })?;
     if mode.create
         && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
     {
@@ -161,9 +163,9 @@ fn open_buffered(path: &Path, mode: OpenMode) -> io::Result<File> {
     OpenOptions::new().read(true).write(!mode.read_only).create(mode.create).truncate(false).mode(0o600).open(path)
 }
 
-pub(crate) fn lock(file: &File, shared: bool) -> io::Result<()> {
+pub(crate) fn lock(file: &File, shared: bool, wait: Duration) -> io::Result<()> {
     let kind = if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
-    let deadline = Instant::now() + LOCK_WAIT;
+    let deadline = Instant::now() + wait;
     loop {
         match rustix::fs::flock(file, kind) {
             Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
