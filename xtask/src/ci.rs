@@ -69,6 +69,7 @@ pub fn hide_caller(cargo: &mut Command) {
 
 /// Runs a command to its end.
 pub fn succeed(name: &str, command: &mut Command) -> Result<(), String> {
-    let status = command.status().map_err(|error| format!("cannot start cargo: {error}"))?;
+    let status = command.status();
+    let status = status.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
     if status.success() { Ok(()) } else { Err(format!("{name} failed ({status})")) }
 }
