@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::canary;
-use stratakv_device::Part;
+use stratakv_device::{Block, Part};
 use stratakv_pmem::Pmem;
 
 use crate::config::Compression;
-use crate::container::Column;
+use crate::container::{Column, RowPart};
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum};
 use crate::level_cursor::LevelCursor;
@@ -66,6 +66,8 @@ pub(crate) struct Job {
     pub(crate) moves: Moves,
     /// Where it goes: a level, 0 is the first one below L0.
     pub(crate) level: usize,
+    /// What is left of the column in each row.
+    parts: Vec<RowPart>,
     /// Tables there with keys of its range.
     below: Vec<Arc<Table>>,
     /// The first key that it has not dealt with.
@@ -74,8 +76,8 @@ pub(crate) struct Job {
     pub(crate) merged: bool,
     /// Pages read for it.
     pub(crate) pins: Pins,
-    /// The pages of each read: the oldest go first.
-    read: VecDeque<Vec<(u64, u32)>>,
+    /// The pages of each read, and its block: the oldest go first.
+    read: VecDeque<(Vec<(u64, u32)>, Option<Arc<Block>>)>,
     /// First pages of the reads that it waits for, and how many those were.
     missing: Vec<u64>,
     asked: usize,
@@ -158,6 +160,7 @@ impl Job {
             moves: Moves::Met(Vec::new()),
             source,
             level,
+            parts: Vec::new(),
             below,
             // Not where the column begins: a table below may begin before it.
             position: Vec::new(),
@@ -185,6 +188,11 @@ impl Job {
             read_bytes: 0,
             compression: Compression::None,
         }
+    }
+
+    /// A column, with what each row has of it, merged with these tables.
+    pub(crate) fn of_column(column: Column, parts: Vec<RowPart>, below: Vec<Arc<Table>>) -> Job {
+        Job { parts, ..Job::new(Source::Column(column), 0, below) }
     }
 
     /// A load, into a level where nothing is in its way.
@@ -257,20 +265,24 @@ impl Job {
 
     /// Pages were read for it, from this one on. It keeps all reads that it asked for together, and some older ones; what it needs again of those that went is read again.
     pub(crate) fn take(&mut self, first: u64, parts: impl Iterator<Item = ((u64, u32), Part)>) {
-        let mut names = Vec::new();
+        let (mut names, mut block) = (Vec::new(), None);
         for (name, part) in parts {
             names.push(name);
+            block.get_or_insert_with(|| Arc::clone(&part.block));
             self.pins.insert(name, part);
         }
-        // A page that was read twice goes with the later read.
-        if !canary!("trial_pages_go_with_the_first_read") {
-            self.read.iter_mut().for_each(|older| older.retain(|name| !names.contains(name)));
-        }
         self.missing.retain(|page| *page != first);
-        self.read.push_back(names);
+        self.read.push_back((names, block));
         while self.read.len() > READS_HELD.max(self.asked) {
-            let Some(names) = self.read.pop_front() else { break };
-            names.iter().for_each(|name| drop(self.pins.remove(name)));
+            let Some((names, block)) = self.read.pop_front() else { break };
+            // A page that was read twice goes with the later read.
+            let is_of_it = |part: &Part| block.as_ref().is_some_and(|block| Arc::ptr_eq(block, &part.block));
+            let goes = |part: &Part| is_of_it(part) || canary!("trial_pages_go_with_the_first_read");
+            for name in names {
+                if self.pins.get(&name).is_some_and(goes) {
+                    self.pins.remove(&name);
+                }
+            }
         }
     }
 
@@ -369,17 +381,16 @@ impl<P: Pmem> Matrix<P> {
         next_file: &mut u64,
         memory: &InMemory<'_>,
     ) -> Result<(), Stop> {
-        let mut cursors: Vec<Box<dyn Cursor + '_>> = match source {
-            Source::Column(column) => {
-                let rows = self.container.column_cursors(column)?.into_iter();
-                rows.map(|row| Box::new(row) as Box<dyn Cursor + '_>).collect()
-            }
+        let mut sought: Vec<Box<dyn Cursor + '_>> = match source {
+            Source::Column(_) => Vec::new(),
             Source::Level { tables, .. } => vec![Box::new(LevelCursor::new(tables, memory))],
             Source::Load(load) => vec![Box::new(LoadCursor::new(load))],
         };
-        cursors.push(Box::new(LevelCursor::new(below, memory)));
-        let mut cursor = Merge::new(cursors);
+        sought.push(Box::new(LevelCursor::new(below, memory)));
+        let mut cursor = Merge::new(sought);
         cursor.seek(&job.position)?;
+        let rows = self.container.part_cursors(&mut job.parts, &job.position)?;
+        cursor.join(rows.into_iter().map(|row| Box::new(row) as Box<dyn Cursor + '_>));
         let until = job.read_bytes + budget_bytes;
         while job.read_bytes < until {
             if cursor.key().is_none() {

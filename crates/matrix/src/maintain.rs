@@ -252,8 +252,8 @@ impl<P: Pmem> Matrix<P> {
     fn column_job(&self, column: Option<Column>) -> Result<Option<Job>, Stop> {
         let Some(column) = column else { return Ok(None) };
         let (mut first, mut last) = (None::<Vec<u8>>, Vec::new());
-        for mut row in self.container.column_cursors(&column)? {
-            row.seek(&[])?;
+        let mut parts = self.container.column_parts(&column)?;
+        for mut row in self.container.part_cursors(&mut parts, &[])? {
             let key = row.key().unwrap_or_default();
             if first.as_ref().is_none_or(|first| key < &first[..]) {
                 first = Some(key.to_vec());
@@ -267,7 +267,7 @@ impl<P: Pmem> Matrix<P> {
             None => 0..0,
         };
         let below = self.levels.level(0)[below].to_vec();
-        Ok(Some(Job::new(Source::Column(column), 0, below)))
+        Ok(Some(Job::of_column(column, parts, below)))
     }
 
     fn limit_bytes(&self, level: usize) -> u64 {

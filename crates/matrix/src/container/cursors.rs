@@ -18,6 +18,15 @@ pub enum ContainerCursor<'a, P> {
     Row(RowCursor<'a, P>),
 }
 
+/// Elements of a row that belong to a column and were not gone through.
+#[derive(Clone, Copy, Debug)]
+pub struct RowPart {
+    /// The row's number.
+    row: u64,
+    from: u32,
+    to: u32,
+}
+
 impl<P: Pmem> Container<P> {
     /// A cursor for each memtable and each row, newest first; what is down of the compactor's rows is passed over. Where two have the same key, the
     /// versions in the newer one are the newer ones.
@@ -83,20 +92,43 @@ impl<P: Pmem> Container<P> {
         Ok(rows)
     }
 
-    /// A cursor for each row of the compactor that has records in a column, newest first, over nothing else.
+    /// What each row of the compactor has of a column, newest first; rows that have nothing are left out. O(rows · log elements).
     ///
     /// # Errors
     /// [`Stop::Damaged`].
-    pub fn column_cursors(&self, column: &Column) -> Result<Vec<RowCursor<'_, P>>, Stop> {
-        let mut cursors = Vec::new();
+    pub fn column_parts(&self, column: &Column) -> Result<Vec<RowPart>, Stop> {
+        let mut parts = Vec::new();
         for row in self.rows.iter().take(self.directory.compactor_rows as usize).rev() {
-            let view = View::silent(&self.medium, row, &self.directory.rotation);
-            let (from, to) = column.elements(&view)?;
+            let (from, to) = column.elements(&View::silent(&self.medium, row, &self.directory.rotation))?;
             if from < to {
-                cursors.push(RowCursor::over(view, from, to));
+                parts.push(RowPart { row: row.number, from, to });
             }
         }
-        Ok(cursors)
+        Ok(parts)
+    }
+
+    /// A cursor for each of these parts, over nothing else, at the first key that is not before `position`; parts that have none go. What lies before it is passed for good: `position`
+    /// only grows. So what is searched of a row is what was passed since the last time. O(rows + records passed).
+    ///
+    /// # Errors
+    /// [`Stop::Damaged`].
+    pub fn part_cursors(&self, parts: &mut Vec<RowPart>, position: &[u8]) -> Result<Vec<RowCursor<'_, P>>, Stop> {
+        let (mut found, mut rows) = (Vec::with_capacity(parts.len()), self.rows.iter().rev());
+        for part in &mut *parts {
+            let Some(row) = rows.find(|row| row.number == part.row) else {
+                let missing = format!("no row {}", part.row);
+                return Err(Stop::Damaged(self.medium.damage(0, "the compactor", "the rows of a column", missing)));
+            };
+            let view = View::silent(&self.medium, row, &self.directory.rotation);
+            part.from = view.gallop(position, part.from)?.min(part.to);
+            if part.from < part.to {
+                self.medium.pmem.prefetch(row.place(&self.medium, part.from)?, RECORD_BYTES);
+                found.push(RowCursor::over(view, part.from, part.to));
+            }
+        }
+        found.iter_mut().try_for_each(RowCursor::seek_to_first)?;
+        parts.retain(|part| part.from < part.to);
+        Ok(found)
     }
 }
 

@@ -35,7 +35,7 @@ use stratakv_pmem::Pmem;
 
 pub use self::check::Fault;
 pub use self::column::{Column, ColumnLimits};
-pub use self::cursors::ContainerCursor;
+pub use self::cursors::{ContainerCursor, RowPart};
 pub use self::directory::Rotation;
 pub use self::memtable::MemtableCursor;
 pub use self::open::Report;

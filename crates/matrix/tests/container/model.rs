@@ -78,17 +78,26 @@ impl World<'_> {
         let limits = ColumnLimits { low_bytes, high_bytes: low_bytes * 2 };
         let Some(column) = self.container.column(&bounds, limits).expect("a column") else { return };
         let mut records = 0;
-        for mut cursor in self.container.column_cursors(&column).expect("cursors") {
-            cursor.seek(b"").expect("a seek");
-            while let (Some(key), Some(meta)) = (cursor.key(), cursor.meta()) {
-                let mut value = Vec::new();
-                cursor.value(&mut value).expect("a value");
-                let value = (meta.body != Body::Delete).then_some(value);
-                assert_eq!(self.all.get(&(key.to_vec(), meta.version)), Some(&value), "in a column");
-                self.below.insert((key.to_vec(), meta.version), value);
-                records += 1;
-                cursor.next().expect("a step");
+        // In steps, as a compaction goes: each begins where the one before ended.
+        let mut parts = self.container.column_parts(&column).expect("parts");
+        let mut position = Vec::new();
+        while !parts.is_empty() {
+            let next = key(&mut self.random);
+            let next = Some(next).filter(|next| *next > position);
+            for mut cursor in self.container.part_cursors(&mut parts, &position).expect("cursors") {
+                let is_of_step = |key: &[u8]| next.as_ref().is_none_or(|next| key < &next[..]);
+                while let (Some(key), Some(meta)) = (cursor.key().filter(|key| is_of_step(key)), cursor.meta()) {
+                    let mut value = Vec::new();
+                    cursor.value(&mut value).expect("a value");
+                    let value = (meta.body != Body::Delete).then_some(value);
+                    assert_eq!(self.all.get(&(key.to_vec(), meta.version)), Some(&value), "in a column");
+                    self.below.insert((key.to_vec(), meta.version), value);
+                    records += 1;
+                    cursor.next().expect("a step");
+                }
             }
+            let Some(next) = next else { break };
+            position = next;
         }
         assert_eq!(records, column.records);
         self.manifest += 1;

@@ -178,8 +178,8 @@ pub fn install(
     let limits = ColumnLimits { low_bytes: low, high_bytes: high };
     let column = container.column(&bounds, limits).expect("a column")?;
     let mut after = volume.clone();
-    for mut cursor in container.column_cursors(&column).expect("cursors").into_iter().rev() {
-        cursor.seek(&column.from).expect("a seek");
+    let mut parts = container.column_parts(&column).expect("parts");
+    for mut cursor in container.part_cursors(&mut parts, b"").expect("cursors").into_iter().rev() {
         while let (Some(key), Some(meta)) = (cursor.key(), cursor.meta()) {
             assert!(
                 key >= &column.from[..] && column.end.as_ref().is_none_or(|end| key < &end[..]),

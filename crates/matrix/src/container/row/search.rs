@@ -177,7 +177,7 @@ impl<'a, P: Pmem> View<'a, P> {
     }
 
     /// The first element that is not before a key, walked to from one that is not behind it: for keys in ascending order.
-    pub(super) fn gallop(&self, key: &[u8], from: u32) -> Result<u32, Corruption> {
+    pub(in super::super) fn gallop(&self, key: &[u8], from: u32) -> Result<u32, Corruption> {
         let Some((first, last)) = self.row.live_ends() else { return Ok(from) };
         // Only keys between its ends begin as all of a row's do.
         if key < &self.row.first_key[..] {
