@@ -3,6 +3,8 @@
 use std::ops::Bound;
 
 use super::*;
+use crate::output::Output;
+use crate::volume::Extent;
 
 fn scan(first: u64, items_max: u32, reverse: bool) -> Operation {
     let (from, to) =
@@ -40,4 +42,46 @@ fn a_short_scan_reads_nothing_again() {
         reads_of(&mut trial, scan(5000, 20, reverse));
         assert_eq!(reads_of(&mut trial, scan(5000, 20, reverse)), 0, "what was read for a short scan is kept");
     }
+}
+
+/// Each merge read the tables of the level again that the one before had written, and a get the page that says where its value is.
+#[test]
+fn what_compactions_wrote_is_not_read_again() {
+    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    trial.fill(0..16_000, 100);
+    trial.settle();
+    let columns = trial.statistic("columns_down");
+    assert!(columns > 2, "{columns} columns");
+    trial.assert_filled(0..16_000, 100);
+    assert_eq!(trial.statistic("reads"), 0, "all of it fits into the memory");
+}
+
+/// Pages of tables that were given up before anybody read them lie in the cache, and what is written there later is not what they were.
+#[test]
+pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
+    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    let mut dropped = 0;
+    for number in 0..3000 {
+        trial.submit(write(vec![put(&name(number), value(number, 100 + (number as usize % 2) * 600))]));
+        trial.turn();
+        while trial.complete_where(None, |_| true) {}
+        let of_job = |trial: &Trial| -> Vec<Extent> {
+            trial.shard.job.iter().flat_map(|job| job.all_outputs().flat_map(Output::taken)).copied().collect()
+        };
+        let taken = of_job(&trial);
+        if number % 3 != 0 && !taken.is_empty() {
+            trial.shard.drop_job();
+            let cache = trial.shard.cache.get_mut();
+            assert!(taken.iter().all(|extent| (extent.page..extent.end()).all(|page| cache.peek(page).is_none())));
+            dropped += 1;
+        }
+    }
+    assert!(dropped > 10, "{dropped} jobs were dropped");
+    trial.settle();
+    for number in 0..3000 {
+        let reply = trial.ask(get(&name(number)));
+        let expected = value(number, 100 + (number as usize % 2) * 600);
+        assert_eq!(found(&reply).as_deref(), Some(&expected[..]), "key {number}: {reply:?}");
+    }
+    trial.assert_sound();
 }
