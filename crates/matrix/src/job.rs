@@ -56,6 +56,9 @@ pub(crate) enum Moves {
     Files(Vec<u64>),
 }
 
+/// The pages of a read, and its block; without pages there is none.
+type TakenRead = (Vec<(u64, u32)>, Option<Arc<Block>>);
+
 /// A compaction under way.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -76,8 +79,8 @@ pub(crate) struct Job {
     pub(crate) merged: bool,
     /// Pages read for it.
     pub(crate) pins: Pins,
-    /// The pages of each read, and its block: the oldest go first.
-    read: VecDeque<(Vec<(u64, u32)>, Option<Arc<Block>>)>,
+    /// What was read for it: the oldest go first.
+    read: VecDeque<TakenRead>,
     /// First pages of the reads that it waits for, and how many those were.
     missing: Vec<u64>,
     asked: usize,
