@@ -56,6 +56,37 @@ fn what_compactions_wrote_is_not_read_again() {
     assert_eq!(trial.statistic("reads"), 0, "all of it fits into the memory");
 }
 
+/// Indexes and filters stay in the cache once they were read. Then a get reads a page of each level that a filter lets through: of one, if the key is there, and seldom of any if it is not.
+#[test]
+fn a_get_reads_one_page_of_the_level_that_has_the_key() {
+    let config = MatrixConfig { table_bytes: 256 << 10, ..config() };
+    let mut trial = Trial::new(config, 512 << 10, UNIT_BYTES);
+    trial.fill(0..16_000, 200);
+    trial.settle();
+    let levels = trial.statistic("levels");
+    assert!(levels > 1, "{levels} levels");
+    trial.close();
+    trial.reopen();
+    // Each table, of each level, is looked into.
+    (0..16_000).step_by(100).for_each(|number| assert!(found(&trial.ask(get(&name(number)))).is_some()));
+    let (mut reads, mut most, mut gets) = (0, 0, 0);
+    for number in (50..16_000).step_by(100) {
+        let before = trial.statistic("reads");
+        assert!(found(&trial.ask(get(&name(number)))).is_some());
+        let took = trial.statistic("reads") - before;
+        (reads, most, gets) = (reads + took, most.max(took), gets + 1);
+    }
+    assert!(
+        most <= levels && reads <= gets + gets / 20,
+        "{reads} reads for {gets} gets, at most {most} of {levels} levels"
+    );
+    assert!(reads > gets / 2, "{reads} reads for {gets} gets: what was read for others says little");
+    let before = trial.statistic("reads");
+    (0..1000).for_each(|number| assert!(found(&trial.ask(get(&format!("{}x", name(number * 16))))).is_none()));
+    let strangers = trial.statistic("reads") - before;
+    assert!(strangers <= 1000 * levels / 20, "{strangers} reads for 1000 keys that are not there");
+}
+
 /// Pages of tables that were given up before anybody read them lie in the cache, and what is written there later is not what they were.
 #[test]
 pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
