@@ -12,7 +12,7 @@ use crate::cursor::{Cursor, Stop};
 use crate::install::Made;
 use crate::job::{Job, Source};
 use crate::matrix::{Closing, Matrix, Purpose};
-use crate::output::{NoRoom, Output, Role, SLICE_PAGES};
+use crate::output::{NoRoom, Output, SLICE_PAGES};
 use crate::reading::Waiter;
 use crate::space::Rest;
 use crate::volume::Table;
@@ -392,9 +392,6 @@ impl<P: Pmem> Matrix<P> {
             for (place, part) in output.next_write(block, &mut self.extents, reserve_pages)? {
                 self.counters.write_bytes += u64::from(part.len);
                 self.counters.wrote(output.role(), part.len.into());
-                if matches!(output.role(), Role::Table { .. }) {
-                    self.cache_written(place, &part, effects);
-                }
                 let io = self.io.start(Purpose::Output(output.file()));
                 if !is_asked {
                     effects.background(io);
