@@ -466,8 +466,14 @@ impl<P: Pmem> Matrix<P> {
 
     /// Gives back what was made in vain, once it is not being written any more.
     pub(crate) fn bury(&mut self) {
-        let idle: Vec<Output> = self.dropped.extract_if(.., |output| output.in_flight() == 0).collect();
-        idle.into_iter().flat_map(Output::discard).for_each(|extent| self.give_back(extent));
+        let extents = &mut self.extents;
+        self.dropped.retain_mut(|output| {
+            let is_idle = output.in_flight() == 0;
+            if is_idle {
+                output.discard(extents);
+            }
+            !is_idle
+        });
     }
 
     /// What a compaction reads is damaged: it stays where it is, and so does everything that would have to be merged with it.

@@ -409,17 +409,12 @@ impl<P: Pmem> Matrix<P> {
                 self.limbo.insert(0, extent);
                 continue;
             }
-            self.give_back(extent);
+            let cache = self.cache.get_mut();
+            (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
+            self.extents.give(extent);
             self.rest = Rest::No;
             self.ready.extend(self.after_install.drain(..));
         }
-    }
-
-    /// These pages can be taken again: what the cache has of them is of nobody.
-    pub(crate) fn give_back(&mut self, extent: Extent) {
-        let cache = self.cache.get_mut();
-        (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
-        self.extents.give(extent);
     }
 
     /// Everything appended in this turn becomes durable, then it is acknowledged. If it does not, whatever rests on no part of it is answered all the same.

@@ -211,8 +211,9 @@ impl Output {
         std::mem::take(&mut self.extents)
     }
 
-    /// What it had, to be given back: nobody will ever read it. Writes in flight must have ended.
-    pub(crate) fn discard(self) -> Vec<Extent> {
-        self.extents
+    /// Gives everything back: nobody will ever read it. Writes in flight must have ended.
+    pub(crate) fn discard(&mut self, extents: &mut Places) {
+        self.extents.drain(..).for_each(|extent| extents.give(extent));
+        self.taken = 0;
     }
 }

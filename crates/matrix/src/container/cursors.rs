@@ -126,7 +126,7 @@ impl<P: Pmem> Container<P> {
                 found.push(RowCursor::over(view, part.from, part.to));
             }
         }
-        found.iter_mut().try_for_each(RowCursor::seek_to_first)?;
+        found.iter_mut().try_for_each(|cursor| cursor.seek_from(0))?;
         parts.retain(|part| part.from < part.to);
         Ok(found)
     }

@@ -62,11 +62,6 @@ impl<P: Pmem> RowCursor<'_, P> {
         self.stand(self.forward(found.max(self.from).into()))
     }
 
-    /// Goes to the first element of its range.
-    pub(in super::super) fn seek_to_first(&mut self) -> Result<(), Stop> {
-        self.stand(self.from.into())
-    }
-
     /// As [`RowCursor::seek_from`] for [`Cursor::seek_before`].
     pub(in super::super) fn seek_back_from(&mut self, found: u32) -> Result<(), Stop> {
         self.stand(self.back(i64::from(found.min(self.to)) - 1))
