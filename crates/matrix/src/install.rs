@@ -184,7 +184,7 @@ impl<P: Pmem> Matrix<P> {
     /// Gives back what only these levels have.
     fn give_new(&mut self, levels: &Levels) {
         for extent in levels.extents_not_in(&self.levels) {
-            self.extents.give(extent);
+            self.give_back(extent);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::cursor::{Cursor, Stop};
 use crate::install::Made;
 use crate::job::{Job, Source};
 use crate::matrix::{Closing, Matrix, Purpose};
-use crate::output::{NoRoom, Output, SLICE_PAGES};
+use crate::output::{NoRoom, Output, Role, SLICE_PAGES};
 use crate::reading::Waiter;
 use crate::space::Rest;
 use crate::volume::Table;
@@ -392,6 +392,9 @@ impl<P: Pmem> Matrix<P> {
             for (place, part) in output.next_write(block, &mut self.extents, reserve_pages)? {
                 self.counters.write_bytes += u64::from(part.len);
                 self.counters.wrote(output.role(), part.len.into());
+                if matches!(output.role(), Role::Table { .. }) {
+                    self.cache_written(place, &part, effects);
+                }
                 let io = self.io.start(Purpose::Output(output.file()));
                 if !is_asked {
                     effects.background(io);
@@ -466,14 +469,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// Gives back what was made in vain, once it is not being written any more.
     pub(crate) fn bury(&mut self) {
-        let extents = &mut self.extents;
-        self.dropped.retain_mut(|output| {
-            let is_idle = output.in_flight() == 0;
-            if is_idle {
-                output.discard(extents);
-            }
-            !is_idle
-        });
+        let idle: Vec<Output> = self.dropped.extract_if(.., |output| output.in_flight() == 0).collect();
+        idle.into_iter().flat_map(Output::discard).for_each(|extent| self.give_back(extent));
     }
 
     /// What a compaction reads is damaged: it stays where it is, and so does everything that would have to be merged with it.

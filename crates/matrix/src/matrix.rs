@@ -409,12 +409,19 @@ impl<P: Pmem> Matrix<P> {
                 self.limbo.insert(0, extent);
                 continue;
             }
-            let cache = self.cache.get_mut();
-            (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
-            self.extents.give(extent);
+            self.give_back(extent);
             self.rest = Rest::No;
             self.ready.extend(self.after_install.drain(..));
         }
+    }
+
+    /// These pages can be taken again: what the cache has of them is of nobody.
+    pub(crate) fn give_back(&mut self, extent: Extent) {
+        if !canary!("trial_cached_pages_outlive_their_file") {
+            let cache = self.cache.get_mut();
+            (extent.page..extent.end()).for_each(|page| drop(cache.remove(page)));
+        }
+        self.extents.give(extent);
     }
 
     /// Everything appended in this turn becomes durable, then it is acknowledged. If it does not, whatever rests on no part of it is answered all the same.

@@ -378,6 +378,16 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
+    /// Puts pages of a table that are being written into the cache, as far as there are blocks that nobody has: those that it takes the place of leave the cache when it is installed. So what
+    /// compactions merge again and again is not read from the device again and again while there is memory for it, and a get finds the page that says where its value is.
+    pub(crate) fn cache_written(&mut self, place_bytes: u64, part: &Part, effects: &Effects) {
+        for (page, bytes) in (place_bytes / PAGE_BYTES as u64..).zip(part.bytes().chunks(PAGE_BYTES)) {
+            let Some(mut copy) = effects.block(Class::Page) else { break };
+            copy.copy_from_slice(bytes);
+            self.cache.get_mut().insert(page, Arc::new(copy));
+        }
+    }
+
     /// Hands reads to the device, as many as it should have.
     pub(crate) fn pump_reads(&mut self, effects: &mut Effects) {
         while let Some(wanted) = self.reads.next() {

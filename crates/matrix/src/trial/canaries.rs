@@ -6,13 +6,14 @@ use stratakv_base::canary;
 
 use crate::{job, pace};
 
-use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, space};
+use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, reads, space};
 
-const DEFECTS: [(&str, fn()); 49] = [
+const DEFECTS: [(&str, fn()); 50] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
     ("trial_errors_of_dropped_files_count", installs::a_late_error_of_a_dropped_file_is_not_the_next_ones),
+    ("trial_cached_pages_outlive_their_file", reads::pages_of_a_dropped_file_leave_the_cache),
     ("trial_half_written_is_refused", failures::a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value),
     ("trial_all_rests_on_the_log", failures::reads_are_answered_when_the_memory_fails),
     ("trial_failed_region_is_waited_for", failures::nobody_waits_for_a_region_that_failed),

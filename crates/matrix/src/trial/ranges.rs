@@ -43,6 +43,7 @@ pub(super) fn a_range_is_deleted_with_one_record() {
     assert!(trial.statistic("user_bytes") - before < 64, "one record");
     assert_gone(&mut trial, 1000..5000);
     trial.fill(2000..2100, 150);
+    trial.settle();
     let dropped = trial.statistic("tables_dropped_whole");
     assert!(dropped > 10, "{dropped} tables dropped");
     cut(&mut trial);

@@ -3,6 +3,8 @@
 use std::ops::Bound;
 
 use super::*;
+use crate::output::{Output, Role};
+use crate::volume::Extent;
 
 fn scan(first: u64, items_max: u32, reverse: bool) -> Operation {
     let (from, to) =
@@ -42,6 +44,18 @@ fn a_short_scan_reads_nothing_again() {
     }
 }
 
+/// Each merge read the tables of the level again that the one before had written, and a get the page that says where its value is.
+#[test]
+fn what_compactions_wrote_is_not_read_again() {
+    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    trial.fill(0..16_000, 100);
+    trial.settle();
+    let columns = trial.statistic("columns_down");
+    assert!(columns > 2, "{columns} columns");
+    trial.assert_filled(0..16_000, 100);
+    assert_eq!(trial.statistic("reads"), 0, "all of it fits into the memory");
+}
+
 /// Indexes and filters stay in the cache once they were read. Then a get reads a page of each level that a filter lets through: of one, if the key is there, and seldom of any if it is not.
 #[test]
 fn a_get_reads_one_page_of_the_level_that_has_the_key() {
@@ -71,4 +85,36 @@ fn a_get_reads_one_page_of_the_level_that_has_the_key() {
     (0..1000).for_each(|number| assert!(found(&trial.ask(get(&format!("{}x", name(number * 16))))).is_none()));
     let strangers = trial.statistic("reads") - before;
     assert!(strangers <= 1000 * levels / 20, "{strangers} reads for 1000 keys that are not there");
+}
+
+/// Pages of tables that were given up before anybody read them lie in the cache, and what is written there later is not what they were.
+#[test]
+pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
+    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    let mut dropped = 0;
+    for number in 0..3000 {
+        trial.submit(write(vec![put(&name(number), value(number, 100 + (number as usize % 2) * 600))]));
+        trial.turn();
+        while trial.complete_where(None, |_| true) {}
+        let of_job = |trial: &Trial| -> Vec<Extent> {
+            let is_table = |output: &&Output| matches!(output.role(), Role::Table { .. });
+            let outputs = trial.shard.job.iter().flat_map(|job| job.all_outputs().filter(is_table));
+            outputs.flat_map(Output::taken).copied().collect()
+        };
+        let taken = of_job(&trial);
+        if number % 3 != 0 && !taken.is_empty() {
+            trial.shard.drop_job();
+            let cache = trial.shard.cache.get_mut();
+            assert!(taken.iter().all(|extent| (extent.page..extent.end()).all(|page| cache.peek(page).is_none())));
+            dropped += 1;
+        }
+    }
+    assert!(dropped > 3, "{dropped} jobs were dropped");
+    trial.settle();
+    for number in 0..3000 {
+        let reply = trial.ask(get(&name(number)));
+        let expected = value(number, 100 + (number as usize % 2) * 600);
+        assert_eq!(found(&reply).as_deref(), Some(&expected[..]), "key {number}: {reply:?}");
+    }
+    trial.assert_sound();
 }
