@@ -356,23 +356,12 @@ impl<P: Pmem> Matrix<P> {
 
     fn merge_with(&self, job: &mut Job, budget_bytes: u64, next_file: &mut u64) -> Result<(), Stop> {
         let pins = std::mem::take(&mut job.pins);
-        let memory = InMemory { pins: &pins, is_job: true, ..self.in_memory(RUN_PAGES) };
-        let done = self.merge_steps(job, budget_bytes, next_file, &memory);
-        job.pins = pins;
-        done
-    }
-
-    fn merge_steps(
-        &self,
-        job: &mut Job,
-        budget_bytes: u64,
-        next_file: &mut u64,
-        memory: &InMemory<'_>,
-    ) -> Result<(), Stop> {
         let (source, below) =
             (std::mem::replace(&mut job.source, Source::Level { tables: Vec::new() }), std::mem::take(&mut job.below));
-        let done = self.merge_from(job, (&source, &below), budget_bytes, next_file, memory);
-        (job.source, job.below) = (source, below);
+        let above = if let Source::Level { tables } = &source { &tables[..] } else { &[] };
+        let memory = InMemory { pins: &pins, job: Some([above, &below]), ..self.in_memory(RUN_PAGES) };
+        let done = self.merge_from(job, (&source, &below), budget_bytes, next_file, &memory);
+        (job.source, job.below, job.pins) = (source, below, pins);
         done
     }
 

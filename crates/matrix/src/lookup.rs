@@ -140,7 +140,7 @@ impl<P: Pmem> Matrix<P> {
         if long.as_ref().is_none_or(|long| long.pointer != pointer) {
             // Its own lease is given back first.
             *long = None;
-            let lease = self.lease_for_reading(pointer.value_bytes.into(), memory.is_job).ok_or(Stop::Missing)?;
+            let lease = self.lease_for_reading(pointer.value_bytes.into(), memory.is_job()).ok_or(Stop::Missing)?;
             *long = Some(LongRead { pointer, bytes: Vec::with_capacity(pointer.value_bytes as usize), _lease: lease });
         }
         let Some(read) = long else { return Ok(Bytes::new()) };

@@ -189,7 +189,7 @@ impl<P: Pmem> Matrix<P> {
             pins: &self.pins,
             ahead_pages,
             backward: false,
-            is_job: false,
+            job: None,
             missing: &self.missing,
             ahead: &self.ahead,
             run: Cell::default(),

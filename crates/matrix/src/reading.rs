@@ -16,7 +16,7 @@ use crate::cursor::{Pages, Stop};
 use crate::entry::Pointer;
 use crate::levels::Levels;
 use crate::matrix::{Matrix, Purpose};
-use crate::volume::Extent;
+use crate::volume::{Extent, Table};
 
 /// What is to be read: up to 16 pages that lie one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,8 +166,14 @@ pub(crate) fn parts(block: &Arc<Block>, wanted: Wanted) -> impl Iterator<Item = 
     (0..wanted.pages).map(move |page| ((wanted.file, wanted.ordinal + page), part(page)))
 }
 
-/// Runs that are read ahead of the one that a compaction is in.
-const RUNS_AHEAD: u32 = 2;
+/// Runs of tables that are read ahead of the one that a compaction is in: with two, compactions of short values waited for reads half of their time, with four a sixth.
+const RUNS_AHEAD: u32 = 4;
+
+/// The same of each value file that a compaction moves values out of: they are many, and a run of each is held with those ahead of it.
+const VALUE_RUNS_AHEAD: u32 = 2;
+
+/// Pages of a table's index that are read ahead.
+const INDEX_AHEAD_PAGES: u32 = 4;
 
 /// Most pages of one read.
 pub(crate) const RUN_PAGES: u32 = 16;
@@ -179,9 +185,9 @@ pub(crate) struct InMemory<'a> {
     pub(crate) pins: &'a Pins,
     /// How many pages of a table to read at once where one is missing, and whether those that come before it.
     pub(crate) ahead_pages: u32,
-    /// They are a compaction's. It goes through tables, and value files of which it moves what is alive, from one end to the other: where something is missing, this run and the next one
-    /// are read. It does not wait for room outside the pool: it reads one value at a time.
-    pub(crate) is_job: bool,
+    /// They are a compaction's, with these tables in the order of keys. It goes through them, and value files of which it moves what is alive, from one end to the other, and what comes next
+    /// is read meanwhile. It does not wait for room outside the pool: it reads one value at a time.
+    pub(crate) job: Option<[&'a [Arc<Table>]; 2]>,
     pub(crate) backward: bool,
     pub(crate) missing: &'a RefCell<Vec<Wanted>>,
     /// What a compaction will want next, and does not wait for yet.
@@ -206,28 +212,84 @@ impl InMemory<'_> {
         }
     }
 
-    /// Notes a run that is missing, and what comes behind it if all of it will be read.
+    pub(crate) fn is_job(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// Notes a run of values that is missing, and the next one if all of it will be read.
     fn miss_run(&self, wanted: Wanted, ahead_pages: u32, locate: impl Fn(u32) -> Option<u64>) {
         self.miss(wanted);
         let ordinal = wanted.ordinal + wanted.pages;
-        if let Some(page) = locate(ordinal).filter(|_| self.is_job)
+        if let Some(page) = locate(ordinal).filter(|_| self.is_job())
             && self.held(wanted.file, ordinal, page).is_none()
         {
             self.miss(Wanted { page, pages: self.run_of(page, ordinal, ahead_pages, locate), ordinal, ..wanted });
         }
     }
 
-    /// A compaction is in the run that `here` is of: the next ones are read while it goes through it.
+    fn want_ahead(&self, wanted: Wanted) {
+        let mut ahead = self.ahead.borrow_mut();
+        if !ahead.contains(&wanted) {
+            ahead.push(wanted);
+        }
+    }
+
+    /// A compaction is in this run of a table: what it lacks of the next ones is read while it goes through it; and where they would be behind the table's end, of the next table.
+    fn read_table_ahead(&self, table: &Table, run: u32) {
+        let runs = table.facts.data_pages.div_ceil(RUN_PAGES);
+        (run + 1..runs.min(run + 1 + RUNS_AHEAD)).for_each(|run| self.want_run_ahead(table, run));
+        let left = (run + 1 + RUNS_AHEAD).saturating_sub(runs.max(run + 1));
+        let is_it = |other: &Arc<Table>| other.facts.file == table.facts.file;
+        let mut next = self.job.iter().flatten().filter_map(|tables| tables.get(tables.iter().position(is_it)? + 1));
+        if let Some(next) = next.next().filter(|_| left > 0) {
+            self.want_index_ahead(next);
+            (0..left.min(next.facts.data_pages.div_ceil(RUN_PAGES))).for_each(|run| self.want_run_ahead(next, run));
+        }
+    }
+
+    /// What is missing of a run, from the first page that is.
+    fn want_run_ahead(&self, table: &Table, run: u32) {
+        let end = table.facts.data_pages.min((run + 1) * RUN_PAGES);
+        let locate = |next: u32| (next < end).then(|| Extent::locate(&table.extents, next))?;
+        let is_missing = |ordinal: u32| {
+            let page = locate(ordinal)?;
+            self.held(table.facts.file, ordinal, page).is_none().then_some((ordinal, page))
+        };
+        if let Some((ordinal, page)) = (run * RUN_PAGES..end).find_map(is_missing) {
+            let pages = self.run_of(page, ordinal, RUN_PAGES, locate);
+            self.want_ahead(Wanted { page, pages, file: table.facts.file, ordinal, is_table: true });
+        }
+    }
+
+    /// The index of a table is wanted wherever a compaction goes on in it.
+    fn want_index_ahead(&self, table: &Table) {
+        let (first, end) = (table.facts.data_pages, table.facts.filter_first());
+        for ordinal in first..end.min(first + INDEX_AHEAD_PAGES) {
+            let Some(page) = Extent::locate(&table.extents, ordinal) else { break };
+            if self.held(table.facts.file, ordinal, page).is_none() {
+                self.want_ahead(Wanted { page, pages: 1, file: table.facts.file, ordinal, is_table: true });
+            }
+        }
+    }
+
+    /// Where a read begins that a compaction waits for: at the first page of the run that is missing too, so that it is the read that was asked for ahead, if there is one.
+    fn missing_from(&self, table: &Table, ordinal: u32, page: u64) -> (u64, u32) {
+        let is_missing = |less: &u32| {
+            let (before, place) = (ordinal - less, page.checked_sub(u64::from(*less)));
+            let is_there = Extent::locate(&table.extents, before).is_some_and(|page| Some(page) == place);
+            is_there && place.is_some_and(|page| self.held(table.facts.file, before, page).is_none())
+        };
+        let less = (1..=ordinal % RUN_PAGES).take_while(is_missing).count() as u32;
+        (page - u64::from(less), ordinal - less)
+    }
+
+    /// A compaction is in the run of values that `here` is of: the next ones are read while it goes through it.
     fn read_ahead(&self, here: Wanted, locate: impl Fn(u32) -> Option<u64>) {
-        for ordinal in (1..=RUNS_AHEAD).map(|run| here.ordinal + run * RUN_PAGES) {
+        for ordinal in (1..=VALUE_RUNS_AHEAD).map(|run| here.ordinal + run * RUN_PAGES) {
             let Some(page) = locate(ordinal) else { break };
             if self.held(here.file, ordinal, page).is_none() {
                 let pages = self.run_of(page, ordinal, RUN_PAGES, &locate);
-                let wanted = Wanted { page, pages, ordinal, ..here };
-                let mut ahead = self.ahead.borrow_mut();
-                if !ahead.contains(&wanted) {
-                    ahead.push(wanted);
-                }
+                self.want_ahead(Wanted { page, pages, ordinal, ..here });
             }
         }
     }
@@ -236,7 +298,7 @@ impl InMemory<'_> {
     fn aligned(&self, page: u64, ordinal: u32, locate: impl Fn(u32) -> Option<u64>) -> (u64, u32) {
         let begin = ordinal / RUN_PAGES * RUN_PAGES;
         let is_there = |first: &u64| (begin..ordinal).all(|next| locate(next) == Some(first + u64::from(next - begin)));
-        match page.checked_sub(u64::from(ordinal - begin)).filter(|first| self.is_job && is_there(first)) {
+        match page.checked_sub(u64::from(ordinal - begin)).filter(|first| self.is_job() && is_there(first)) {
             Some(first) => (first, begin),
             None => (page, ordinal),
         }
@@ -285,7 +347,7 @@ impl InMemory<'_> {
             match self.held(pointer.file, ordinal, page) {
                 Some(part) => {
                     let run = (pointer.file, ordinal / RUN_PAGES);
-                    if self.is_job && self.run.replace(run) != run {
+                    if self.is_job() && self.run.replace(run) != run {
                         let (file, ordinal) = (pointer.file, run.1 * RUN_PAGES);
                         self.read_ahead(Wanted { page, pages: 1, file, ordinal, is_table: false }, locate);
                     }
@@ -294,7 +356,7 @@ impl InMemory<'_> {
                 }
                 None => {
                     let (page, begin) = self.aligned(page, ordinal, locate);
-                    let most = if self.is_job { RUN_PAGES - begin % RUN_PAGES } else { end - begin };
+                    let most = if self.is_job() { RUN_PAGES - begin % RUN_PAGES } else { end - begin };
                     let pages = self.run_of(page, begin, most, locate);
                     let wanted = Wanted { page, pages, file: pointer.file, ordinal: begin, is_table: false };
                     self.miss_run(wanted, RUN_PAGES, locate);
@@ -325,23 +387,30 @@ impl Pages for InMemory<'_> {
         else {
             return Err(self.damaged("page number in an index", format!("a page of table {file}"), ordinal));
         };
+        let data_pages = table.facts.data_pages;
         if let Some(part) = self.held(file, ordinal, page) {
-            // Data pages are gone through one by one, so a run is entered at its first page; those of the cache are not of runs.
-            let begins_run = part.start == 0 && part.block.class() == Class::Slice;
-            if self.is_job && begins_run && ordinal < table.facts.data_pages {
-                let here = Wanted { page, pages: 1, file, ordinal, is_table: true };
-                let is_data = |next: &u32| *next < table.facts.data_pages;
-                self.read_ahead(here, |next| Extent::locate(&table.extents, Some(next).filter(is_data)?));
+            // Data pages are gone through one by one, so a run is entered at its first page.
+            if self.is_job() && ordinal < data_pages && ordinal.is_multiple_of(RUN_PAGES) {
+                self.read_table_ahead(table, ordinal / RUN_PAGES);
             }
             return Ok(part);
         }
+        if self.is_job() && ordinal < data_pages {
+            let (page, first) = self.missing_from(table, ordinal, page);
+            let end = data_pages.min((ordinal / RUN_PAGES + 1) * RUN_PAGES);
+            let locate = |next: u32| (next < end).then(|| Extent::locate(&table.extents, next))?;
+            let pages = self.run_of(page, first, RUN_PAGES, locate);
+            self.miss(Wanted { page, pages, file, ordinal: first, is_table: true });
+            self.want_index_ahead(table);
+            self.read_table_ahead(table, ordinal / RUN_PAGES);
+            return Err(Stop::Missing);
+        }
         // Of an index and a filter one page is wanted, again and again: read alone it stays in the cache.
-        let data_pages = table.facts.data_pages;
         let ahead_pages = if ordinal < data_pages { self.ahead_pages } else { 1 };
         let locate = |next: u32| (next < data_pages).then(|| Extent::locate(&table.extents, next))?;
         let (page, ordinal) = self.run_begin(page, ordinal, ahead_pages, locate);
         let pages = self.run_of(page, ordinal, ahead_pages, locate);
-        self.miss_run(Wanted { page, pages, file, ordinal, is_table: true }, ahead_pages, locate);
+        self.miss(Wanted { page, pages, file, ordinal, is_table: true });
         Err(Stop::Missing)
     }
 }
@@ -429,7 +498,7 @@ mod tests {
             cache: &cache,
             pins: &pins,
             ahead_pages: RUN_PAGES,
-            is_job: true,
+            job: Some([&[], &[]]),
             backward: false,
             missing: &missing,
             ahead: &ahead,

@@ -18,8 +18,8 @@ const BEGUN: u32 = 2;
 /// The epochs follow the keys.
 const PAIRED: u32 = 4;
 const EPOCHS_BYTES: usize = 32;
-/// What counts directories, memtables, hand-overs, manifests and openings is below this, and versions are below that: so that counting on never ends.
-const NUMBERS_END: u64 = 1 << 60;
+/// What counts directories, memtables, hand-overs, manifests and openings, in region and volumes, is below this, and versions are below that: so that counting on never ends.
+pub(crate) const NUMBERS_END: u64 = 1 << 60;
 const VERSIONS_END: u64 = 1 << 53;
 /// In a row's first element that is down: they go around the end. A row has fewer elements.
 const ROW_WRAPPED: u32 = 1 << 31;

@@ -36,6 +36,7 @@ use stratakv_pmem::Pmem;
 pub use self::check::Fault;
 pub use self::column::{Column, ColumnLimits};
 pub use self::cursors::{ContainerCursor, RowPart};
+pub(crate) use self::directory::NUMBERS_END;
 pub use self::directory::Rotation;
 pub use self::memtable::MemtableCursor;
 pub use self::open::Report;

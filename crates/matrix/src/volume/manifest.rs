@@ -6,8 +6,8 @@ use stratakv_base::codec::{Reader, Truncated};
 
 use super::extents::Extent;
 use super::places::LAYER_FIRST;
-use super::superblock::{NUMBERS_END, PAGES_MAX};
-use crate::container::Rotation;
+use super::superblock::PAGES_MAX;
+use crate::container::{NUMBERS_END, Rotation};
 use crate::ranges::RangeDelete;
 use crate::table::TableFacts;
 

@@ -4,6 +4,7 @@ use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated, Writer};
 
 use super::extents::Extent;
+use crate::container::NUMBERS_END;
 use crate::pairing::{Epoch, Known};
 
 const MAGIC: [u8; 16] = *b"StrataKV matrix\0";
@@ -23,9 +24,6 @@ pub const FIRST_PAGE: u64 = 2;
 
 /// No volume has so many pages: offsets in bytes, and sums of two extents, stay below 2^64.
 pub const PAGES_MAX: u64 = 1 << 50;
-
-/// What is counted is below this: so that counting on never ends.
-pub(super) const NUMBERS_END: u64 = 1 << 60;
 
 /// What a superblock says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
