@@ -212,6 +212,7 @@ impl InMemory<'_> {
         }
     }
 
+    /// Whether they are a compaction's.
     pub(crate) fn is_job(&self) -> bool {
         self.job.is_some()
     }
@@ -481,6 +482,7 @@ impl<P: Pmem> Matrix<P> {
 mod tests {
     use super::*;
     use crate::levels::Change;
+    use crate::table::TableFacts;
     use crate::volume::ValueFile;
 
     /// The pieces of a file lay so that a run seemed to begin in the first one, over a gap that is another piece's: the compaction went round for ever.
@@ -509,6 +511,85 @@ mod tests {
         assert!(matches!(memory.value(pointer, &mut Vec::new()), Err(Stop::Missing)));
         let asked: Vec<(u64, u32)> = missing.take().iter().map(|wanted| (wanted.page, wanted.pages)).collect();
         assert_eq!(asked, [(111, 4)]);
+    }
+
+    fn table(file: u64, data_pages: u32, extents: Vec<Extent>) -> Arc<Table> {
+        let key: Box<[u8]> = file.to_be_bytes().into();
+        let facts = TableFacts {
+            file,
+            entries: 1,
+            pages: data_pages + 2,
+            plain_pages: data_pages + 2,
+            data_pages,
+            root: data_pages,
+            index_levels: 1,
+            filter_pages: 1,
+            lowest_version: 1,
+            highest_version: 1,
+            first_key: key.clone(),
+            last_key: key,
+            deletes: 0,
+            apart: Vec::new(),
+        };
+        Arc::new(Table { facts, extents, clean_version: u64::MAX })
+    }
+
+    /// First page and length of what is wanted, as a compaction of these tables goes to a page while it has the pages of these reads.
+    fn wanted_at(tables: &[Arc<Table>], at: (u64, u32), has: &[(u64, std::ops::Range<u32>)]) -> [Vec<(u64, u32)>; 2] {
+        let mut levels = Levels::default();
+        let added = tables.iter().map(|table| (0, Table::clone(table))).collect();
+        levels.apply(Change { added, ..Change::default() });
+        let pool = stratakv_device::Pool::new(1 << 20);
+        let block = Arc::new(pool.take(Class::Page).expect("a block"));
+        let names = has.iter().flat_map(|(file, pages)| pages.clone().map(|page| (*file, page)));
+        let pins: Pins = names.map(|name| (name, Part::whole(Arc::clone(&block)))).collect();
+        let cache = RefCell::new(PageCache::new());
+        let (missing, ahead) = (RefCell::default(), RefCell::default());
+        let memory = InMemory {
+            levels: &levels,
+            cache: &cache,
+            pins: &pins,
+            ahead_pages: RUN_PAGES,
+            job: Some([&[], tables]),
+            backward: false,
+            missing: &missing,
+            ahead: &ahead,
+            run: Cell::default(),
+            shard: 0,
+        };
+        _ = memory.page(at.0, at.1);
+        [missing, ahead].map(|reads| reads.take().iter().map(|read| (read.page, read.pages)).collect())
+    }
+
+    /// Compactions waited for the first pages of each table and for its index, and for each page behind one that the cache had: half of their time.
+    #[test]
+    fn a_compaction_reads_ahead_into_the_next_table() {
+        let tables =
+            [table(1, 40, vec![Extent { page: 100, pages: 42 }]), table(2, 20, vec![Extent { page: 300, pages: 22 }])];
+        // Its first page is missing: that run is waited for; the others, the index, and what begins the next table are read meanwhile.
+        let [missing, ahead] = wanted_at(&tables, (1, 0), &[]);
+        assert_eq!(missing, [(100, 16)]);
+        assert_eq!(ahead, [(140, 1), (116, 16), (132, 8), (320, 1), (300, 16), (316, 4)]);
+        // Of what is there nothing is read again, and a run from its first page that is not.
+        let has = [(1, 0..18), (1, 20..21), (1, 32..41), (2, 0..16)];
+        let [missing, ahead] = wanted_at(&tables, (1, 0), &has);
+        assert!(missing.is_empty());
+        assert_eq!(ahead, [(118, 14), (320, 1), (316, 4)]);
+        // In the middle of a run nothing is looked for, and one that is missing is the read that was asked for ahead.
+        assert_eq!(wanted_at(&tables, (1, 17), &has), [vec![], vec![]]);
+        let [missing, ahead] = wanted_at(&tables, (1, 19), &has);
+        assert_eq!(missing, [(118, 14)]);
+        assert_eq!(ahead, [(320, 1), (316, 4)]);
+    }
+
+    /// As [`a_run_is_not_aligned_over_a_gap`], of a table.
+    #[test]
+    fn a_run_of_a_table_ends_where_its_extent_does() {
+        let extents = [100, 500, 111].map(|page| Extent { page, pages: 6 });
+        let tables = [table(1, 16, extents.to_vec())];
+        assert_eq!(wanted_at(&tables, (1, 13), &[])[0], [(111, 4)]);
+        assert_eq!(wanted_at(&tables, (1, 8), &[])[0], [(500, 6)]);
+        assert_eq!(wanted_at(&tables, (1, 3), &[])[0], [(100, 6)]);
     }
 
     #[test]
