@@ -105,7 +105,9 @@ impl Tier {
                     && self.held.is_empty()
                     && self.promises.is_empty()
                     && self.fetches.is_idle();
-                if is_drained && (self.config.read_only || !self.is_returning()) {
+                // Room that is being given back is where this end parks: carried out late, that would take what was written meanwhile.
+                let gives_back = self.volume.is_none() && !self.io.is_empty();
+                if is_drained && (self.config.read_only || !(self.is_returning() || gives_back)) {
                     self.closing = if self.config.read_only { Closing::Closed } else { Closing::Spilling };
                     self.begin_parking(effects);
                     effects.more();

@@ -52,6 +52,30 @@ fn returned(driver: &mut Driver) {
     panic!("it does not come back");
 }
 
+/// What a start gave back to the file system was carried out after the next end had parked there: half of the cache was zeros.
+#[test]
+fn an_end_parks_when_all_room_was_given_back() {
+    let mut driver = filled();
+    driver.restart(Ending::Orderly);
+    driver.stays_under_way = |request| matches!(request, DiskRequest::Discard { .. });
+    returned(&mut driver);
+    assert!(!driver.under_way.is_empty());
+    driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+    driver.settle();
+    driver.stays_under_way = |_| false;
+    for (io, request) in std::mem::take(&mut driver.under_way) {
+        let outcome = driver.request(request);
+        let shard = driver.shard.as_mut().expect("it is open");
+        shard.complete(io, outcome, &mut driver.effects);
+    }
+    driver.settle();
+    assert!(driver.shard.as_ref().is_some_and(Shard::is_closed));
+    assert_eq!(driver.restart(Ending::Kill).start, Start::Clean);
+    returned(&mut driver);
+    assert_eq!(driver.statistic("corrupt_records"), 0);
+    all_is_there(&mut driver);
+}
+
 #[test]
 fn what_was_in_memory_is_there_again_and_leaves_the_volume() {
     let mut driver = filled();
