@@ -327,8 +327,15 @@ impl History {
         *self = History { past: states, damaged: true, ..History::default() };
     }
 
-    /// After a crash a bit of the key's record is found turned. What it held is known; a read gives that or says that it is damaged.
-    pub fn rotted(&mut self) {
+    /// After a crash a bit of the key's record is found turned. What it held is known, if no write up to which is owed was in doubt; a read gives that or says that it is damaged. (Not always
+    /// the latter: a get may find damage in a filter that a scan does not look at.)
+    pub fn rotted(&mut self, from: usize) {
+        if from < self.writes.len() {
+            let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
+            let past = (from..=self.writes.len()).map(state).cloned().collect();
+            *self = History { past, damaged: true, ..History::default() };
+            return;
+        }
         let (base, base_version) = (self.newest().clone(), self.newest_version());
         *self = History { base, base_version, rotted: true, ..History::default() };
     }
@@ -498,7 +505,7 @@ mod tests {
         let one = history.hand_over(expired, true);
         history.acknowledged(one);
         assert!(!history.may_be_damaged(0) && history.is_known());
-        history.rotted();
+        history.rotted(one);
         assert!(history.may_be_damaged(0) && !history.is_known());
         assert!(history.find(0, Seen::Present, wall).is_some(), "when it expires is not known");
         let mut closed = history.clone();
@@ -513,6 +520,23 @@ mod tests {
         assert!(history.clone().recovered(two, Some(&record("two", 9)), wall, false).is_some());
         history.still_rotted();
         assert_eq!(history.find(0, Seen::whole(Some(&record("two", 9))), wall), None, "it was gone");
+    }
+
+    /// A delete was in doubt when a bit turned: a get said that there is damage, and a scan showed what was not deleted.
+    #[test]
+    fn a_rotted_key_with_a_write_in_doubt_is_what_it_was_before_or_after() {
+        let wall = Wall(10);
+        let mut history = History::default();
+        for value in ["older", "one"] {
+            let number = history.hand_over(held(value), true);
+            history.acknowledged(number);
+        }
+        let owed = history.owed(true);
+        history.hand_over(None, true);
+        history.rotted(owed);
+        let sees = |value| history.find(0, Seen::whole(Some(&record(value, 9))), wall).is_some();
+        assert!(sees("one") && history.find(0, Seen::Absent, wall).is_some());
+        assert!(!sees("older") && !sees("never"));
     }
 
     #[test]

@@ -443,7 +443,7 @@ impl<'e, E: Engine> World<'e, E> {
                 let history = &mut self.histories[key];
                 match () {
                     () if lies => history.damaged(),
-                    () if rots => history.rotted(),
+                    () if rots => history.rotted(from),
                     () if history.may_be_damaged(from) => history.still_rotted(),
                     () => {
                         return Err(format!("key {key} after a crash, owed {from}: {reply:?}, {}", history.describe()));

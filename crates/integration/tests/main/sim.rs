@@ -42,10 +42,11 @@ fn seeds_of_matrix_that_failed_once_pass() {
 }
 
 /// A version's word has the milliseconds of the expiry above it, so that a snapshot did not see what was overwritten; and a snapshot waited for ever for a load under which a flush failed. At 175,014,655 a
-/// manifest ended one byte before the end of a page, and was not read again.
+/// manifest ended one byte before the end of a page, and was not read again. At 200,041,718 a bit turned in a filter while a delete was in doubt, so that a get found damage and a scan the record: the
+/// judge did not know that.
 #[test]
 fn seeds_of_matrix_that_failed_since_snapshots_are_drawn_pass() {
-    for seed in [46, 60, 430, 120_000_443, 175_014_655] {
+    for seed in [46, 60, 430, 120_000_443, 175_014_655, 200_041_718] {
         if let Err(why) = run_plan(&MatrixEngine, &Generator::plan(seed).with_loads(seed).with_snapshots(seed)) {
             panic!("seed {seed}: {why}");
         }
