@@ -342,8 +342,8 @@ impl History {
 
     /// After a crash the key is still as a turned bit left it: nothing was made durable since.
     pub fn still_rotted(&mut self) {
-        let (base, base_version) = (std::mem::take(&mut self.base), self.base_version);
-        *self = History { base, base_version, rotted: true, ..History::default() };
+        self.writes.clear();
+        (self.acked, self.durable) = (0, 0);
     }
 
     /// Pages that the key may take when space is looked for: the largest of its states since the last crash, for one may still be
@@ -537,6 +537,9 @@ mod tests {
         let sees = |value| history.find(0, Seen::whole(Some(&record(value, 9))), wall).is_some();
         assert!(sees("one") && history.find(0, Seen::Absent, wall).is_some());
         assert!(!sees("older") && !sees("never"));
+        history.still_rotted();
+        let sees = |value| history.find(0, Seen::whole(Some(&record(value, 9))), wall).is_some();
+        assert!(sees("one") && !sees("never"), "it is not known better after another crash");
     }
 
     #[test]
