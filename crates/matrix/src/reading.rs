@@ -166,7 +166,7 @@ pub(crate) fn parts(block: &Arc<Block>, wanted: Wanted) -> impl Iterator<Item = 
     (0..wanted.pages).map(move |page| ((wanted.file, wanted.ordinal + page), part(page)))
 }
 
-/// Runs of tables that are read ahead of the one that a compaction is in: with two, compactions of short values waited for reads half of their time, with four a sixth.
+/// Runs of tables that are read ahead of the one that a compaction is in: with two, compactions of short values waited for reads a third of their time, with four a sixth.
 const RUNS_AHEAD: u32 = 4;
 
 /// The same of each value file that a compaction moves values out of: they are many, and a run of each is held with those ahead of it.

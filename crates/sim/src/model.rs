@@ -301,10 +301,10 @@ impl History {
         let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
         let found = match self.find_known(from, seen, wall) {
             Some(number) => Recovered { older: false, state: state(number).clone() },
-            None if lies => {
+            None if lies || self.may_be_damaged(from) && self.damaged => {
                 let all = (0..=self.writes.len()).map(state).chain(&self.past);
                 let older = all.into_iter().find(|state| seen.is(state, wall))?;
-                Recovered { older: true, state: older.clone() }
+                Recovered { older: lies, state: older.clone() }
             }
             None => return None,
         };
@@ -327,23 +327,33 @@ impl History {
         *self = History { past: states, damaged: true, ..History::default() };
     }
 
-    /// After a crash a bit of the key's record is found turned. What it held is known, if no write up to which is owed was in doubt; a read gives that or says that it is damaged. (Not always
+    /// After a crash a bit of the key's record is found turned. What it held is known, but for writes in doubt beyond what is owed; a read gives that or says that it is damaged. (Not always
     /// the latter: a get may find damage in a filter that a scan does not look at.)
     pub fn rotted(&mut self, from: usize) {
-        if from < self.writes.len() {
-            let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
-            let past = (from..=self.writes.len()).map(state).cloned().collect();
-            *self = History { past, damaged: true, ..History::default() };
-            return;
-        }
-        let (base, base_version) = (self.newest().clone(), self.newest_version());
-        *self = History { base, base_version, rotted: true, ..History::default() };
+        let counts = |number: usize| number == 0 || self.writes[number - 1].fate != Fate::Void;
+        let first = (0..=from).rev().find(|number| counts(*number)).unwrap_or(0);
+        let state = |number: usize| match number.checked_sub(1) {
+            Some(write) => (self.writes[write].after.clone(), self.writes[write].version),
+            None => (self.base.clone(), self.base_version),
+        };
+        let states = (first..=self.writes.len()).filter(|number| counts(*number)).map(state).collect();
+        self.unreadable(states);
     }
 
-    /// After a crash the key is still as a turned bit left it: nothing was made durable since.
+    /// After a crash the key is still as a turned bit left it: nothing that a get would have found first was made durable since. A delete of a range it meets later.
     pub fn still_rotted(&mut self) {
-        self.writes.clear();
-        (self.acked, self.durable) = (0, 0);
+        let base = (std::mem::take(&mut self.base), self.base_version);
+        let deletes = self.writes.iter().filter(|write| write.fate != Fate::Void && write.after.is_none());
+        let others = deletes.map(|_| None).chain(std::mem::take(&mut self.past));
+        self.unreadable(std::iter::once(base).chain(others.map(|state| (state, None))).collect());
+    }
+
+    /// It is one of these, and may say that it is damaged.
+    fn unreadable(&mut self, mut states: Vec<(State, Option<u64>)>) {
+        let (base, version) = states.remove(0);
+        let past: Vec<State> = states.into_iter().map(|(state, _)| state).filter(|state| *state != base).collect();
+        let (damaged, base_version) = (!past.is_empty(), version.filter(|_| past.is_empty()));
+        *self = History { base, base_version, past, damaged, rotted: true, ..History::default() };
     }
 
     /// Pages that the key may take when space is looked for: the largest of its states since the last crash, for one may still be
@@ -526,20 +536,37 @@ mod tests {
     #[test]
     fn a_rotted_key_with_a_write_in_doubt_is_what_it_was_before_or_after() {
         let wall = Wall(10);
+        let sees = |history: &History, value| history.find(0, Seen::whole(Some(&record(value, 9))), wall).is_some();
+        let absent = |history: &History| history.find(0, Seen::Absent, wall).is_some();
         let mut history = History::default();
         for value in ["older", "one"] {
             let number = history.hand_over(held(value), true);
             history.acknowledged(number);
         }
-        let owed = history.owed(true);
+        let (owed, mut certain) = (history.owed(true), history.clone());
+        let refused = certain.hand_over(held("two"), true);
+        certain.refused(refused);
+        certain.rotted(owed);
+        assert!(sees(&certain, "one") && !sees(&certain, "two") && !absent(&certain), "what was refused never was");
+        let mut put = history.clone();
+        put.hand_over(held("two"), true);
+        put.rotted(owed);
+        assert!(sees(&put, "one") && sees(&put, "two") && !absent(&put) && !sees(&put, "older"));
+        // Another delete of a range is met after the filter.
+        certain.hand_over(None, true);
+        certain.still_rotted();
+        assert!(sees(&certain, "one") && absent(&certain));
         history.hand_over(None, true);
         history.rotted(owed);
-        let sees = |value| history.find(0, Seen::whole(Some(&record(value, 9))), wall).is_some();
-        assert!(sees("one") && history.find(0, Seen::Absent, wall).is_some());
-        assert!(!sees("older") && !sees("never"));
+        assert!(sees(&history, "one") && absent(&history) && !sees(&history, "older"));
         history.still_rotted();
-        let sees = |value| history.find(0, Seen::whole(Some(&record(value, 9))), wall).is_some();
-        assert!(sees("one") && !sees("never"), "it is not known better after another crash");
+        assert!(sees(&history, "one") && absent(&history), "it is not known better after another crash");
+        // What is made of it anew can be read.
+        for found in [Some(record("one", 9)), None] {
+            let found = history.clone().recovered(0, found.as_ref(), wall, false);
+            assert!(found.is_some_and(|found| !found.older));
+        }
+        assert!(history.recovered(0, Some(&record("older", 9)), wall, false).is_none());
     }
 
     #[test]
