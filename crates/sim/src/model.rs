@@ -212,38 +212,48 @@ impl History {
     }
 
     fn find_known(&self, from: usize, seen: Seen<'_>, wall: Wall) -> Option<usize> {
-        let counts = |number: usize| number == 0 || self.writes[number - 1].fate != Fate::Void;
-        let mut first = from;
-        while !counts(first) {
-            first -= 1;
-        }
-        let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
-        let known = (first..=self.writes.len()).filter(|number| counts(*number));
-        known.into_iter().find(|number| seen.is(state(*number), wall))
+        self.counted(from, self.writes.len()).find(|number| seen.is(self.state(*number), wall))
+    }
+
+    /// What the key holds after write `number`; 0: before all of them.
+    fn state(&self, number: usize) -> &State {
+        number.checked_sub(1).map_or(&self.base, |write| &self.writes[write].after)
+    }
+
+    /// Whether there is such a state: a write that was refused left none.
+    fn counts(&self, number: usize) -> bool {
+        number.checked_sub(1).is_none_or(|write| self.writes[write].fate != Fate::Void)
+    }
+
+    /// The states from the one that held after write `from`, up to `to`.
+    fn counted(&self, from: usize, to: usize) -> impl DoubleEndedIterator<Item = usize> {
+        let first = (0..=from).rev().find(|number| self.counts(*number)).unwrap_or(0);
+        (first..=to).filter(|number| self.counts(*number))
     }
 
     /// Narrows a cut by what is known of the writes by now: those that were refused, and those of which the version tells on which side of the snapshot's they lie.
     fn narrowed(&self, cut: Cut, version: u64) -> impl DoubleEndedIterator<Item = usize> {
-        let counts = |number: usize| number == 0 || self.writes[number - 1].fate != Fate::Void;
         let to = cut.to.min(self.writes.len());
         let known = |number: usize| number.checked_sub(1).and_then(|at| self.writes[at].version);
-        let behind = (1..=to).find(|number| counts(*number) && known(*number).is_some_and(|known| known > version));
+        let behind =
+            (1..=to).find(|number| self.counts(*number) && known(*number).is_some_and(|known| known > version));
         let to = behind.map_or(to, |behind| behind - 1);
         let seen =
-            (1..=to).rev().find(|number| counts(*number) && known(*number).is_some_and(|known| known <= version));
+            (1..=to).rev().find(|number| self.counts(*number) && known(*number).is_some_and(|known| known <= version));
         let from = cut.from.min(to).max(seen.unwrap_or(0));
-        let first = (0..=from).rev().find(|number| counts(*number)).unwrap_or(0);
-        (first..=to).filter(move |number| counts(*number))
+        self.counted(from, to)
     }
 
     /// Whether a snapshot up to `version` may show this; then the cut is narrowed to the one write that it can be, if it is one.
     pub fn shows(&self, cut: &mut Cut, version: u64, seen: Seen<'_>, wall: Wall) -> bool {
-        let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
         if cut.is_lost {
-            return (0..=self.writes.len()).map(state).chain(&self.past).any(|state| seen.is(state, wall))
+            return (0..=self.writes.len())
+                .map(|number| self.state(number))
+                .chain(&self.past)
+                .any(|state| seen.is(state, wall))
                 || matches!(seen, Seen::Absent);
         }
-        let mut fitting = self.narrowed(*cut, version).filter(|number| seen.is(state(*number), wall));
+        let mut fitting = self.narrowed(*cut, version).filter(|number| seen.is(self.state(*number), wall));
         match (fitting.next(), fitting.next()) {
             (Some(only), None) if !self.damaged && !self.rotted => {
                 (cut.from, cut.to) = (only, only);
@@ -264,8 +274,7 @@ impl History {
 
     /// Whether only one of the states that [`History::find`] may take fits: writes that leave the same, as two touches do, cannot be told apart.
     pub fn is_only(&self, from: usize, seen: Seen<'_>, wall: Wall) -> bool {
-        let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
-        (from..=self.writes.len()).filter(|number| seen.is(state(*number), wall)).count() <= 1
+        (from..=self.writes.len()).filter(|number| seen.is(self.state(*number), wall)).count() <= 1
     }
 
     /// A read was answered with state `number`: later reads see no older one; and what is shown is durable at its level.
@@ -298,11 +307,10 @@ impl History {
     /// where the disk lies.
     pub fn recovered(&mut self, from: usize, record: Option<&Record>, wall: Wall, lies: bool) -> Option<Recovered> {
         let seen = Seen::whole(record);
-        let state = |number: usize| if number == 0 { &self.base } else { &self.writes[number - 1].after };
         let found = match self.find_known(from, seen, wall) {
-            Some(number) => Recovered { older: false, state: state(number).clone() },
+            Some(number) => Recovered { older: false, state: self.state(number).clone() },
             None if lies || self.may_be_damaged(from) && self.damaged => {
-                let all = (0..=self.writes.len()).map(state).chain(&self.past);
+                let all = (0..=self.writes.len()).map(|number| self.state(number)).chain(&self.past);
                 let older = all.into_iter().find(|state| seen.is(state, wall))?;
                 Recovered { older: lies, state: older.clone() }
             }
@@ -330,13 +338,10 @@ impl History {
     /// After a crash a bit of the key's record is found turned. What it held is known, but for writes in doubt beyond what is owed; a read gives that or says that it is damaged. (Not always
     /// the latter: a get may find damage in a filter that a scan does not look at.)
     pub fn rotted(&mut self, from: usize) {
-        let counts = |number: usize| number == 0 || self.writes[number - 1].fate != Fate::Void;
-        let first = (0..=from).rev().find(|number| counts(*number)).unwrap_or(0);
-        let state = |number: usize| match number.checked_sub(1) {
-            Some(write) => (self.writes[write].after.clone(), self.writes[write].version),
-            None => (self.base.clone(), self.base_version),
-        };
-        let states = (first..=self.writes.len()).filter(|number| counts(*number)).map(state).collect();
+        let version =
+            |number: usize| number.checked_sub(1).map_or(self.base_version, |write| self.writes[write].version);
+        let states = self.counted(from, self.writes.len()).map(|number| (self.state(number).clone(), version(number)));
+        let states = states.collect();
         self.unreadable(states);
     }
 
