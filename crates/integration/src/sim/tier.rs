@@ -243,7 +243,9 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         read_only: false,
     };
     let keys = 4 + random.below(120);
-    let disk = Disk::new(DiskOptions { capacity_bytes, volatile_cache });
+    // What is parked has room even when the cap on memory has grown to four times what it was.
+    let disk_bytes = if parks && !is_short { 4 * capacity_bytes } else { capacity_bytes };
+    let disk = Disk::new(DiskOptions { capacity_bytes: disk_bytes, volatile_cache });
     let mut world = World {
         machine: Machine::new(&engine, disk, opening),
         engine: &engine,
