@@ -208,6 +208,11 @@ impl Pool {
         self.0.state().exchange_chunk(class);
     }
 
+    /// Chunks that were retired so far: a chunk that is freed leaves its number to a later one, which may be retired as well.
+    pub fn retirements(&self) -> u64 {
+        self.0.state().retirements
+    }
+
     /// Whether a retired chunk waits for its last blocks.
     pub fn is_retiring(&self) -> bool {
         self.0.state().retiring > 0
@@ -242,6 +247,8 @@ struct State {
     open: [Vec<u32>; 2],
     /// Chunks that are retired and not free yet.
     retiring: usize,
+    /// Chunks that were retired so far.
+    retirements: u64,
 }
 
 struct Chunk {
@@ -364,6 +371,7 @@ impl State {
         chunk.retiring = true;
         let (class, unused) = (chunk.class, chunk.used == 0);
         self.retiring += 1;
+        self.retirements += 1;
         self.open[class as usize].retain(|open| *open != number);
         if unused {
             self.free_chunk(number);

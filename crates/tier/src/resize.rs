@@ -32,6 +32,8 @@ const MOVED_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Draining {
     /// Those that must go, in order.
     chunks: Vec<ChunkId>,
+    /// Chunks that the pool had retired when the walk began.
+    retirements: u64,
     /// The next segment's slot.
     hand: usize,
 }
@@ -129,11 +131,11 @@ impl Tier {
 
     /// Moves blocks out of chunks that must go. Blocks that a reply or a request has come back by themselves.
     fn drain_chunks(&mut self, effects: &mut Effects) {
-        let chunks = effects.pool().retiring_chunks();
-        if !chunks.iter().all(|chunk| self.draining.chunks.binary_search(chunk).is_ok()) {
-            self.draining.hand = 0;
+        let retirements = effects.pool().retirements();
+        if retirements != self.draining.retirements {
+            (self.draining.retirements, self.draining.hand) = (retirements, 0);
         }
-        self.draining.chunks = chunks;
+        self.draining.chunks = effects.pool().retiring_chunks();
         if self.closing != Closing::Open || self.draining.hand >= self.segments.slots() {
             return;
         }
