@@ -348,10 +348,7 @@ impl World<'_> {
             match self.random.below(400) {
                 0 => self.machine.pass(1 + self.random.below(40) as u32),
                 1 => {
-                    if !self.machine.settle(&mut self.random) {
-                        return Err("it never comes to rest".into());
-                    }
-                    self.take_replies()?;
+                    self.rest()?;
                     self.check_memory()?;
                     self.check()?;
                 }
@@ -367,6 +364,13 @@ impl World<'_> {
         Ok(())
     }
 
+    fn rest(&mut self) -> Result<(), String> {
+        if !self.machine.settle(&mut self.random) {
+            return Err("it never comes to rest".into());
+        }
+        self.take_replies()
+    }
+
     /// The process dies, the power fails, or it closes in order; then every key is asked for.
     fn end(&mut self) -> Result<(), String> {
         let how = self.random.below(3) as usize;
@@ -375,6 +379,8 @@ impl World<'_> {
             self.machine.disk.repair();
             self.drain()?;
             if self.parks_all {
+                // A cap that was lowered just now is still being followed: what that evicts is not owed.
+                self.rest()?;
                 self.lasting = 0;
                 self.ask_for_all()?;
             }

@@ -98,6 +98,12 @@ fn what_a_grown_cache_parks_has_room() {
     assert_eq!(tier::run_seed(1_795_698_967).map(|_| ()), Ok(()));
 }
 
+/// The judge counted what was there while a cap that had just been lowered was still evicting.
+#[test]
+fn a_cap_is_followed_before_what_is_parked_is_counted() {
+    assert_eq!(tier::run_seed(1_795_711_842).map(|_| ()), Ok(()));
+}
+
 /// A whole server over a cache of 4 MiB: whoever read the segment that was to make room waited for a block for ever, and so did all the others. Before it, what the judge asked too much of, and first a flush of
 /// `slab` that failed beside one that was believed.
 #[test]
