@@ -13,6 +13,7 @@ use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::item::{Header, Home};
 use crate::segment::{Segment, Stream, ttl_class};
+use crate::spill::beyond_the_limit;
 use crate::tier::Tier;
 use crate::volume::Volume;
 
@@ -152,13 +153,22 @@ impl Tier {
     fn add_blocks(&mut self, slot: u32, bytes: usize, effects: &Effects) -> bool {
         let Some(segment) = self.segments.get(slot) else { return false };
         let (class, count) = (segment.class(), segment.blocks_for(bytes));
-        let take = |_| effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects));
-        let blocks: Vec<_> = (0..count).map_while(take).collect();
+        let blocks: Vec<_> = (0..count).map_while(|_| self.segment_block(class, effects)).collect();
         if blocks.len() < count {
             return false;
         }
         let add = |segment: &mut Segment| blocks.into_iter().for_each(|block| segment.add_block(block));
         self.segments.change(slot, add).is_some()
+    }
+
+    /// A block for a segment. At an orderly end what leaves finds one beyond the limit rather than none, or it would be dropped; as each segment is written another one is free.
+    fn segment_block(&self, class: Class, effects: &Effects) -> Option<Block> {
+        let within = || effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects));
+        if self.closing == Closing::Spilling {
+            within().or_else(|| beyond_the_limit(class, effects.pool()))
+        } else {
+            within()
+        }
     }
 
     /// The pool's chunks are all lent out in this class, or are of the other one: one that nobody uses is given back for it.
@@ -363,8 +373,7 @@ impl Tier {
     /// A long item goes as it is, with its checksums. False: there is no block for them.
     fn sum_up(&self, source: &mut Segment, effects: &Effects) -> bool {
         let class = source.class();
-        source
-            .sum_up(&self.config.uuid, || effects.block(class).or_else(|| Self::block_of_another_chunk(class, effects)))
+        source.sum_up(&self.config.uuid, || self.segment_block(class, effects))
     }
 
     /// Another round.

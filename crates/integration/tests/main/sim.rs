@@ -104,6 +104,12 @@ fn a_cap_is_followed_before_what_is_parked_is_counted() {
     assert_eq!(tier::run_seed(1_795_711_842).map(|_| ()), Ok(()));
 }
 
+/// An orderly end found no block for what leaves memory, and dropped it instead of parking it.
+#[test]
+fn a_cache_without_a_free_block_parks_all_the_same() {
+    assert_eq!(tier::run_seed(600_004_178).map(|_| ()), Ok(()));
+}
+
 /// A whole server over a cache of 4 MiB: whoever read the segment that was to make room waited for a block for ever, and so did all the others. Before it, what the judge asked too much of, and first a flush of
 /// `slab` that failed beside one that was believed.
 #[test]
