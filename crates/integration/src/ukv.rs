@@ -1,4 +1,4 @@
-//! The cache beside memcached, its extstore and Redis: each server in turn, on one core, with the same memory and the same bytes of SSD.
+//! The cache beside memcached, its extstore and Redis: each server in turn, on the same cores, with the same memory and the same bytes of SSD.
 //!
 //! `ram`: the records fit in memory. `ssd`: they are five times the memory, and the page cache is kept cold: what the kernel has of a
 //! server's files is dropped before each run and ten times a second during it (ours are opened with `O_DIRECT` anyway). `depth`: as `ram`,
@@ -143,8 +143,10 @@ pub struct Plan {
     pub ssd_memory_bytes: u64,
     /// What each may have on the SSD.
     pub ssd_bytes: u64,
-    /// Core of the server, and that of the load generator.
-    pub cores: (usize, usize),
+    /// Cores of the server, which has a thread for each.
+    pub server_cores: Vec<usize>,
+    /// Core of the load generator.
+    pub load_core: usize,
     /// Where the servers' files lie; what is made there is removed.
     pub place: PathBuf,
     /// Of what is drawn.
@@ -167,7 +169,8 @@ impl Default for Plan {
             ram_memory_bytes: 256 << 20,
             ssd_memory_bytes: 96 << 20,
             ssd_bytes: 2 << 30,
-            cores: (0, 1),
+            server_cores: vec![0],
+            load_core: 1,
             place: "./stratakv-ukv".into(),
             seed: 1,
         }
@@ -200,10 +203,18 @@ impl Plan {
             ((1..=1000).contains(&self.connections), "--connections: 1 to 1000"),
             ((1..=1000).contains(&self.pipeline), "--pipeline: 1 to 1000"),
             ((1..=100).contains(&self.rounds), "--rounds: 1 to 100"),
-            (self.cores.0 != self.cores.1, "--cores: two, so that the load does not take from the server"),
+            (self.cores_are_legal(), "--cores: of the server, each once, then another one, so that the load does not take all that it has"),
             (!self.duration.is_zero(), "--ms: 1 or more"),
         ];
         legal.into_iter().find(|(legal, _)| !legal).map_or(Ok(()), |(_, why)| Err(why.to_owned()))
+    }
+
+    /// Where the server has several, the load may take one of them: there may be no other.
+    fn cores_are_legal(&self) -> bool {
+        let mut cores = self.server_cores.clone();
+        cores.sort_unstable();
+        cores.dedup();
+        cores.len() == self.server_cores.len() && cores.iter().any(|core| *core != self.load_core)
     }
 
     fn room(&self, case: Case) -> Room {
@@ -213,7 +224,7 @@ impl Plan {
             Case::Small => (self.ram_memory_bytes, 0),
             Case::Hits => (self.ssd_memory_bytes, 6 * self.ssd_memory_bytes),
         };
-        Room { memory_bytes, ssd_bytes, core: self.cores.0 }
+        Room { memory_bytes, ssd_bytes, cores: &self.server_cores }
     }
 
     fn records(&self, case: Case, value_bytes: usize) -> u64 {
@@ -280,7 +291,7 @@ pub struct Measured {
 /// The plan cannot be run here.
 pub fn run(plan: &Plan, note: &mut dyn FnMut(Result<&Measured, &str>)) -> Result<Vec<Measured>, String> {
     plan.check()?;
-    rival::pin_this_process(plan.cores.1)?;
+    rival::pin_this_process(plan.load_core)?;
     let mut all = Vec::new();
     for round in 1..=plan.rounds {
         for case in plan.cases.iter().copied() {

@@ -12,14 +12,15 @@ const USAGE: &str = "\
 usage: cargo xtask compare --ukv [--short] [--servers tier,slab,memcached,extstore,redis] [--cases ram,ssd,depth,small,hits]
              [--mixes get,mixed,set] [--values 1K,4K,16K,64K,256K,1M] [--connections 32] [--pipeline 1]
              [--distribution uniform|zipfian] [--rounds 3] [--ms 1000] [--warm-up-ms 200] [--ram-memory 256M]
-             [--ssd-memory 96M] [--ssd 2G] [--cores 0,1] [--data DIR] [--seed 1] [--out DIR]
+             [--ssd-memory 96M] [--ssd 2G] [--cores 0,1|0+1,1] [--data DIR] [--seed 1] [--out DIR]
 
-Starts each server in turn on the first of --cores, loads it and runs the mixes from the second. `ram`: records of half of
---ram-memory. `ssd`: records of five times --ssd-memory, the page cache kept cold; servers without an SSD are left out.
-`depth`: gets of 4 KiB in memory from 1 to 256 connections, in batches of 1 and of 16. `small`: twice as many short records as
---ram-memory holds, no SSD: how many are there. `hits`: zipfian gets, what is missed is set, of records three times --ssd-memory
-and six times that of SSD: how many hit. Medians of the rounds go to stdout as
-Markdown, with --out to DIR/ukv.md too, and every round to DIR/ukv.json. --short is a smoke run, in less than a minute.
+Starts each server in turn on the first of --cores, loads it and runs the mixes from the second. A server on several (0+1) has a
+thread on each; the load generator may take one of them. `ram`: records of half of --ram-memory. `ssd`: records of five times
+--ssd-memory, the page cache kept cold; servers without an SSD are left out. `depth`: gets of 4 KiB in memory from 1 to 256
+connections, in batches of 1 and of 16. `small`: twice as many short records as --ram-memory holds, no SSD: how many are there.
+`hits`: zipfian gets, what is missed is set, of records three times --ssd-memory and six times that of SSD: how many hit.
+Medians of the rounds go to stdout as Markdown, with --out to DIR/ukv.md too, and every round to DIR/ukv.json. --short is a smoke
+run, in less than a minute.
 ";
 
 struct Arguments {
@@ -77,8 +78,12 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
             "--ssd-memory" => plan.ssd_memory_bytes = bytes()?,
             "--ssd" => plan.ssd_bytes = bytes()?,
             "--cores" => {
-                let cores = value.split_once(',').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-                plan.cores = cores.ok_or_else(|| in_word("two numbers, such as 0,1".into()))?;
+                let cores = value.split_once(',').and_then(|(server, load)| {
+                    let server = server.split('+').map(|core| core.parse().ok()).collect::<Option<_>>()?;
+                    Some((server, load.parse().ok()?))
+                });
+                (plan.server_cores, plan.load_core) =
+                    cores.ok_or_else(|| in_word("numbers, such as 0,1, or 0+1,1".into()))?;
             }
             "--data" => plan.place = value.into(),
             "--seed" => plan.seed = number()?,
@@ -131,12 +136,12 @@ fn compare(Arguments { plan, out }: &Arguments) -> Result<(), String> {
 fn said(plan: &Plan) -> String {
     let bytes = |bytes| format_bytes(bytes);
     format!(
-        "Server on core {}, load generator on core {}, loopback, {} rounds in turn, medians; {} ms after {} ms of warm-up, {:?}, seed {}. \
+        "Server on core {} with a thread on each, load generator on core {}, loopback, {} rounds in turn, medians; {} ms after {} ms of warm-up, {:?}, seed {}. \
          `ram`: {} of memory, records of half of it. `ssd`: {} of memory, {} of SSD, records of five times the memory; the kernel's pages of the \
          server's files are dropped before each run and ten times a second. Ours are read and written with O_DIRECT; `slab` acknowledges at power_loss, \
          the others from memory. extstore has 4 threads for its file. Latency is from a batch's handing over to each answer.\n",
-        plan.cores.0,
-        plan.cores.1,
+        plan.server_cores.iter().map(usize::to_string).collect::<Vec<_>>().join(" and "),
+        plan.load_core,
         plan.rounds,
         plan.duration.as_millis(),
         plan.warm_up.as_millis(),
@@ -160,6 +165,8 @@ mod tests {
         assert_eq!((plan.rivals, plan.cases), (vec![Rival::Tier, Rival::Redis], vec![Case::Ssd]));
         assert_eq!((plan.mixes, plan.value_bytes), (vec![Mix::Set, Mix::Get], vec![1 << 10, 1 << 20]));
         assert_eq!((plan.rounds, plan.duration, out), (2, Duration::from_millis(50), Some("x".into())));
+        let Arguments { plan, .. } = arguments(&words("--cores 0+1,1")).expect("good");
+        assert_eq!((plan.server_cores, plan.load_core), (vec![0, 1], 1));
         // What is said beside it wins over what --short says.
         let Arguments { plan, .. } = arguments(&words("--rounds 5 --short --ssd-memory 100M")).expect("good");
         assert_eq!((plan.rounds, plan.ssd_memory_bytes, plan.value_bytes.len()), (5, 100 << 20, 2));
@@ -171,6 +178,8 @@ mod tests {
             "--values 2M",
             "--cores 0",
             "--cores 0,0",
+            "--cores 0+,1",
+            "--cores 1+1,1",
             "--ssd 1M",
             "--ram-memory 1M",
             "--what 1",

@@ -35,13 +35,13 @@ pub enum Rival {
 
 /// What a server may have.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct Room<'a> {
     /// Memory.
     pub memory_bytes: u64,
     /// SSD, of those that use it.
     pub ssd_bytes: u64,
-    /// The core it runs on.
-    pub core: usize,
+    /// The cores it runs on; it has a thread for each.
+    pub cores: &'a [usize],
 }
 
 impl Rival {
@@ -82,14 +82,17 @@ impl Rival {
         }
     }
 
-    /// The options that give it one thread, this address and this room.
-    fn arguments(self, place: &Path, address: SocketAddr, room: Room) -> Vec<String> {
+    /// The options that give it a thread for each core, this address and this room.
+    fn arguments(self, place: &Path, address: SocketAddr, room: Room<'_>) -> Vec<String> {
         let place = place.display();
-        let Room { memory_bytes, ssd_bytes, .. } = room;
+        let Room { memory_bytes, ssd_bytes, cores } = room;
+        let threads = cores.len();
         let (mib, port) = (memory_bytes >> 20, address.port());
         // As root memcached wants to be told as whom to run.
-        let memcached = format!("-l 127.0.0.1 -p {port} -U 0 -u root -t 1 -c 1100 -I 2m -m {mib}");
-        let ours = format!("--threads 1 --shards 1 --item-bytes-max 2M --memory {memory_bytes} --capacity {ssd_bytes}");
+        let memcached = format!("-l 127.0.0.1 -p {port} -U 0 -u root -t {threads} -c 1100 -I 2m -m {mib}");
+        let ours = format!(
+            "--threads {threads} --shards {threads} --item-bytes-max 2M --memory {memory_bytes} --capacity {ssd_bytes}"
+        );
         let line = match self {
             Rival::Tier => format!("serve --engine tier {ours} --memcache {address} --data {place}/store"),
             Rival::Slab => {
@@ -100,7 +103,7 @@ impl Rival {
                 format!("{memcached} -o ext_page_size=16,ext_threads=4,ext_path={place}/extstore:{}m", ssd_bytes >> 20)
             }
             Rival::Redis => format!(
-                "--port {port} --bind 127.0.0.1 --save  --appendonly no --maxmemory {memory_bytes} --maxmemory-policy allkeys-lru --dir {place}"
+                "--port {port} --bind 127.0.0.1 --io-threads {threads} --save  --appendonly no --maxmemory {memory_bytes} --maxmemory-policy allkeys-lru --dir {place}"
             ),
         };
         // Two blanks: an empty argument.
@@ -111,14 +114,15 @@ impl Rival {
     ///
     /// # Errors
     /// It cannot be started, or ends.
-    pub fn start(self, place: &Path, room: Room) -> Result<Running, String> {
+    pub fn start(self, place: &Path, room: Room<'_>) -> Result<Running, String> {
         let cannot = |error: io::Error| format!("cannot start {}: {error}", self.name());
         fs::create_dir_all(place).map_err(cannot)?;
         let address = program::free_address().map_err(cannot)?;
         let log = place.join("log");
         let output = File::create(&log).map_err(cannot)?;
         let mut command = Command::new("taskset");
-        command.arg("-c").arg(room.core.to_string()).arg(self.program());
+        let cores: Vec<String> = room.cores.iter().map(usize::to_string).collect();
+        command.arg("-c").arg(cores.join(",")).arg(self.program());
         command.args(self.arguments(place, address, room)).stdin(Stdio::null());
         command.stdout(output.try_clone().map_err(cannot)?).stderr(output);
         let child = command.spawn().map_err(cannot)?;
@@ -240,7 +244,7 @@ mod tests {
 
     #[test]
     fn each_gets_its_room_in_its_own_words() {
-        let room = Room { memory_bytes: 128 << 20, ssd_bytes: 2 << 30, core: 0 };
+        let room = Room { memory_bytes: 128 << 20, ssd_bytes: 2 << 30, cores: &[0, 1] };
         let address = "127.0.0.1:11311".parse().expect("an address");
         let said = |rival: Rival| rival.arguments(Path::new("/x"), address, room);
         let has = |rival: Rival, pair: [&str; 2]| said(rival).windows(2).any(|words| words == pair);
@@ -248,6 +252,7 @@ mod tests {
         assert!(has(Rival::Slab, ["--engine", "slab"]) && has(Rival::Slab, ["--memcache", "127.0.0.1:11311"]));
         assert!(has(Rival::Memcached, ["-m", "128"]) && !said(Rival::Memcached).contains(&"-o".to_owned()));
         assert!(has(Rival::Extstore, ["-o", "ext_page_size=16,ext_threads=4,ext_path=/x/extstore:2048m"]));
+        assert!(has(Rival::Tier, ["--threads", "2"]) && has(Rival::Extstore, ["-t", "2"]));
         assert!(has(Rival::Redis, ["--save", ""]) && has(Rival::Redis, ["--maxmemory", "134217728"]));
     }
 }
