@@ -1,10 +1,10 @@
 //! Record cache: single records of a log in memory, by where they lie on the volume.
 //!
 //! In a log, records that were written at the same time lie together, the hot beside the cold: a cache of pages would hold mostly
-//! what nobody asks for. Records are copied, back to back, into *sheets* of 64 KiB, and sheets are evicted whole by S3-FIFO (Yang et
-//! al., SOSP 2023): a new record goes into a small queue, a tenth of the memory, and leaves it for the main queue only if it was used
-//! meanwhile, or was evicted from there a short while ago; the main queue gives used records another round. So neither a scan nor a
-//! stream of writes displaces what is hot. Up to 36 bytes a record, besides the record.
+//! what nobody asks for. Records are copied, back to back, into *sheets* of 64 KiB (one of that length becomes a sheet as it is), and
+//! sheets are evicted whole by S3-FIFO (Yang et al., SOSP 2023): a new record goes into a small queue, a tenth of the memory, and leaves
+//! it for the main queue only if it was used meanwhile, or was evicted from there a short while ago; the main queue gives used records
+//! another round. So neither a scan nor a stream of writes displaces what is hot. Up to 36 bytes a record, besides the record.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,12 +40,16 @@ pub struct RecordCache {
     /// Fingerprints of records evicted from the small queue, each where its hash says.
     ghosts: Vec<u32>,
     limit_sheets: usize,
+    /// Sheets of which only the number is left, in a queue.
+    hollow: usize,
     /// Records in the lists of all sheets, those still there or not.
     listed: usize,
 }
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;
+/// Length of a record that has a sheet for itself, in units.
+const WHOLE: u16 = (Class::Slice.bytes() / UNIT) as u16;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -54,6 +58,12 @@ struct Entry {
     start: u16,
     len: u16,
     uses: u8,
+}
+
+impl Entry {
+    fn is_whole(self) -> bool {
+        self.len == WHOLE
+    }
 }
 
 struct Sheet {
@@ -107,6 +117,7 @@ impl RecordCache {
             open: [None; 2],
             ghosts: Vec::new(),
             limit_sheets: 0,
+            hollow: 0,
             listed: 0,
         }
     }
@@ -135,7 +146,7 @@ impl RecordCache {
     }
 
     fn sheet_count(&self) -> usize {
-        self.sheets.len() - self.free.len()
+        self.sheets.len() - self.free.len() - self.hollow
     }
 
     /// Lets it take `bytes` of sheets from now on; a few sheets above that are evicted at once, more at later calls.
@@ -237,11 +248,49 @@ impl RecordCache {
         }
     }
 
-    /// Forgets a record. Its room comes back with its sheet's. O(1).
+    /// Forgets a record. Its room comes back with its sheet's, at once if that holds nothing else. O(1), amortised.
     pub fn remove(&mut self, at: u64) {
-        if let Some(slot) = self.table.find(at) {
-            self.table.take(slot);
+        let Some(slot) = self.table.find(at) else { return };
+        let (_, entry) = self.table.take(slot);
+        let sheet = self.sheets.get(entry.sheet as usize).and_then(Option::as_ref);
+        if entry.is_whole() && sheet.is_some_and(|sheet| matches!(sheet.memory, Memory::Closed(_))) {
+            self.take_sheet(entry.sheet);
+            self.hollow += 1;
+            self.forget_hollow();
         }
+    }
+
+    /// Numbers of hollow sheets leave their queues once they are half of all: each such walk is paid for by what it removes.
+    fn forget_hollow(&mut self) {
+        if self.hollow * 2 <= self.sheets.len() {
+            return;
+        }
+        let RecordCache { queues, sheets, free, hollow, .. } = self;
+        queues.iter_mut().for_each(|queue| {
+            queue.retain(|number| {
+                let is_there = sheets.get(*number as usize).is_some_and(Option::is_some);
+                if !is_there {
+                    free.push(*number);
+                }
+                is_there
+            });
+        });
+        *hollow = 0;
+    }
+
+    /// Caches a record that fills a block, which becomes a sheet as it is: nothing is copied. A record that is there already stays.
+    /// O(1), but for what is evicted: four sheets at most.
+    pub fn adopt(&mut self, at: u64, block: &Arc<Block>, take: &mut dyn FnMut() -> Option<Block>) {
+        if block.class() != Class::Slice || self.table.find(at).is_some() || !self.make_room(take) {
+            return;
+        }
+        let queue = if self.was_evicted(at) { MAIN } else { SMALL };
+        let used = Class::Slice.bytes();
+        let memory = Memory::Closed(Arc::clone(block));
+        let number = self.add_sheet(Sheet { memory, records: vec![pack(at, 0)], used, queue });
+        self.queues[queue].push_back(number);
+        self.listed += 1;
+        self.table.insert(at, Entry { sheet: number, start: 0, len: WHOLE, uses: 0 });
     }
 
     /// Forgets all records whose sheet lies in `chunk`. O(sheets).
@@ -313,16 +362,27 @@ impl RecordCache {
             self.sheets[number as usize] = Some(sheet);
             self.queues[queue].push_back(number);
         }
-        let mut evictions = if may_evict { EVICTIONS_MAX } else { 0 };
-        while self.sheet_count() >= self.limit_sheets && evictions > 0 && self.evict(take) {
-            evictions -= 1;
-        }
-        if may_evict && self.sheet_count() >= self.limit_sheets {
+        if may_evict && !self.make_room(take) {
             return None;
         }
         let block = take()?;
-        let sheet = Sheet { memory: Memory::Open(block), records: Vec::new(), used: 0, queue };
-        let number = match self.free.pop() {
+        let number = self.add_sheet(Sheet { memory: Memory::Open(block), records: Vec::new(), used: 0, queue });
+        self.open[queue] = Some(number);
+        Some(number)
+    }
+
+    /// Evicts until there is room for another sheet. False: there is none after a few.
+    fn make_room(&mut self, take: &mut dyn FnMut() -> Option<Block>) -> bool {
+        for _ in 0..EVICTIONS_MAX {
+            if self.sheet_count() < self.limit_sheets || !self.evict(take) {
+                break;
+            }
+        }
+        self.sheet_count() < self.limit_sheets
+    }
+
+    fn add_sheet(&mut self, sheet: Sheet) -> u32 {
+        match self.free.pop() {
             Some(number) => {
                 self.sheets[number as usize] = Some(sheet);
                 number
@@ -331,9 +391,7 @@ impl RecordCache {
                 self.sheets.push(Some(sheet));
                 self.sheets.len() as u32 - 1
             }
-        };
-        self.open[queue] = Some(number);
-        Some(number)
+        }
     }
 
     /// Evicts the oldest sheet of the queue that is over its share; what was used goes to the main queue. False: there is none.
@@ -342,7 +400,15 @@ impl RecordCache {
         let order = if small_over { [SMALL, MAIN] } else { [MAIN, SMALL] };
         let Some(number) = order.into_iter().find_map(|queue| self.queues[queue].pop_front()) else { return false };
         // Its number is given to no other sheet before the end: until then it tells which records are this one's.
-        let Some(sheet) = self.take_sheet(number) else { return false };
+        let Some(sheet) = self.take_sheet(number) else {
+            self.hollow -= 1;
+            self.free.push(number);
+            return true;
+        };
+        let sheet = match self.another_round(number, sheet) {
+            Some(sheet) => sheet,
+            None => return true,
+        };
         let Memory::Closed(block) = &sheet.memory else { return false };
         for record in &sheet.records {
             let Some(slot) = self.slot_in(number, *record) else { continue };
@@ -366,6 +432,23 @@ impl RecordCache {
         }
         self.free.push(number);
         true
+    }
+
+    /// A sheet of one record that was used goes to the end of the main queue as it is.
+    fn another_round(&mut self, number: u32, mut sheet: Sheet) -> Option<Sheet> {
+        let Some(slot) = sheet.records.first().and_then(|record| self.slot_in(number, *record)) else {
+            return Some(sheet);
+        };
+        let entry = self.table.value_mut(slot);
+        if !entry.is_whole() || entry.uses == 0 {
+            return Some(sheet);
+        }
+        entry.uses = if sheet.queue == MAIN { entry.uses - 1 } else { 0 };
+        sheet.queue = MAIN;
+        self.listed += sheet.records.len();
+        self.sheets[number as usize] = Some(sheet);
+        self.queues[MAIN].push_back(number);
+        None
     }
 
     /// The slot of a record, if it is this sheet's.

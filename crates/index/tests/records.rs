@@ -1,6 +1,7 @@
 //! The record cache against a model: what it returns is what was put there last, whatever it has forgotten meanwhile.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use stratakv_base::random::Random;
 use stratakv_device::{Class, Pool};
@@ -61,6 +62,13 @@ fn a_hit_is_what_was_put_there_last() {
                         model.remove(&at).map(|bytes| model.insert(new, bytes));
                     }
                 }
+                7 if random.below(8) == 0 && !model.contains_key(&at) => {
+                    let mut block = pool.take(Class::Slice).expect("more than the cache takes");
+                    let bytes = bytes_of(at, life, Class::Slice.bytes());
+                    block.copy_from_slice(&bytes);
+                    cache.adopt(at, &Arc::new(block), take);
+                    model.insert(at, bytes);
+                }
                 _ => {
                     if let Some(expected) = model.get(&at) {
                         hits += u32::from(assert_hit(&mut cache, at, expected));
@@ -99,6 +107,32 @@ fn a_chunk_that_is_given_back_takes_its_records_with_it() {
     for at in 0..1500 {
         assert_hit(&mut cache, at * 8, &bytes_of(at, 0, 1000));
     }
+}
+
+/// A record of a sheet's length is not copied, and its room is there again as soon as it is forgotten.
+#[test]
+fn a_whole_block_is_taken_as_it_is() {
+    let pool = Pool::new(4 << 20);
+    let mut cache = RecordCache::new();
+    let sheet = Class::Slice.bytes();
+    cache.set_limit_bytes(8 * sheet);
+    let mut adopt = |cache: &mut RecordCache, at: u64| {
+        let block = Arc::new(pool.take(Class::Slice).expect("a block"));
+        cache.adopt(at * 8, &block, &mut || pool.take(Class::Slice));
+        let lent = cache.get(at * 8).and_then(|hit| hit.shared.map(|(block, start)| (Arc::clone(block), start)));
+        assert!(lent.is_some_and(|(lent, start)| Arc::ptr_eq(&lent, &block) && start == 0), "at {at}");
+    };
+    let mut footprints = Vec::new();
+    for at in 0..1000 {
+        adopt(&mut cache, at);
+        cache.remove(at * 8);
+        assert_eq!((cache.sheet_bytes(), pool.used_bytes()), (0, 0));
+        footprints.push(cache.footprint_bytes());
+    }
+    assert_eq!(footprints.first(), footprints.last(), "bytes beside the sheets");
+    (0..8).for_each(|at| adopt(&mut cache, at));
+    assert_eq!(cache.len(), 8);
+    assert_eq!((cache.sheet_bytes(), pool.used_bytes()), (8 * sheet, 8 * sheet));
 }
 
 /// The aim of the policy: what is read again stays, though everything else passes through once.

@@ -203,7 +203,10 @@ impl Plan {
             ((1..=1000).contains(&self.connections), "--connections: 1 to 1000"),
             ((1..=1000).contains(&self.pipeline), "--pipeline: 1 to 1000"),
             ((1..=100).contains(&self.rounds), "--rounds: 1 to 100"),
-            (self.cores_are_legal(), "--cores: of the server, each once, then another one, so that the load does not take all that it has"),
+            (
+                self.cores_are_legal(),
+                "--cores: of the server, each once, then another one, so that the load does not take all that it has",
+            ),
             (!self.duration.is_zero(), "--ms: 1 or more"),
         ];
         legal.into_iter().find(|(legal, _)| !legal).map_or(Ok(()), |(_, why)| Err(why.to_owned()))
@@ -217,7 +220,7 @@ impl Plan {
         cores.len() == self.server_cores.len() && cores.iter().any(|core| *core != self.load_core)
     }
 
-    fn room(&self, case: Case) -> Room {
+    fn room(&self, case: Case) -> Room<'_> {
         let (memory_bytes, ssd_bytes) = match case {
             Case::Ram | Case::Depth => (self.ram_memory_bytes, self.ssd_bytes),
             Case::Ssd => (self.ssd_memory_bytes, self.ssd_bytes),

@@ -65,10 +65,14 @@ impl Shape {
         start - head..end - head
     }
 
+    /// Bytes of the run in slice `slice`.
+    pub(crate) fn bytes_in(&self, slice: usize) -> usize {
+        self.total_bytes().saturating_sub(slice * SLICE_BYTES).min(SLICE_BYTES)
+    }
+
     /// Bytes of slice `slice` on the medium, in whole pages.
     pub(crate) fn slice_bytes(&self, slice: usize) -> usize {
-        let bytes = self.total_bytes().saturating_sub(slice * SLICE_BYTES).min(SLICE_BYTES);
-        bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES
+        self.bytes_in(slice).div_ceil(PAGE_BYTES) * PAGE_BYTES
     }
 }
 

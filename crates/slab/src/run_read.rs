@@ -2,6 +2,9 @@
 //!
 //! The value is answered as the blocks it was read into. When the pool has no more, what was read is copied out and the blocks
 //! are used again, so a value larger than the pool can still be read.
+//!
+//! With `packed`, slices that were checked are cached beside the records, by where they lie: a whole one as the block that it was read
+//! into, a shorter one copied. A run's slices are forgotten when its place is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +62,7 @@ struct RunRead {
     part: RecordPart,
     header: Option<RunHeader>,
     head: Vec<u8>,
-    arrived: BTreeMap<usize, Block>,
+    arrived: BTreeMap<usize, Piece>,
     /// The next slice to read, and to look at.
     next: usize,
     looked_at: usize,
@@ -68,7 +71,24 @@ struct RunRead {
     blocks: Vec<Arc<Block>>,
     start: usize,
     copied: Option<Vec<u8>>,
+    /// Nothing of it came from the cache; or all of it.
+    is_read: bool,
+    lends_sheet: bool,
     error: Option<Box<Error>>,
+}
+
+/// A slice that has come, where it begins in its block, and whether it is from the cache, where all is checked.
+#[derive(Debug)]
+struct Piece {
+    block: Arc<Block>,
+    at: usize,
+    is_cached: bool,
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        self.block.get(self.at..).unwrap_or_default()
+    }
 }
 
 impl RunReads {
@@ -148,9 +168,13 @@ impl RunRead {
 
     fn record(&mut self, header: &RunHeader) -> Record {
         let range = part_range(self.part, header.shape.value_len);
-        let value = if range.len() <= COPIED_BYTES || self.copied.is_some() {
-            self.copy_out();
-            let mut copied = self.copied.take().unwrap_or_default();
+        let lends = range.len() > COPIED_BYTES || self.lends_sheet && range.len() >= PAGE_BYTES;
+        let value = if !lends || self.copied.is_some() {
+            let mut copied = self.copied.take().unwrap_or_else(|| Vec::with_capacity(range.len()));
+            for block in self.blocks.drain(..) {
+                let bytes = block.get(std::mem::take(&mut self.start)..).unwrap_or_default();
+                copied.extend_from_slice(bytes.get(..range.len().saturating_sub(copied.len())).unwrap_or(bytes));
+            }
             copied.truncate(range.len());
             Value::Inline(copied.into())
         } else {
@@ -178,7 +202,6 @@ impl Slab {
         part: RecordPart,
         effects: &mut Effects,
     ) {
-        self.counters.cache_misses += 1;
         let read = RunRead {
             purpose,
             key,
@@ -195,6 +218,8 @@ impl Slab {
             blocks: Vec::new(),
             start: 0,
             copied: None,
+            is_read: false,
+            lends_sheet: false,
             error: None,
         };
         *self.run_reads.pinned.entry(first).or_default() += 1;
@@ -228,11 +253,22 @@ impl Slab {
 
     fn pump_run_read(&mut self, number: u64, effects: &mut Effects) {
         let Some(mut read) = self.run_reads.active.remove(&number) else { return };
+        self.begin_slices(number, &mut read, effects);
         if read.in_flight == 0 && (read.error.is_some() || read.is_done()) {
             return self.finish_run_read(read, effects);
         }
-        while read.error.is_none() && self.run_reads.in_flight < self.config.depth.max(1) as usize {
+        self.run_reads.active.insert(number, read);
+    }
+
+    /// Takes what is cached, and reads ahead what is not.
+    fn begin_slices(&mut self, number: u64, read: &mut RunRead, effects: &mut Effects) {
+        while read.error.is_none() && !read.is_done() && self.run_reads.in_flight < self.config.depth.max(1) as usize {
             let Some(slice) = read.next_slice() else { break };
+            if let Some(piece) = self.piece_from_cache(read, slice, effects) {
+                read.arrived.insert(slice, piece);
+                self.look_at_arrived(read, effects);
+                continue;
+            }
             let Some(block) = self.take_block(Class::Slice, effects) else {
                 read.next = slice;
                 if read.copy_out() {
@@ -240,6 +276,8 @@ impl Slab {
                 }
                 break;
             };
+            self.counters.cache_misses += u64::from(!read.is_read);
+            read.is_read = true;
             read.in_flight += 1;
             self.run_reads.in_flight += 1;
             self.counters.page_reads += 1;
@@ -248,7 +286,18 @@ impl Slab {
             let io = self.io.start(Purpose::RunSlice { read: number, slice });
             effects.read(io, Self::offset(read.first) + (slice * SLICE_BYTES) as u64, block, len as u32);
         }
-        self.run_reads.active.insert(number, read);
+    }
+
+    /// A slice from the cache. A write goes on in a turn of its own, so what it needs is always read.
+    fn piece_from_cache(&mut self, read: &mut RunRead, slice: usize, effects: &Effects) -> Option<Piece> {
+        if matches!(read.purpose, RunPurpose::Load) {
+            return None;
+        }
+        // Blocks of a value follow one another: only one that has no other can begin within a sheet.
+        let is_only = read.slices() == 1;
+        let (block, at) = self.cached_slice(read.first, slice, is_only, effects)?;
+        read.lends_sheet |= is_only;
+        Some(Piece { block, at, is_cached: true })
     }
 
     /// A slice has been read.
@@ -266,22 +315,37 @@ impl Slab {
         match result {
             Err(fault) => read.error = Some(Box::new(Error::Io { what: "reading a large value", fault })),
             Ok(()) => {
-                read.arrived.insert(slice, block);
-                while read.error.is_none()
-                    && let Some(block) = read.arrived.remove(&read.looked_at)
-                {
-                    if let Err((expected, found)) = look_at(&mut read, &self.config.uuid, block) {
-                        let page = read.first + (read.looked_at * SLICE_BYTES / PAGE_BYTES) as u32;
-                        let corruption: Corruption = self.corruption(page, "large value", expected, found);
-                        self.note_corruption(&corruption);
-                        read.error = Some(Box::new(corruption.into()));
-                    }
-                    read.looked_at += 1;
-                }
+                read.arrived.insert(slice, Piece { block: Arc::new(block), at: 0, is_cached: false });
+                self.look_at_arrived(&mut read, effects);
             }
         }
         self.run_reads.active.insert(number, read);
         self.pump_run_read(number, effects);
+    }
+
+    /// Looks at the slices that have come, in order; what checks is cached.
+    fn look_at_arrived(&mut self, read: &mut RunRead, effects: &Effects) {
+        while read.error.is_none()
+            && let Some(piece) = read.arrived.remove(&read.looked_at)
+        {
+            match look_at(read, &self.config.uuid, &piece) {
+                Ok(is_checked) => {
+                    let header = read.header.filter(|_| is_checked && !piece.is_cached);
+                    if let Some(header) = header {
+                        let place = Place::Run { first: read.first, pages: read.pages };
+                        let slice = (read.looked_at, header.shape.bytes_in(read.looked_at));
+                        self.cache_slice(&read.key, place, slice, &piece.block, effects);
+                    }
+                }
+                Err((expected, found)) => {
+                    let page = read.first + (read.looked_at * SLICE_BYTES / PAGE_BYTES) as u32;
+                    let corruption: Corruption = self.corruption(page, "large value", expected, found);
+                    self.note_corruption(&corruption);
+                    read.error = Some(Box::new(corruption.into()));
+                }
+            }
+            read.looked_at += 1;
+        }
     }
 
     fn finish_run_read(&mut self, mut read: Box<RunRead>, effects: &mut Effects) {
@@ -300,6 +364,7 @@ impl Slab {
         };
         match result {
             Ok(header) => {
+                self.counters.cache_hits += u64::from(!read.is_read);
                 let record = read.record(&header);
                 match read.purpose {
                     RunPurpose::Get(token) => {
@@ -329,12 +394,13 @@ impl Slab {
     }
 }
 
-/// Checks the next slice in order and keeps what is wanted of it.
-fn look_at(read: &mut RunRead, uuid: &[u8; 16], block: Block) -> Result<(), (String, &'static str)> {
+/// Checks the next slice in order and keeps what is wanted of it. Whether all of it is checked.
+fn look_at(read: &mut RunRead, uuid: &[u8; 16], piece: &Piece) -> Result<bool, (String, &'static str)> {
+    let bytes = piece.bytes();
     let slice = read.looked_at;
     let from = slice * SLICE_BYTES;
     if slice == 0 {
-        let header = run::decode_header(uuid, read.first, &block);
+        let header = run::decode_header(uuid, read.first, bytes);
         let header = header.filter(|header| header.shape.pages() == read.pages);
         let header = header.ok_or_else(|| (format!("the head of {:?}", read.key), "bytes that do not check"))?;
         if read.tag != Some(table::tag(header.meta.version)) && !canary!("stale_run_passes") {
@@ -349,9 +415,9 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], block: Block) -> Result<(), (Str
     let shape = header.shape;
     let missing = shape.head_bytes().saturating_sub(read.head.len());
     if missing > 0 {
-        read.head.extend_from_slice(block.get(..missing.min(block.len())).unwrap_or_default());
+        read.head.extend_from_slice(bytes.get(..missing.min(bytes.len())).unwrap_or_default());
         if read.head.len() < shape.head_bytes() {
-            return Ok(());
+            return Ok(false);
         }
         if !run::head_checks(uuid, read.first, &header, &read.head) {
             return Err(("checksums and key of a large value".into(), "bytes that do not check"));
@@ -362,19 +428,21 @@ fn look_at(read: &mut RunRead, uuid: &[u8; 16], block: Block) -> Result<(), (Str
     }
     let wanted = read.wanted(&header);
     if wanted.is_empty() || wanted.start >= from + SLICE_BYTES || wanted.end <= from {
-        return Ok(());
+        return Ok(false);
     }
     let part = shape.value_part(slice);
     let at = (shape.head_bytes() + part.start).saturating_sub(from);
-    let bytes = block.get(at..at + part.len()).unwrap_or_default();
-    let crc = run::slice_crc(uuid, read.first, header.meta.version, slice, bytes);
-    if crc != run::head_slice_crc(&read.head, slice) && !canary!("skip_the_checksum_of_slices") {
+    let value = bytes.get(at..at + part.len()).unwrap_or_default();
+    let checks = || {
+        run::slice_crc(uuid, read.first, header.meta.version, slice, value) == run::head_slice_crc(&read.head, slice)
+    };
+    if !piece.is_cached && !checks() && !canary!("skip_the_checksum_of_slices") {
         return Err((format!("slice {slice} of {:?}", read.key), "a checksum that does not match"));
     }
-    let start = wanted.start.saturating_sub(from);
+    let start = piece.at + wanted.start.saturating_sub(from);
     if read.blocks.is_empty() && read.copied.is_none() {
         read.start = start;
     }
-    read.blocks.push(Arc::new(block));
-    Ok(())
+    read.blocks.push(Arc::clone(&piece.block));
+    Ok(true)
 }

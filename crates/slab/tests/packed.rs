@@ -5,7 +5,7 @@ mod harness;
 
 use harness::*;
 use stratakv_base::Level;
-use stratakv_engine::{Reply, Shard};
+use stratakv_engine::{Operation, RecordPart, Reply, Shard};
 use stratakv_slab::Placement;
 
 const MEMORY: u64 = 8 << 20;
@@ -27,6 +27,45 @@ fn write_amplification_percent(machine: &Machine) -> u64 {
 fn sound(machine: &Machine) {
     let report = machine.slab.check();
     assert!(report.is_sound(), "{report:#?}");
+}
+
+/// Values of any length are read from the device once, whole or in part, while memory has room for them.
+#[test]
+fn large_values_are_read_once() {
+    let mut machine = create(2, None);
+    let sizes = [17_000, 40_000, 65_000, 65_536, 100_000, 300_000];
+    let bytes_of = |number: usize, life: usize| -> Vec<u8> {
+        (0..sizes[number]).map(|at| (at / 251 + at * 7 + number * 31 + life) as u8).collect()
+    };
+    let name = |number: usize| format!("key{number}").into_bytes();
+    (0..sizes.len()).for_each(|number| _ = machine.put(&name(number), &bytes_of(number, 0)));
+    machine.close();
+    machine.recover(MEMORY, None).unwrap();
+    let part = |machine: &mut Machine, number: usize, part: RecordPart| {
+        let Reply::Record(Some(record)) = machine.run(Operation::Get { key: key(&name(number)), part }) else {
+            panic!("key{number} is there")
+        };
+        record.value.to_bytes()
+    };
+    for life in 0..3 {
+        for number in 0..sizes.len() {
+            assert_eq!(machine.get(&name(number)), Ok(Some(bytes_of(number, life))), "{number}, {life}");
+        }
+        let reads = statistic(&machine, "page_reads");
+        for number in 0..sizes.len() {
+            let expected = bytes_of(number, life);
+            assert_eq!(machine.get(&name(number)), Ok(Some(expected.clone())), "{number}, {life}, again");
+            for start in [0, 1, 16_999, sizes[number] / 2, sizes[number] - 1] {
+                let found = part(&mut machine, number, RecordPart::Range { start: start as u64, len: 20_000 });
+                assert_eq!(found, expected[start..(start + 20_000).min(sizes[number])], "{number} from {start}");
+            }
+            assert!(part(&mut machine, number, RecordPart::Meta).is_empty());
+        }
+        assert_eq!(statistic(&machine, "page_reads"), reads, "{life}: all of it was in memory");
+        (0..sizes.len()).for_each(|number| _ = machine.put(&name(number), &bytes_of(number, life + 1)));
+    }
+    machine.settle();
+    sound(&machine);
 }
 
 #[test]

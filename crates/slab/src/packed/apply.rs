@@ -169,6 +169,7 @@ impl Slab {
                 }
                 self.run_pages -= u64::from(pages);
                 self.run_tags.remove(&first);
+                self.forget_slices(first, pages);
                 self.space.release_after(group, Extent { first, pages });
             }
             Place::Slot { .. } => {}

@@ -1,0 +1,69 @@
+//! Slices of large values in the cache of records, by where they lie, once they were checked: a whole one as the block that it was read
+//! into, a shorter one copied. They are forgotten when their run's place is.
+
+use std::sync::Arc;
+
+use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
+use stratakv_base::{Key, canary};
+use stratakv_device::{Block, Class};
+use stratakv_engine::Effects;
+
+use crate::place::Place;
+use crate::slab::Slab;
+
+/// Where a slice lies, as the cache names it.
+fn slice_at(first: u32, slice: usize) -> u64 {
+    Slab::offset(first) + (slice * SLICE_BYTES) as u64
+}
+
+impl Slab {
+    /// A slice of the run whose first page this is, and where it begins in its block: at its front, unless part of a sheet `may_lend`.
+    pub(crate) fn cached_slice(
+        &mut self,
+        first: u32,
+        slice: usize,
+        may_lend: bool,
+        effects: &Effects,
+    ) -> Option<(Arc<Block>, usize)> {
+        let hit = self.packed.as_mut()?.cache.get(slice_at(first, slice))?;
+        let is_whole = hit.bytes.len() == SLICE_BYTES;
+        if let Some((block, at)) = hit.shared.filter(|_| is_whole || may_lend) {
+            return Some((Arc::clone(block), at));
+        }
+        let mut block = effects.block(Class::Slice)?;
+        block.get_mut(..hit.bytes.len())?.copy_from_slice(hit.bytes);
+        Some((Arc::new(block), 0))
+    }
+
+    /// Caches a slice that was read, of so many bytes.
+    pub(crate) fn cache_slice(
+        &mut self,
+        key: &Key,
+        run: Place,
+        (slice, bytes): (usize, usize),
+        block: &Arc<Block>,
+        effects: &Effects,
+    ) {
+        let Place::Run { first, .. } = run else { return };
+        // It may have died while it was read: nobody would take it out of the cache, and its place may come to hold another.
+        let is_named = self.index.0.get(key.encoded()).is_some_and(|entry| entry.place == run.to_bits());
+        let Some(packed) = self.packed.as_mut().filter(|_| is_named) else { return };
+        let (at, take) = (slice_at(first, slice), &mut || effects.block(Class::Slice));
+        if bytes == SLICE_BYTES {
+            packed.cache.adopt(at, block, take);
+        } else {
+            packed.cache.insert(at, &[block.get(..bytes).unwrap_or_default()], take);
+        }
+    }
+
+    /// Nothing names this run any more.
+    pub(crate) fn forget_slices(&mut self, first: u32, pages: u32) {
+        let Some(packed) = &mut self.packed else { return };
+        if canary!("cached_slices_of_a_dead_run_stay") {
+            return;
+        }
+        for slice in 0..(pages as usize * PAGE_BYTES).div_ceil(SLICE_BYTES) {
+            packed.cache.remove(slice_at(first, slice));
+        }
+    }
+}
