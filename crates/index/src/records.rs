@@ -335,11 +335,9 @@ impl RecordCache {
         if bytes == 0 || bytes > Class::Slice.bytes() {
             return None;
         }
-        let has_room = |sheet: &Sheet| sheet.used + bytes <= Class::Slice.bytes();
-        let open = self.open[queue].filter(|number| self.sheets[*number as usize].as_ref().is_some_and(has_room));
-        let number = match open {
+        let number = match self.open_with_room(queue, bytes) {
             Some(number) => number,
-            None => self.open_sheet(queue, may_evict, take)?,
+            None => self.open_sheet(queue, bytes, may_evict, take)?,
         };
         let sheet = self.sheets.get_mut(number as usize)?.as_mut()?;
         let start = (sheet.used / UNIT) as u16;
@@ -350,25 +348,47 @@ impl RecordCache {
         Some((number, start))
     }
 
-    /// Closes the open sheet of a queue and opens another.
-    fn open_sheet(&mut self, queue: usize, may_evict: bool, take: &mut dyn FnMut() -> Option<Block>) -> Option<u32> {
-        if let Some(number) = self.open[queue].take()
-            && let Some(mut sheet) = self.sheets[number as usize].take()
-        {
-            if let Memory::Open(block) = sheet.memory {
-                sheet.memory = Memory::Closed(Arc::new(block));
+    /// The open sheet of a queue, if so many bytes more fit.
+    fn open_with_room(&self, queue: usize, bytes: usize) -> Option<u32> {
+        let has_room = |sheet: &Sheet| sheet.used + bytes <= Class::Slice.bytes();
+        self.open[queue].filter(|number| self.sheets[*number as usize].as_ref().is_some_and(has_room))
+    }
+
+    /// Closes the open sheet of a queue and opens another, for a record of so many bytes.
+    fn open_sheet(
+        &mut self,
+        queue: usize,
+        bytes: usize,
+        may_evict: bool,
+        take: &mut dyn FnMut() -> Option<Block>,
+    ) -> Option<u32> {
+        self.close_sheet(queue);
+        if may_evict {
+            if !self.make_room(take) {
+                return None;
             }
-            sheet.records.shrink_to_fit();
-            self.sheets[number as usize] = Some(sheet);
-            self.queues[queue].push_back(number);
-        }
-        if may_evict && !self.make_room(take) {
-            return None;
+            // What was evicted and had been used may have opened one meanwhile.
+            if let Some(number) = self.open_with_room(queue, bytes) {
+                return Some(number);
+            }
+            self.close_sheet(queue);
         }
         let block = take()?;
         let number = self.add_sheet(Sheet { memory: Memory::Open(block), records: Vec::new(), used: 0, queue });
         self.open[queue] = Some(number);
         Some(number)
+    }
+
+    /// The open sheet of a queue, if it has one, is the queue's newest.
+    fn close_sheet(&mut self, queue: usize) {
+        let Some(number) = self.open[queue].take() else { return };
+        let Some(mut sheet) = self.sheets[number as usize].take() else { return };
+        if let Memory::Open(block) = sheet.memory {
+            sheet.memory = Memory::Closed(Arc::new(block));
+        }
+        sheet.records.shrink_to_fit();
+        self.sheets[number as usize] = Some(sheet);
+        self.queues[queue].push_back(number);
     }
 
     /// Evicts until there is room for another sheet. False: there is none after a few.
@@ -518,3 +538,49 @@ fn start_of(record: u64) -> u64 {
 }
 
 const _: () = assert!(Class::Slice.bytes() / UNIT == 1 << START_BITS);
+
+#[cfg(test)]
+mod tests {
+    use stratakv_base::random::Random;
+    use stratakv_device::Pool;
+
+    use super::*;
+
+    /// Every sheet is in a queue or open, and can so be evicted some day; every other number is free or hollow.
+    fn check(cache: &RecordCache) {
+        let mut seen = vec![0; cache.sheets.len()];
+        let queued = cache.queues.iter().flatten().copied();
+        for number in queued.clone().chain(cache.open.iter().copied().flatten()).chain(cache.free.iter().copied()) {
+            seen[number as usize] += 1;
+        }
+        assert!(seen.iter().all(|count| *count == 1), "sheets by the places that name them: {seen:?}");
+        let hollow = queued.filter(|number| cache.sheets[*number as usize].is_none()).count();
+        assert_eq!(hollow, cache.hollow);
+        assert!(cache.free.iter().all(|number| cache.sheets[*number as usize].is_none()));
+    }
+
+    /// A sheet that an eviction opened was forgotten when another one was opened at once: it stayed for ever.
+    #[test]
+    fn no_sheet_is_forgotten() {
+        let pool = Pool::new(4 << 20);
+        let mut cache = RecordCache::new();
+        cache.set_limit_bytes(16 * Class::Slice.bytes());
+        let mut random = Random::new(1);
+        for round in 0..60_000 {
+            // What is hot moves on.
+            let at = (round / 20_000 * 10_000 + random.below(1500)) * 8;
+            let take = &mut || pool.take(Class::Slice);
+            match random.below(40) {
+                0 => cache.remove(at),
+                1 => {
+                    let block = pool.take(Class::Slice).map(Arc::new);
+                    block.into_iter().for_each(|block| cache.adopt(at, &block, take));
+                }
+                _ if cache.get(at).is_none() => cache.insert(at, &[&[7; 1000]], take),
+                _ => {}
+            }
+            check(&cache);
+        }
+        assert!(cache.len() > 200, "{} records", cache.len());
+    }
+}

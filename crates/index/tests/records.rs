@@ -116,7 +116,7 @@ fn a_whole_block_is_taken_as_it_is() {
     let mut cache = RecordCache::new();
     let sheet = Class::Slice.bytes();
     cache.set_limit_bytes(8 * sheet);
-    let mut adopt = |cache: &mut RecordCache, at: u64| {
+    let adopt = |cache: &mut RecordCache, at: u64| {
         let block = Arc::new(pool.take(Class::Slice).expect("a block"));
         cache.adopt(at * 8, &block, &mut || pool.take(Class::Slice));
         let lent = cache.get(at * 8).and_then(|hit| hit.shared.map(|(block, start)| (Arc::clone(block), start)));

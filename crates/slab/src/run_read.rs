@@ -16,6 +16,7 @@ use stratakv_base::{Corruption, Expiry, Key, canary};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Record, RecordPart, Reply, Token, Value};
 
+use crate::packed::slices::CachedSlice;
 use crate::place::Place;
 use crate::read::{alive, part_range};
 use crate::run::{self, RunHeader};
@@ -25,7 +26,7 @@ use crate::table;
 
 /// Slices read ahead for one value.
 const AHEAD: usize = 8;
-/// Values up to this length are copied, so that they do not pin a 64 KiB block.
+/// Values up to this length are copied, so that they do not pin a 64 KiB block of their own.
 const COPIED_BYTES: usize = 16 << 10;
 
 /// What a run is read for.
@@ -38,6 +39,13 @@ pub(crate) enum RunPurpose {
         scan: u64,
         item: usize,
     },
+}
+
+impl RunPurpose {
+    /// A write goes on in a turn of its own, so what it needs is read; and what it needs is about to be superseded.
+    fn uses_cache(&self) -> bool {
+        !matches!(self, RunPurpose::Load)
+    }
 }
 
 /// Runs being read.
@@ -71,8 +79,9 @@ struct RunRead {
     blocks: Vec<Arc<Block>>,
     start: usize,
     copied: Option<Vec<u8>>,
-    /// Nothing of it came from the cache; or all of it.
+    /// Part of it came from the device.
     is_read: bool,
+    /// Its only slice lies in a sheet of the cache, or is one.
     lends_sheet: bool,
     error: Option<Box<Error>>,
 }
@@ -262,16 +271,18 @@ impl Slab {
 
     /// Takes what is cached, and reads ahead what is not.
     fn begin_slices(&mut self, number: u64, read: &mut RunRead, effects: &mut Effects) {
-        while read.error.is_none() && !read.is_done() && self.run_reads.in_flight < self.config.depth.max(1) as usize {
+        while read.error.is_none() && !read.is_done() {
             let Some(slice) = read.next_slice() else { break };
             if let Some(piece) = self.piece_from_cache(read, slice, effects) {
                 read.arrived.insert(slice, piece);
                 self.look_at_arrived(read, effects);
                 continue;
             }
-            let Some(block) = self.take_block(Class::Slice, effects) else {
+            let may_read = self.run_reads.in_flight < self.config.depth.max(1) as usize;
+            let Some(block) = Some(()).filter(|()| may_read).and_then(|()| self.take_block(Class::Slice, effects))
+            else {
                 read.next = slice;
-                if read.copy_out() {
+                if may_read && read.copy_out() {
                     continue;
                 }
                 break;
@@ -288,15 +299,13 @@ impl Slab {
         }
     }
 
-    /// A slice from the cache. A write goes on in a turn of its own, so what it needs is always read.
     fn piece_from_cache(&mut self, read: &mut RunRead, slice: usize, effects: &Effects) -> Option<Piece> {
-        if matches!(read.purpose, RunPurpose::Load) {
+        if !read.purpose.uses_cache() {
             return None;
         }
         // Blocks of a value follow one another: only one that has no other can begin within a sheet.
-        let is_only = read.slices() == 1;
-        let (block, at) = self.cached_slice(read.first, slice, is_only, effects)?;
-        read.lends_sheet |= is_only;
+        let CachedSlice { block, at, is_lent } = self.cached_slice(read.first, slice, read.slices() == 1, effects)?;
+        read.lends_sheet |= is_lent;
         Some(Piece { block, at, is_cached: true })
     }
 
@@ -330,7 +339,8 @@ impl Slab {
         {
             match look_at(read, &self.config.uuid, &piece) {
                 Ok(is_checked) => {
-                    let header = read.header.filter(|_| is_checked && !piece.is_cached);
+                    let caches = is_checked && !piece.is_cached && read.purpose.uses_cache();
+                    let header = read.header.filter(|_| caches);
                     if let Some(header) = header {
                         let place = Place::Run { first: read.first, pages: read.pages };
                         let slice = (read.looked_at, header.shape.bytes_in(read.looked_at));

@@ -113,6 +113,11 @@ impl Scan {
 }
 
 impl Scans {
+    /// Whether a scan has something new that it has not been told of.
+    pub(crate) fn is_awake(&self) -> bool {
+        !self.awake.is_empty()
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
     }

@@ -545,6 +545,10 @@ impl Shard for Slab {
         if self.batches.has_work() {
             effects.more();
         }
+        if self.scans.is_awake() {
+            // Large values that were all in memory came after scans had their turn, and no completion brings the next one.
+            effects.more();
+        }
         effects.events.append(&mut self.events);
         self.close_step(effects);
         let starved = self.reads.is_starved(self.io.len())

@@ -29,7 +29,7 @@ fn sound(machine: &Machine) {
     assert!(report.is_sound(), "{report:#?}");
 }
 
-/// Values of any length are read from the device once, whole or in part, while memory has room for them.
+/// Values that were read whole are not read again, neither whole nor in part, while memory has room for them.
 #[test]
 fn large_values_are_read_once() {
     let mut machine = create(2, None);

@@ -402,3 +402,20 @@ fn a_backup_goes_on_however_many_keys_are_written_before_their_turn() {
     }
     sound(&machine);
 }
+
+/// Pages of large values that are all in memory complete without a request to the device, so nothing but the shard itself brings their next turn.
+#[test]
+fn a_page_of_cached_large_values_is_answered_unasked() {
+    let mut machine = Machine::create_as(Placement::Packed, 7, 1 << 30, 64 << 20, None);
+    for number in 0..200u64 {
+        machine.put(name(number).as_bytes(), &value(number, 30_000));
+    }
+    for _ in 0..2 {
+        for bytes_max in [1 << 20, 4 << 20, 64 << 20] {
+            let (items, _) = scan(&mut machine, page(200, bytes_max));
+            check_items(&items, 0..items.len() as u64, 30_000);
+            assert!(items.len() >= 30, "{} items", items.len());
+        }
+    }
+    machine.close();
+}

@@ -18,7 +18,7 @@ pub(crate) mod lay;
 pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod segments;
-mod slices;
+pub(crate) mod slices;
 pub(crate) mod spot;
 pub(crate) mod table;
 pub(crate) mod tables;

@@ -16,23 +16,32 @@ fn slice_at(first: u32, slice: usize) -> u64 {
     Slab::offset(first) + (slice * SLICE_BYTES) as u64
 }
 
+/// A slice that was cached.
+pub(crate) struct CachedSlice {
+    pub(crate) block: Arc<Block>,
+    /// Where it begins.
+    pub(crate) at: usize,
+    /// The block is a sheet of the cache.
+    pub(crate) is_lent: bool,
+}
+
 impl Slab {
-    /// A slice of the run whose first page this is, and where it begins in its block: at its front, unless part of a sheet `may_lend`.
+    /// A slice of the run whose first page this is. It begins its block, unless part of a sheet `may_lend`.
     pub(crate) fn cached_slice(
         &mut self,
         first: u32,
         slice: usize,
         may_lend: bool,
         effects: &Effects,
-    ) -> Option<(Arc<Block>, usize)> {
+    ) -> Option<CachedSlice> {
         let hit = self.packed.as_mut()?.cache.get(slice_at(first, slice))?;
         let is_whole = hit.bytes.len() == SLICE_BYTES;
         if let Some((block, at)) = hit.shared.filter(|_| is_whole || may_lend) {
-            return Some((Arc::clone(block), at));
+            return Some(CachedSlice { block: Arc::clone(block), at, is_lent: true });
         }
         let mut block = effects.block(Class::Slice)?;
         block.get_mut(..hit.bytes.len())?.copy_from_slice(hit.bytes);
-        Some((Arc::new(block), 0))
+        Some(CachedSlice { block: Arc::new(block), at: 0, is_lent: false })
     }
 
     /// Caches a slice that was read, of so many bytes.

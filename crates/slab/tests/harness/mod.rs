@@ -326,6 +326,11 @@ impl Machine {
                 return reply;
             }
             self.turn(4);
+            let sleeps = self.disk.in_flight() == 0 && !self.effects.more && self.effects.wake_at.is_none();
+            assert!(
+                !sleeps || self.replies.contains_key(&number),
+                "operation {number} waits, and nothing wakes the shard"
+            );
         }
         panic!("operation {number} is never answered: {:#?}", self.slab);
     }
