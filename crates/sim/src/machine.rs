@@ -274,7 +274,9 @@ impl<'e, E: Engine> Machine<'e, E> {
         while !done(self) {
             let busy = self.turn(8, random);
             idle = if busy || self.disk.in_flight() > 0 { 0 } else { idle + 1 };
-            if idle > IDLE_TURNS_MAX {
+            // Nothing would wake its reactor.
+            let sleeps = idle > 0 && self.effects.wake_at.is_none();
+            if (sleeps && !done(self)) || idle > IDLE_TURNS_MAX {
                 return false;
             }
         }
