@@ -425,10 +425,7 @@ impl RecordCache {
             self.free.push(number);
             return true;
         };
-        let sheet = match self.another_round(number, sheet) {
-            Some(sheet) => sheet,
-            None => return true,
-        };
+        let Some(sheet) = self.another_round(number, sheet) else { return true };
         let Memory::Closed(block) = &sheet.memory else { return false };
         for record in &sheet.records {
             let Some(slot) = self.slot_in(number, *record) else { continue };
@@ -454,7 +451,7 @@ impl RecordCache {
         true
     }
 
-    /// A sheet of one record that was used goes to the end of the main queue as it is.
+    /// A sheet of one record that was used goes to the end of the main queue as it is. Any other comes back.
     fn another_round(&mut self, number: u32, mut sheet: Sheet) -> Option<Sheet> {
         let Some(slot) = sheet.records.first().and_then(|record| self.slot_in(number, *record)) else {
             return Some(sheet);

@@ -81,7 +81,7 @@ struct RunRead {
     copied: Option<Vec<u8>>,
     /// Part of it came from the device.
     is_read: bool,
-    /// Its only slice lies in a sheet of the cache, or is one.
+    /// A slice of it lies in a sheet of the cache, or is one.
     lends_sheet: bool,
     error: Option<Box<Error>>,
 }
@@ -162,15 +162,14 @@ impl RunRead {
         Some(self.next - 1)
     }
 
-    /// Gives up the blocks held, keeping their bytes.
+    /// Gives up the blocks held, keeping their bytes that are wanted.
     fn copy_out(&mut self) -> bool {
-        if self.blocks.is_empty() {
-            return false;
-        }
+        let Some(header) = self.header.filter(|_| !self.blocks.is_empty()) else { return false };
+        let bytes_max = part_range(self.part, header.shape.value_len).len();
         let copied = self.copied.get_or_insert_default();
         for block in self.blocks.drain(..) {
-            copied.extend_from_slice(block.get(self.start..).unwrap_or_default());
-            self.start = 0;
+            let bytes = block.get(std::mem::take(&mut self.start)..).unwrap_or_default();
+            copied.extend_from_slice(bytes.get(..bytes_max.saturating_sub(copied.len())).unwrap_or(bytes));
         }
         true
     }
@@ -179,13 +178,8 @@ impl RunRead {
         let range = part_range(self.part, header.shape.value_len);
         let lends = range.len() > COPIED_BYTES || self.lends_sheet && range.len() >= PAGE_BYTES;
         let value = if !lends || self.copied.is_some() {
-            let mut copied = self.copied.take().unwrap_or_else(|| Vec::with_capacity(range.len()));
-            for block in self.blocks.drain(..) {
-                let bytes = block.get(std::mem::take(&mut self.start)..).unwrap_or_default();
-                copied.extend_from_slice(bytes.get(..range.len().saturating_sub(copied.len())).unwrap_or(bytes));
-            }
-            copied.truncate(range.len());
-            Value::Inline(copied.into())
+            self.copy_out();
+            Value::Inline(self.copied.take().unwrap_or_default().into())
         } else {
             let blocks = std::mem::take(&mut self.blocks);
             Value::Blocks { blocks, start: self.start as u32, len: range.len() as u64 }
@@ -278,11 +272,13 @@ impl Slab {
                 self.look_at_arrived(read, effects);
                 continue;
             }
-            let may_read = self.run_reads.in_flight < self.config.depth.max(1) as usize;
-            let Some(block) = Some(()).filter(|()| may_read).and_then(|()| self.take_block(Class::Slice, effects))
-            else {
+            if self.run_reads.in_flight >= self.config.depth.max(1) as usize {
                 read.next = slice;
-                if may_read && read.copy_out() {
+                break;
+            }
+            let Some(block) = self.take_block(Class::Slice, effects) else {
+                read.next = slice;
+                if read.copy_out() {
                     continue;
                 }
                 break;
@@ -339,9 +335,11 @@ impl Slab {
         {
             match look_at(read, &self.config.uuid, &piece) {
                 Ok(is_checked) => {
-                    let caches = is_checked && !piece.is_cached && read.purpose.uses_cache();
-                    let header = read.header.filter(|_| caches);
-                    if let Some(header) = header {
+                    if is_checked
+                        && !piece.is_cached
+                        && read.purpose.uses_cache()
+                        && let Some(header) = read.header
+                    {
                         let place = Place::Run { first: read.first, pages: read.pages };
                         let slice = (read.looked_at, header.shape.bytes_in(read.looked_at));
                         self.cache_slice(&read.key, place, slice, &piece.block, effects);
