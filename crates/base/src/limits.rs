@@ -9,7 +9,7 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// The unit of block I/O: every offset and length given to a device is a multiple of it.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Large values are checked and sent in slices of this size (NOTES rule 7).
+/// Large values are checked and sent in slices of this size.
 pub const SLICE_BYTES: usize = 64 << 10;
 
 /// Most shards in one store.

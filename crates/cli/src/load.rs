@@ -215,7 +215,7 @@ impl Loader {
         }
         self.bytes_waiting += waiting.bytes;
         self.keys.insert(waiting.key.clone());
-        let ticket = self.session.submit(Operation::Write { changes: vec![change], level: self.level, txn: None });
+        let ticket = self.session.submit(Operation::Write { changes: vec![change], level: self.level });
         self.waiting.insert(ticket, waiting);
         Ok(())
     }

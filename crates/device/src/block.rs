@@ -154,7 +154,7 @@ impl Drop for Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(u32);
 
-/// Bytes of one chunk: the unit in which a pool takes memory from its limit and gives it back (NOTES rule 11).
+/// Bytes of one chunk: the unit in which a pool takes memory from its limit and gives it back.
 pub const CHUNK_BYTES: usize = 1 << 20;
 
 /// A pool of aligned blocks under one limit. Clones share it; any thread may drop a block.

@@ -14,7 +14,7 @@ use stratakv_base::limits::PAGE_BYTES;
 pub struct Geometry {
     /// Smallest unit of direct I/O, in bytes (512 or 4096).
     pub sector_bytes: u32,
-    /// Physical block, in bytes; batches are padded to it (NOTES rule 13).
+    /// Physical block, in bytes; batches are padded to it.
     pub physical_block_bytes: u32,
     /// Largest write that survives a power cut whole or not at all, in bytes. 0: none promised, so a torn page is possible.
     pub atomic_write_bytes: u32,

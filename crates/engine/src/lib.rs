@@ -4,7 +4,7 @@
 //! completions and the time; it answers through [`Effects`]. So the same bytes of code run under the real ring, in a
 //! blocking caller's own thread, in the server and in the simulator.
 //!
-//! Rules an engine keeps (DESIGN.md of the project, NOTES rules 1-7, 11-14, restated where they bind):
+//! Rules an engine keeps:
 //! * each accepted [`Token`] gets exactly one terminal [`Reply`];
 //! * a write is acknowledged only when it is durable at the asked [`Level`](stratakv_base::Level), and is visible to reads only then, in sequence order;
 //! * a block handed to [`Effects`] is not touched until its [`Outcome`] gives it back;
@@ -29,7 +29,7 @@ pub use event::{Evicted, ShardEvent};
 pub use io_table::IoTable;
 pub use operation::{
     Change, ChangeKind, Expect, Hold, Item, LoadRecord, Operation, PageRequest, Record, RecordPart, Reply, SnapshotOp,
-    Txn, Update, Value,
+    Update, Value,
 };
-pub use shard::{Budget, Capabilities, Message, Opener, Progress, Room, Shard, ShardId, Statistic, Token};
+pub use shard::{Capabilities, Message, Opener, Progress, Shard, ShardId, Statistic, Token};
 pub use shared::Shared;

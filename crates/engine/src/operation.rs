@@ -168,15 +168,6 @@ impl LoadRecord {
     }
 }
 
-/// Marks a write as one participant's share of a batch across shards (NOTES rule 9).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Txn {
-    /// Unique in the store.
-    pub id: u64,
-    /// All shards that take part.
-    pub participants: Vec<u32>,
-}
-
 /// One page of a scan. Stateless: the next page starts where this one ended.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
@@ -230,8 +221,6 @@ pub enum Operation {
         changes: Vec<Change>,
         /// When to acknowledge.
         level: Level,
-        /// Part of a batch across shards.
-        txn: Option<Txn>,
     },
     /// Puts records that are not there yet where they would lie in the end, all or none, also over a crash: by engines that can do that for less than what as many puts cost
     /// ([`Capability::Load`](crate::Capability::Load)). Replied as `Done` with the version that all of them have. Writes between its first and its last key that come later wait for it; readers see

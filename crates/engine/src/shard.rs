@@ -19,30 +19,6 @@ pub struct Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub u32);
 
-/// What a shard can take now. Drivers hold back what does not fit; `accept` may still refuse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Reads.
-    pub reads: u32,
-    /// Writes.
-    pub writes: u32,
-    /// Bytes of values to be written.
-    pub write_bytes: u64,
-}
-
-/// How much a turn may spend on maintenance: bytes, not time, so that it is deterministic (NOTES rule 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// Bytes of maintenance I/O.
-    pub bytes: u32,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Budget { bytes: 64 << 10 }
-    }
-}
-
 /// What an engine can do; what it cannot answers [`Error::Unsupported`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
@@ -82,9 +58,6 @@ pub trait Shard: Send {
     /// What the engine can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// What fits now.
-    fn room(&self) -> Room;
-
     /// Takes an operation, or gives it back if there is no room. May reply at once.
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation>;
 
@@ -100,7 +73,7 @@ pub trait Shard: Send {
     }
 
     /// Ends a turn: seal batches, free, expire, checkpoint. Called once per turn, after completions and operations.
-    fn turn_end(&mut self, budget: Budget, effects: &mut Effects);
+    fn turn_end(&mut self, effects: &mut Effects);
 
     /// The caller lost interest: the reply may be left out; I/O and sealed writes go on.
     fn cancel(&mut self, token: Token);

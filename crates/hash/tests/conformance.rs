@@ -43,9 +43,9 @@ fn into_collections(operation: Operation) -> Operation {
     match operation {
         Operation::Get { key, part } => Operation::Get { key: shifted(&key), part },
         Operation::Update { key, update, level } => Operation::Update { key: shifted(&key), update, level },
-        Operation::Write { mut changes, level, txn } => {
+        Operation::Write { mut changes, level } => {
             changes.iter_mut().for_each(|change| change.key = shifted(&change.key));
-            Operation::Write { changes, level, txn }
+            Operation::Write { changes, level }
         }
         Operation::Page(mut request) => {
             request.from = lower(request.from);
@@ -124,7 +124,7 @@ fn keys_in_no_order_are_deleted_by_ranges() {
     let put = |subject: &mut HashSubject, key: Key| {
         let kind = ChangeKind::Put { value: "v".into(), flags: 0, expiry: Expiry::NEVER };
         let changes = vec![Change { key, expect: Expect::Any, kind }];
-        let reply = subject.execute(Operation::Write { changes, level: Level::PowerLoss, txn: None });
+        let reply = subject.execute(Operation::Write { changes, level: Level::PowerLoss });
         assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     };
     for number in 0..20_000u32 {
@@ -158,7 +158,7 @@ fn a_range_delete_leaves_what_was_written_since_it_was_begun() {
             let key = Key::new(CollectionId(collection), name.as_bytes()).expect("a key");
             let kind = ChangeKind::Put { value: "v".into(), flags: 0, expiry: Expiry::NEVER };
             let changes = vec![Change { key, expect: Expect::Any, kind }];
-            hash.execute(Operation::Write { changes, level, txn: None }, subject.now);
+            hash.execute(Operation::Write { changes, level }, subject.now);
         };
         put("before");
         put("again");

@@ -232,7 +232,7 @@ fn the_end_waits_for_writes_under_way() {
     let put = || {
         let kind = ChangeKind::Put { value: "new".into(), flags: 0, expiry: Expiry::NEVER };
         let changes = vec![Change { key: key(1), expect: Expect::Any, kind }];
-        let operation = Operation::Write { changes, level: Level::PowerLoss, txn: None };
+        let operation = Operation::Write { changes, level: Level::PowerLoss };
         hash.execute(operation, Now { wall: NOW, ..Now::default() })
     };
     thread::scope(|scope| {

@@ -223,7 +223,7 @@ fn lists_that_grow_in_batches_with_what_stays_find_room_for_long() {
             put(&format!("list {list}"), lengths[list]),
             put(&format!("back {edge}"), 8),
         ];
-        let operation = Operation::Write { changes, level: Level::ProcessCrash, txn: None };
+        let operation = Operation::Write { changes, level: Level::ProcessCrash };
         let reply = hash.execute(operation, Now { mono: Mono(1), wall: Wall(1000) });
         assert!(matches!(reply, Reply::Done { .. }), "edge {edge}: {reply:?} {:?}", hash.report());
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stratakv_base::{Mono, canary};
 use stratakv_device::{Class, IoFault};
-use stratakv_engine::{Budget, Effects, Error, Reply};
+use stratakv_engine::{Effects, Error, Reply};
 use stratakv_pmem::Pmem;
 
 use crate::container::{Column, ColumnLimits, Flush};
@@ -29,16 +29,19 @@ const COLUMN_FREE_PERCENT: u64 = 30;
 /// The same of a container whose compactor takes rows only when it is empty (MatrixKV hands over at 60 % of the container; here at 40 %).
 const RECEIVER_FREE_PERCENT: u64 = 60;
 
+/// Bytes of maintenance in one turn while nothing is written: bytes and not time, so that it is deterministic.
+const STEP_BYTES: u64 = 64 << 10;
+
 impl<P: Pmem> Matrix<P> {
     /// A bounded step of everything that is due.
-    pub(crate) fn maintain(&mut self, budget: Budget, effects: &mut Effects) {
+    pub(crate) fn maintain(&mut self, effects: &mut Effects) {
         let ends = matches!(self.closing, Closing::Superblock | Closing::Closed);
         if self.config.read_only || self.region_failed.is_some() || self.volume_failed.is_some() || ends {
             return;
         }
         let written = std::mem::take(&mut self.credit_bytes);
         let free = self.free_percent();
-        let share = budget.bytes.into();
+        let share = STEP_BYTES;
         if let Err(error) = self.flush(written, share, effects) {
             return self.fail_region(error);
         }

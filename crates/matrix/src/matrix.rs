@@ -10,8 +10,8 @@ use foldhash::HashMap;
 use stratakv_base::{Corruption, Key, Level, Mono, Now, Place, canary};
 use stratakv_device::{Block, IoFault};
 use stratakv_engine::{
-    Budget, Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome,
-    Reply, Room, Shard, ShardId, Statistic, Token,
+    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply,
+    Shard, ShardId, Statistic, Token,
 };
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
@@ -266,7 +266,6 @@ impl<P: Pmem> Matrix<P> {
             Operation::Update { key, level, .. } => {
                 self.refusal().or_else(|| key_error(key)).or_else(|| self.unsupported(*level))
             }
-            Operation::Write { txn: Some(_), .. } => Some(Error::Unsupported(Capability::Batch)),
             Operation::Write { changes, level, .. } => {
                 let mut seen = foldhash::HashSet::default();
                 let mut twice = || changes.len() > 1 && !changes.iter().all(|change| seen.insert(change.key.encoded()));
@@ -529,15 +528,6 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         Capabilities { ordered: true, snapshot: true, durable: true, evicting: false, blind: true }
     }
 
-    fn room(&self) -> Room {
-        let left = 4096u32.saturating_sub(self.parked.len() as u32);
-        let writes = if self.stalled.is_empty() { left } else { 0 };
-        let waiting = self.waiting_bytes.load(Ordering::Relaxed);
-        // One write always has room.
-        let bytes = if waiting == 0 { 64 << 20 } else { self.outside_bytes_max().saturating_sub(waiting) };
-        Room { reads: left, writes, write_bytes: if writes > 0 { bytes } else { 0 } }
-    }
-
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
         if self.closing != Closing::Open {
             return Err(operation);
@@ -573,7 +563,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.shard_lost(shard, effects);
     }
 
-    fn turn_end(&mut self, budget: Budget, effects: &mut Effects) {
+    fn turn_end(&mut self, effects: &mut Effects) {
         self.now = effects.now();
         self.empty_limbo();
         self.run_ready(effects);
@@ -595,7 +585,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         {
             self.refuse_waiting(&error, effects);
         }
-        self.maintain(budget, effects);
+        self.maintain(effects);
         // The sums are not taken in each turn, unless a block was wanted and could not be had.
         self.turns_ended += 1;
         if self.turns_ended.is_multiple_of(BALANCE_TURNS) {

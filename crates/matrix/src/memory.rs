@@ -77,7 +77,7 @@ impl<P: Pmem> Matrix<P> {
         effects.block(class)
     }
 
-    /// Gives the cache what everything else leaves of the cap (NOTES rule 11).
+    /// Gives the cache what everything else leaves of the cap.
     pub(crate) fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
         let used = self.container.footprint_bytes() + self.levels.footprint_bytes() as u64;

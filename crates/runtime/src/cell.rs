@@ -7,9 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use stratakv_base::{Mono, Now};
 use stratakv_device::{DiskRequest, Pool, Volume};
-use stratakv_engine::{
-    Budget, Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic,
-};
+use stratakv_engine::{Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic};
 
 use crate::slot::{Inbox, Waiter, lock};
 use crate::tokens::Tokens;
@@ -178,7 +176,7 @@ impl<S: Shard> Cell<S> {
                 }
             }
             state.take_operations(operations);
-            state.shard.turn_end(Budget::default(), &mut state.effects);
+            state.shard.turn_end(&mut state.effects);
         });
         if let Some(why) = state.broken {
             completions.clear();

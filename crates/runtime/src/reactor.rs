@@ -11,8 +11,7 @@ use stratakv_engine::Shard;
 use crate::driver::Driver;
 use crate::runtime::Runtime;
 
-/// With several requests in flight, a reactor waits for a quarter of them or this long, so that batches do not degenerate to one
-/// (NOTES rule 5).
+/// With several requests in flight, a reactor waits for a quarter of them or this long, so that batches do not degenerate to one.
 const GATHER: Duration = Duration::from_micros(50);
 
 /// Spawns reactor `number`. It holds the runtime until it stops, so [`Runtime::close`] must be called to end it.

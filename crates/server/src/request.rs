@@ -180,7 +180,7 @@ impl Request {
 
 /// A write of one key.
 pub(crate) fn write(key: Key, expect: Expect, kind: ChangeKind, level: Level) -> Operation {
-    Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None }
+    Operation::Write { changes: vec![Change { key, expect, kind }], level }
 }
 
 impl Plan {

@@ -29,8 +29,8 @@ use crate::watch::{self, Due, Log};
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long what does not answer even then is waited for.
 const DRAIN_FORCED: Duration = Duration::from_secs(1);
-/// With this many disk requests in flight, a turn waits for a quarter of them or this long (NOTES rule 5: batches must not
-/// degenerate to one).
+/// With this many disk requests in flight, a turn waits for a quarter of them or this long, so
+/// that batches do not degenerate to one.
 const BATCH_FROM: usize = 8;
 const BATCH_WAIT: Duration = Duration::from_micros(50);
 /// How long to leave a listener alone after accepting failed (too many open files).

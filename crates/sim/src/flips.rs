@@ -183,7 +183,7 @@ fn write<E: Engine>(
     random: &mut Random,
 ) -> Result<(), String> {
     let changes = vec![Change { key: key.clone(), expect: Expect::Any, kind }];
-    match ask(machine, Operation::Write { changes, level: Level::PowerLoss, txn: None }, random)? {
+    match ask(machine, Operation::Write { changes, level: Level::PowerLoss }, random)? {
         Reply::Done { .. } => Ok(()),
         other => Err(format!("{other:?}")),
     }

@@ -3,7 +3,7 @@
 use stratakv_base::random::Random;
 use stratakv_base::{Mono, Now, Wall};
 use stratakv_device::{Class, DiskOutcome, Pool};
-use stratakv_engine::{Budget, Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
+use stratakv_engine::{Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
 
 use crate::coverage::Phase;
 use crate::disk::Disk;
@@ -248,7 +248,7 @@ impl<'e, E: Engine> Machine<'e, E> {
         for (io, outcome) in self.outcomes.drain(..) {
             shard.complete(io, outcome, &mut self.effects);
         }
-        shard.turn_end(Budget::default(), &mut self.effects);
+        shard.turn_end(&mut self.effects);
         assert!(self.effects.messages.is_empty(), "a store of one shard has nobody to send to");
         busy |= !self.effects.requests.is_empty() || !self.effects.replies.is_empty() || self.effects.more;
         self.submit_requests(random);

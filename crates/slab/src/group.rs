@@ -1,4 +1,4 @@
-//! Durability groups (NOTES rule 6): dirty pages are sealed, written to free pages, flushed if asked, then become the durable state.
+//! Durability groups: dirty pages are sealed, written to free pages, flushed if asked, then become the durable state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

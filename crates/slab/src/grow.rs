@@ -1,6 +1,6 @@
 //! Room: growth of the volume ahead of need, refusal when it cannot grow, and the sweep for expired records.
 //!
-//! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only then used (NOTES rule 6).
+//! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only then used.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;

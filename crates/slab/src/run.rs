@@ -1,7 +1,7 @@
 //! Runs as bytes: items too large for a slot, in contiguous pages. Pure functions.
 //!
 //! A run is `header (64 B), slice checksums (4 B each), key, value`, back to back from the start of its first page. Slice *k* is
-//! bytes `k * 64 KiB ..` of the run; its checksum covers its part of the value (NOTES rule 7), so a value can be checked
+//! bytes `k * 64 KiB ..` of the run; its checksum covers its part of the value, so a value can be checked
 //! and sent slice by slice. Header and checksums are written last, with the group that acknowledges the run.
 
 use stratakv_base::checksum::{crc32c, seed, turned_bit};

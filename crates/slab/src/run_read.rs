@@ -1,4 +1,4 @@
-//! Reading runs: slice by slice, each checked before it is used (NOTES rule 7), a few reads ahead.
+//! Reading runs: slice by slice, each checked before it is used, a few reads ahead.
 //!
 //! The value is answered as the blocks it was read into. When the pool has no more, what was read is copied out and the blocks
 //! are used again, so a value larger than the pool can still be read.

@@ -16,9 +16,6 @@ use crate::slab::{Purpose, Slab};
 use crate::space::Extent;
 use crate::write::{Ack, Change, Changed, Stop, Work};
 
-/// Most bytes of large values waiting to be written before the shard asks its driver to hold back.
-const WAITING_BYTES_MAX: u64 = 256 << 20;
-
 /// Runs being written.
 #[derive(Debug, Default)]
 pub(crate) struct RunWrites {
@@ -26,7 +23,6 @@ pub(crate) struct RunWrites {
     active: BTreeMap<u64, Box<RunWrite>>,
     next: u64,
     in_flight: usize,
-    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -59,10 +55,6 @@ pub(crate) struct ReadyRun {
 impl RunWrites {
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
-    }
-
-    pub(crate) fn room_bytes(&self) -> u64 {
-        WAITING_BYTES_MAX.saturating_sub(self.bytes)
     }
 }
 
@@ -156,7 +148,6 @@ impl Slab {
             value,
         };
         self.claim_for_runs(Extent { first, pages: run.shape.pages() });
-        self.run_writes.bytes += run.value.len() as u64;
         self.run_writes.next += 1;
         self.run_writes.active.insert(self.run_writes.next, Box::new(run));
         Ok(())
@@ -206,7 +197,6 @@ impl Slab {
             run.fill(&self.config.uuid, slice, &mut block);
             blocks.push(block);
         }
-        self.run_writes.bytes -= run.value.len() as u64;
         let ready = ReadyRun {
             first: run.first,
             change: run.change,
@@ -224,7 +214,6 @@ impl Slab {
 
     /// The head was not written, so nothing has changed: the pages are free again.
     fn run_failed(&mut self, run: RunWrite, fault: IoFault, effects: &mut Effects) {
-        self.run_writes.bytes -= run.value.len() as u64;
         self.run_tags.remove(&run.first);
         self.space.release(Extent { first: run.first, pages: run.shape.pages() });
         let error = match fault {
@@ -253,7 +242,6 @@ impl Slab {
 
     /// Gives up all runs being written, after a failure.
     pub(crate) fn abandon_run_writes(&mut self) -> Vec<Change> {
-        self.run_writes.bytes = 0;
         std::mem::take(&mut self.run_writes.active).into_values().map(|run| run.change).collect()
     }
 }

@@ -11,8 +11,8 @@ use stratakv_base::{CollectionId, Corruption, Expiry, Key, Level, Mono, canary};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
-    Budget, Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, Message, Operation, Outcome, Reply, Room,
-    Shard, ShardEvent, ShardId, Statistic, Token,
+    Capabilities, Capability, Change, ChangeKind, Effects, Error, Io, Message, Operation, Outcome, Reply, Shard,
+    ShardEvent, ShardId, Statistic, Token,
 };
 use stratakv_index::{PageCache, Tree};
 
@@ -264,7 +264,7 @@ impl Slab {
         self.config.memory_bytes - (4 << 20).min(self.config.memory_bytes / 2)
     }
 
-    /// Gives the cache what the index leaves of the cap (NOTES rule 11), and sees to it that a block of each class can be had: a pool
+    /// Gives the cache what the index leaves of the cap, and sees to it that a block of each class can be had: a pool
     /// filled with blocks of one class would starve the other.
     fn balance_memory(&mut self, effects: &Effects) {
         let pool = effects.pool();
@@ -423,17 +423,6 @@ impl Shard for Slab {
         Capabilities { ordered: true, snapshot: false, durable: true, evicting: false, blind: false }
     }
 
-    fn room(&self) -> Room {
-        let (reads, queued) =
-            self.packed.as_ref().map_or((0, 0), |packed| (packed.reads.waiting(), packed.queue_bytes));
-        let waiting = self.pending.len() as u32;
-        Room {
-            reads: 4096u32.saturating_sub((self.reads.waiting() + reads) as u32),
-            writes: 4096u32.saturating_sub(waiting),
-            write_bytes: self.run_writes.room_bytes().saturating_sub(queued),
-        }
-    }
-
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
         if self.closing != Closing::Open {
             return Err(operation);
@@ -445,10 +434,7 @@ impl Shard for Slab {
         let Some((token, operation)) = self.hold_back(token, operation) else { return Ok(()) };
         match operation {
             Operation::Get { key, part } => self.get(token, key, part, effects),
-            Operation::Write { txn: Some(_), .. } => {
-                effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Batch)));
-            }
-            Operation::Write { changes, level, txn: None } => self.accept_write(token, changes, level, effects),
+            Operation::Write { changes, level } => self.accept_write(token, changes, level, effects),
             Operation::Update { key, update, level } => {
                 let expect = stratakv_engine::Expect::Present;
                 let work = Work::new(Origin::Client(token), key, expect, Kind::Update(update), level);
@@ -504,7 +490,7 @@ impl Shard for Slab {
         self.shard_lost(shard, effects);
     }
 
-    fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
+    fn turn_end(&mut self, effects: &mut Effects) {
         self.turns += 1;
         self.step_batches(effects);
         if self.closing == Closing::Closed {

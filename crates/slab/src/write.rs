@@ -1,7 +1,7 @@
 //! Writes: from an operation to a changed page image.
 //!
 //! Every write of a key passes through `pending[key]`. A change is made in the *dirty* image of a page at once, and becomes
-//! visible when the group that writes the image is durable (NOTES rule 2). Further writes of the key are applied on top if they
+//! visible when the group that writes the image is durable. Further writes of the key are applied on top if they
 //! stay in the same slot; anything else waits until the key has nothing under way.
 
 use std::collections::VecDeque;

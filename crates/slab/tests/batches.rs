@@ -20,7 +20,7 @@ fn put(key: Key) -> Change {
 }
 
 fn write(changes: Vec<Change>) -> Operation {
-    Operation::Write { changes, level: Level::PowerLoss, txn: None }
+    Operation::Write { changes, level: Level::PowerLoss }
 }
 
 struct Pair([Machine; 2]);

@@ -147,7 +147,7 @@ fn keys_cost_no_reads() {
                 let expiry = if number % 2 == 0 { Expiry(2000) } else { Expiry::NEVER };
                 let kind = stratakv_engine::ChangeKind::Put { value: vec![1; 5000].into(), flags: 1, expiry };
                 let changes = vec![stratakv_engine::Change { key, expect: Default::default(), kind }];
-                machine.run(Operation::Write { changes, level: Level::PowerLoss, txn: None });
+                machine.run(Operation::Write { changes, level: Level::PowerLoss });
             }
         }
         for passed in [false, true] {

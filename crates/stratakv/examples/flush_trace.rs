@@ -73,7 +73,7 @@ fn run_batch(
         let value = vec![batch as u8; 3500].into();
         let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
         let change = Change { key, expect: Expect::Any, kind };
-        session.submit(Operation::Write { changes: vec![change], level: Level::PowerLoss, txn: None });
+        session.submit(Operation::Write { changes: vec![change], level: Level::PowerLoss });
     }
     let mut first = true;
     while session.in_flight() > 0 {

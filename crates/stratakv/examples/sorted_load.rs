@@ -46,7 +46,7 @@ fn puts(store: &Store, records: u64, bytes: usize) -> Result<(), Failure> {
         let put = |number| {
             let kind = ChangeKind::Put { value: value(number, bytes).into(), flags: 0, expiry: Expiry::NEVER };
             let changes = vec![Change { key: store.key(&key(number))?, expect: Expect::Any, kind }];
-            Ok(Operation::Write { changes, level: Level::ProcessCrash, txn: None })
+            Ok(Operation::Write { changes, level: Level::ProcessCrash })
         };
         let operations = (from..records.min(from + IN_FLIGHT)).map(put).collect::<Result<Vec<_>, stratakv::Error>>()?;
         for reply in store.execute_many(operations) {

@@ -145,7 +145,7 @@ impl WriteBatch {
         if self.changes.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Operation::Write { changes: self.changes, level, txn: None }))
+        Ok(Some(Operation::Write { changes: self.changes, level }))
     }
 }
 

@@ -253,12 +253,12 @@ impl Collection {
         let kind = put_kind(Bytes::copy_from_slice(value), options.flags, options.expiry)?;
         let change = Change { key: self.place(key)?, expect: options.expect, kind };
         let level = options.level.unwrap_or(self.inner.level);
-        Ok(Operation::Write { changes: vec![change], level, txn: None })
+        Ok(Operation::Write { changes: vec![change], level })
     }
 
     fn delete_operation(&self, key: &[u8]) -> Result<Operation, Error> {
         let change = Change { key: self.place(key)?, expect: Expect::Any, kind: ChangeKind::Delete };
-        Ok(Operation::Write { changes: vec![change], level: self.inner.level, txn: None })
+        Ok(Operation::Write { changes: vec![change], level: self.inner.level })
     }
 
     fn next_operation(&self, key: &[u8], before: Option<&Record>, next: Next) -> Result<Option<Operation>, Error> {
@@ -270,7 +270,7 @@ impl Collection {
             Next::Put { value, flags, expiry } => put_kind(value, flags, expiry)?,
         };
         let change = Change { key: self.place(key)?, expect, kind };
-        Ok(Some(Operation::Write { changes: vec![change], level: self.inner.level, txn: None }))
+        Ok(Some(Operation::Write { changes: vec![change], level: self.inner.level }))
     }
 
     fn range_operation(&self, options: &ScanOptions) -> Result<Operation, Error> {

@@ -1,9 +1,7 @@
 //! The engines behind one name: an enum outside, one match per call of a turn.
 
 use stratakv_base::Corruption;
-use stratakv_engine::{
-    Budget, Capabilities, Effects, Io, Message, Operation, Outcome, Room, Shard, ShardId, Statistic, Token,
-};
+use stratakv_engine::{Capabilities, Effects, Io, Message, Operation, Outcome, Shard, ShardId, Statistic, Token};
 use stratakv_matrix::Matrix;
 use stratakv_pmem::Part;
 use stratakv_slab::Slab;
@@ -109,9 +107,6 @@ impl Shard for AnyShard {
     fn capabilities(&self) -> Capabilities {
         each!(self, shard => shard.capabilities())
     }
-    fn room(&self) -> Room {
-        each!(self, shard => shard.room())
-    }
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
         each!(self, shard => shard.accept(token, operation, effects))
     }
@@ -124,8 +119,8 @@ impl Shard for AnyShard {
     fn gone(&mut self, peer: ShardId, effects: &mut Effects) {
         each!(self, shard => shard.gone(peer, effects));
     }
-    fn turn_end(&mut self, budget: Budget, effects: &mut Effects) {
-        each!(self, shard => shard.turn_end(budget, effects));
+    fn turn_end(&mut self, effects: &mut Effects) {
+        each!(self, shard => shard.turn_end(effects));
     }
     fn cancel(&mut self, token: Token) {
         each!(self, shard => shard.cancel(token));

@@ -375,7 +375,7 @@ impl List {
     fn write(&self, changes: Vec<Change>) -> Result<PutOutcome, Error> {
         let inner = self.records.inner();
         let level = if changes.len() == 1 { inner.level } else { inner.batch_level() };
-        written(inner.execute(Operation::Write { changes, level, txn: None }))
+        written(inner.execute(Operation::Write { changes, level }))
     }
 
     /// The key next to an end.

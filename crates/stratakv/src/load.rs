@@ -204,11 +204,7 @@ impl Chunks {
             };
             let count = records.iter().take_while(is_within).count().max(1);
             let (now, later) = records.split_at(count);
-            let put = |record: &LoadRecord| Operation::Write {
-                changes: vec![record.to_change()],
-                level: self.level,
-                txn: None,
-            };
+            let put = |record: &LoadRecord| Operation::Write { changes: vec![record.to_change()], level: self.level };
             for reply in self.inner.execute_many(now.iter().map(put).collect()) {
                 match reply {
                     Reply::Done { .. } => self.loaded += 1,

@@ -242,7 +242,7 @@ impl Transaction {
             return Ok(Commit::Done { version: 0 });
         }
         let level = if changes.len() == 1 { self.inner.level } else { self.inner.batch_level() };
-        match written(self.inner.execute(Operation::Write { changes, level, txn: None }))? {
+        match written(self.inner.execute(Operation::Write { changes, level }))? {
             PutOutcome::Written { version } => Ok(Commit::Done { version }),
             PutOutcome::Unmet(_) => Ok(Commit::Conflict { key: self.changed_key()? }),
         }

@@ -29,7 +29,7 @@ fn cold(directory: &Path, placement: Placement, records: u64, bytes: usize) -> S
         let key = stratakv::Key::new(stratakv::CollectionId(0), &name(number)).unwrap();
         let change = stratakv::Change { key, expect: stratakv::Expect::Any, kind };
         let level = stratakv::Level::ProcessCrash;
-        session.submit(stratakv::Operation::Write { changes: vec![change], level, txn: None });
+        session.submit(stratakv::Operation::Write { changes: vec![change], level });
         while session.in_flight() >= 64 {
             session.poll(32).unwrap();
         }

@@ -5,7 +5,7 @@ use stratakv::{Change, ChangeKind, CollectionId, Expect, Expiry, Key, Level, Ope
 fn put(key: &[u8]) -> Operation {
     let kind = ChangeKind::Put { value: vec![7; 2000].into(), flags: 0, expiry: Expiry::NEVER };
     let change = Change { key: Key::new(CollectionId(0), key).unwrap(), expect: Expect::Any, kind };
-    Operation::Write { changes: vec![change], level: Level::PowerLoss, txn: None }
+    Operation::Write { changes: vec![change], level: Level::PowerLoss }
 }
 
 /// A blocking write joins the groups behind the session's and once waited for ever: only this thread can reap the session's ring.

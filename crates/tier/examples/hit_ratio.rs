@@ -251,7 +251,7 @@ fn play_tier(trace: &[Request]) -> (f64, f64, f64, u64) {
         let value = vec![0; (request.bytes - 9) as usize].into();
         let kind = ChangeKind::Put { value, flags: 0, expiry };
         let changes = vec![Change { key, expect: Expect::Any, kind }];
-        subject.execute(Operation::Write { changes, level: Level::Memory, txn: None });
+        subject.execute(Operation::Write { changes, level: Level::Memory });
     }
     counted.0 = statistic(subject.shard(), "hits_dram") - before.0;
     counted.1 = statistic(subject.shard(), "hits_ssd") - before.1;

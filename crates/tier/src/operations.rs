@@ -124,13 +124,12 @@ impl Tier {
             Operation::Update { key, level, .. } => {
                 self.refusal().or_else(|| key_error(key)).or_else(|| unsupported(*level))
             }
-            Operation::Write { changes, level, txn } => {
+            Operation::Write { changes, level } => {
                 self.refusal().or_else(|| unsupported(*level)).or_else(|| match &changes[..] {
                     [] => Some(Error::BadBatch("it is empty")),
                     [Change { kind: ChangeKind::Check, .. }] | [_, _, ..] => {
                         Some(Error::Unsupported(Capability::Batch))
                     }
-                    [_] if txn.is_some() => Some(Error::Unsupported(Capability::Batch)),
                     [change] => key_error(&change.key).or_else(|| match &change.kind {
                         ChangeKind::Put { value, .. } => self.too_large(&change.key, value.len() as u64),
                         _ => None,

@@ -6,8 +6,8 @@ use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
 use stratakv_device::{Block, Class};
 use stratakv_engine::{
-    Budget, Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Room, Shard, ShardEvent,
-    ShardId, Statistic, Token,
+    Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId,
+    Statistic, Token,
 };
 
 use crate::config::{RecoveryReport, TierConfig};
@@ -222,12 +222,6 @@ impl Shard for Tier {
         Capabilities { ordered: false, snapshot: false, durable: false, evicting: true, blind: true }
     }
 
-    fn room(&self) -> Room {
-        let reads = 4096u32.saturating_sub(self.parked.len() as u32);
-        let writes = if self.held.is_empty() { reads } else { 0 };
-        Room { reads, writes, write_bytes: if writes > 0 { self.item_bytes_max } else { 0 } }
-    }
-
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
         self.now = effects.now();
         if self.closing != Closing::Open || self.held.len() >= HELD_MAX {
@@ -249,7 +243,7 @@ impl Shard for Tier {
 
     fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
 
-    fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
+    fn turn_end(&mut self, effects: &mut Effects) {
         self.now = effects.now();
         self.follow_memory(effects);
         self.balance_memory(effects);

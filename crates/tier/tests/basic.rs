@@ -7,7 +7,7 @@ use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault, Pool};
 use stratakv_engine::conformance::{Disk, Ending};
 use stratakv_engine::{
-    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, RecordPart, Reply, Shard, Token, Update,
+    Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, RecordPart, Reply, Shard, Token, Update,
 };
 use stratakv_tier::{RecoveryReport, Start, Tier, TierConfig, TierOpener};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -74,7 +74,7 @@ fn value(number: usize, len: usize) -> Vec<u8> {
 fn put_of(number: usize, len: usize, expiry: Expiry) -> Operation {
     let kind = ChangeKind::Put { value: value(number, len).into(), flags: 0, expiry };
     let changes = vec![Change { key: key(number), expect: Expect::Any, kind }];
-    Operation::Write { changes, level: Level::Memory, txn: None }
+    Operation::Write { changes, level: Level::Memory }
 }
 
 impl Driver {
@@ -149,7 +149,7 @@ impl Driver {
         for (io, outcome) in outcomes {
             shard.complete(io, outcome, &mut self.effects);
         }
-        shard.turn_end(Budget::default(), &mut self.effects);
+        shard.turn_end(&mut self.effects);
     }
 
     fn submit(&mut self, operation: Operation) {
@@ -712,7 +712,7 @@ fn a_failed_piece_of_the_table_closed_the_shard_while_others_were_in_flight() {
         driver.effects.begin(driver.now);
         let shard = driver.shard.as_mut().expect("it is open");
         shard.complete(io, outcome, &mut driver.effects);
-        shard.turn_end(Budget::default(), &mut driver.effects);
+        shard.turn_end(&mut driver.effects);
         assert!(driver.effects.requests.is_empty(), "nothing more is written");
         shard.is_closed()
     };
@@ -738,7 +738,7 @@ fn an_orderly_end_went_round_and_round_while_it_waited_for_the_disk() {
         for _ in 0..20 {
             let shard = driver.shard.as_mut().expect("it is open");
             driver.effects.begin(driver.now);
-            shard.turn_end(Budget::default(), &mut driver.effects);
+            shard.turn_end(&mut driver.effects);
             if !driver.effects.more {
                 break;
             }

@@ -50,7 +50,7 @@ pub(super) fn get(collection: CollectionId, key: &[u8]) -> Result<Operation, Ben
 pub(super) fn put(collection: CollectionId, key: &[u8], value: Bytes, level: Level) -> Result<Operation, BenchError> {
     let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
     let change = Change { key: encoded(collection, key)?, expect: Expect::Any, kind };
-    Ok(Operation::Write { changes: vec![change], level, txn: None })
+    Ok(Operation::Write { changes: vec![change], level })
 }
 
 pub(super) fn scan(collection: CollectionId, key: &[u8], len: u32) -> Operation {

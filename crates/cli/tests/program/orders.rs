@@ -126,7 +126,7 @@ fn a_key_that_was_not_made_in_the_order_is_passed_over_when_asked() {
     let key = stratakv::Key::new(numbers.id(), b"\x01raw").unwrap();
     let change = stratakv::Change { key, expect: stratakv::Expect::Any, kind };
     let level = stratakv::Level::ProcessCrash;
-    store.execute(stratakv::Operation::Write { changes: vec![change], level, txn: None });
+    store.execute(stratakv::Operation::Write { changes: vec![change], level });
     drop(numbers);
     store.close().unwrap();
     drop(store);

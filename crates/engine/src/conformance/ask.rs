@@ -23,7 +23,7 @@ pub(super) fn fill(seed: u64, len: usize) -> Bytes {
 }
 
 pub(super) fn write_of(key: &Key, expect: Expect, kind: ChangeKind) -> Operation {
-    Operation::Write { changes: vec![Change { key: key.clone(), expect, kind }], level: Level::PowerLoss, txn: None }
+    Operation::Write { changes: vec![Change { key: key.clone(), expect, kind }], level: Level::PowerLoss }
 }
 
 pub(super) fn put_of(key: &Key, value: impl Into<Bytes>) -> Operation {

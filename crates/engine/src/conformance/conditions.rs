@@ -70,7 +70,7 @@ pub fn on_deletes(subject: &mut dyn Subject) {
 fn checks(changes: &[(&Key, Expect)]) -> Operation {
     let check =
         |(key, expect): &(&Key, Expect)| Change { key: (*key).clone(), expect: *expect, kind: ChangeKind::Check };
-    Operation::Write { changes: changes.iter().map(check).collect(), level: Level::PowerLoss, txn: None }
+    Operation::Write { changes: changes.iter().map(check).collect(), level: Level::PowerLoss }
 }
 
 /// Whether an engine without batches says so.
@@ -107,7 +107,7 @@ pub fn checks_of_a_batch_hold_or_nothing_is_done(subject: &mut dyn Subject) {
         let kind = ChangeKind::Put { value: value.into(), flags: 0, expiry: Expiry::NEVER };
         let put = Change { key: changed.clone(), expect: Expect::Any, kind };
         let check = Change { key: checked.clone(), expect, kind: ChangeKind::Check };
-        Operation::Write { changes: vec![put, check], level: Level::PowerLoss, txn: None }
+        Operation::Write { changes: vec![put, check], level: Level::PowerLoss }
     };
     let reply = subject.execute(batch(Expect::Absent, "first"));
     if is_unsupported(&reply) {

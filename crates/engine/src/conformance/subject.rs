@@ -7,7 +7,7 @@ use stratakv_device::Pool;
 use super::{Disk, Ending, Subject};
 use crate::effects::{Effects, Io, Outcome};
 use crate::operation::{Operation, Reply};
-use crate::shard::{Budget, Capabilities, Opener, Shard, Token};
+use crate::shard::{Capabilities, Opener, Shard, Token};
 
 /// Turns without any progress after which an engine counts as stuck.
 const IDLE_TURNS_MAX: usize = 10_000;
@@ -157,7 +157,7 @@ where
             }
         }
         *waiting = refused;
-        shard.turn_end(Budget::default(), &mut self.effects);
+        shard.turn_end(&mut self.effects);
         assert!(self.effects.messages.is_empty(), "a store of one shard has nobody to send to");
         self.carry_out();
     }

@@ -29,7 +29,7 @@ pub fn answers_say_so(subject: &mut dyn Subject) {
     if !capabilities.durable {
         let kind = ChangeKind::Put { value: "durable".into(), flags: 0, expiry: Expiry::NEVER };
         let changes = vec![Change { key: key("k"), expect: Expect::Any, kind }];
-        let reply = subject.execute(Operation::Write { changes, level: Level::ProcessCrash, txn: None });
+        let reply = subject.execute(Operation::Write { changes, level: Level::ProcessCrash });
         assert_eq!(failed(reply), Error::Unsupported(Capability::Level));
     }
     match subject.execute(Operation::Backup { cursor: 0, shard: 0 }) {
@@ -53,7 +53,6 @@ pub fn batches_are_atomic_or_refused(subject: &mut dyn Subject) {
             put_change("b", last),
         ],
         level: Level::PowerLoss,
-        txn: None,
     };
     match subject.execute(batch(Expect::Present)) {
         Reply::Unmet(_) | Reply::Failed(Error::Unsupported(Capability::Batch)) => {}

@@ -7,7 +7,7 @@ use stratakv_engine::{Change, Error, Item, Operation, PageRequest, Reply, Shared
 use stratakv_hash::Written;
 
 pub fn write(hash: &impl Shared, changes: Vec<Change>, now: Now) -> Result<Written, Error> {
-    match hash.execute(Operation::Write { changes, level: Level::PowerLoss, txn: None }, now) {
+    match hash.execute(Operation::Write { changes, level: Level::PowerLoss }, now) {
         Reply::Done { version, existed } => Ok(Written::Done { version, existed }),
         Reply::Unmet(unmet) => Ok(Written::Unmet(unmet)),
         Reply::Failed(error) => Err(error),

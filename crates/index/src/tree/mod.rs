@@ -1,4 +1,4 @@
-//! Ordered index of whole keys, one shard's own (NOTES rule 14).
+//! Ordered index of whole keys, one shard's own.
 //!
 //! A B+-tree whose nodes are front-coded byte strings ([`node`]), so that an item costs the part of its key that its neighbours do
 //! not share, 6 bytes of place, and about 3 to 5 bytes of everything else. Separators in inner nodes are the shortest that

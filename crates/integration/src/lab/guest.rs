@@ -233,11 +233,7 @@ fn operation(step: &Step) -> Result<Operation, String> {
         Some(value) => ChangeKind::Put { value: Bytes::from(value), flags: 0, expiry: Expiry::NEVER },
         None => ChangeKind::Delete,
     };
-    Ok(Operation::Write {
-        changes: vec![Change { key, expect: Expect::Any, kind }],
-        level: Level::PowerLoss,
-        txn: None,
-    })
+    Ok(Operation::Write { changes: vec![Change { key, expect: Expect::Any, kind }], level: Level::PowerLoss })
 }
 
 /// Length, the device's numbers, the trace: to the second device.

@@ -123,7 +123,7 @@ fn operation(command: Command, level: Level) -> io::Result<Operation> {
             (expect, ChangeKind::Put { value: Bytes::from(value), flags: 0, expiry: Expiry::at_second(expiry.into()) })
         }
     };
-    Ok(Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None })
+    Ok(Operation::Write { changes: vec![Change { key, expect, kind }], level })
 }
 
 fn answer_of(reply: Reply, is_delete: bool) -> Answer {

@@ -536,7 +536,7 @@ impl World<'_> {
             None => ChangeKind::Delete,
         };
         let changes = vec![Change { key: key(number), expect, kind }];
-        self.hand_over(number, write, Operation::Write { changes, level: Level::Memory, txn: None });
+        self.hand_over(number, write, Operation::Write { changes, level: Level::Memory });
     }
 
     fn update(&mut self, number: usize) {

@@ -150,7 +150,6 @@ impl Lane<'_> {
         let write = |kind| Operation::Write {
             changes: vec![Change { key: key.clone(), expect: Expect::Any, kind }],
             level: Level::PowerLoss,
-            txn: None,
         };
         let operation = match doing {
             Doing::Get => Operation::Get { key, part: RecordPart::Whole },

@@ -51,7 +51,7 @@ fn write(random: &mut Random, number: u64, level: Level) -> Operation {
         let kind = if deletes == at { ChangeKind::Delete } else { put(number) };
         Change { key, expect: Expect::Any, kind }
     };
-    Operation::Write { changes: (0..).zip(keys).map(change).collect(), level, txn: None }
+    Operation::Write { changes: (0..).zip(keys).map(change).collect(), level }
 }
 
 fn get(key: &Key) -> Operation {

@@ -72,7 +72,7 @@ impl StoreSubject {
 /// The suite asks for the level of a disk; this store is of another.
 fn at_level(operation: Operation) -> Operation {
     match operation {
-        Operation::Write { changes, txn, .. } => Operation::Write { changes, level: Level::ProcessCrash, txn },
+        Operation::Write { changes, .. } => Operation::Write { changes, level: Level::ProcessCrash },
         Operation::Update { key, update, .. } => Operation::Update { key, update, level: Level::ProcessCrash },
         Operation::DeleteRange { range, .. } => Operation::DeleteRange { range, level: Level::ProcessCrash },
         other => other,
@@ -269,7 +269,7 @@ fn sessions_futures_and_threads_see_one_store() {
                         let kind =
                             ChangeKind::Put { value: number.to_string().into(), flags: number, expiry: Expiry::NEVER };
                         let change = Change { key: key(number), expect: Expect::Absent, kind };
-                        session.submit(Operation::Write { changes: vec![change], level, txn: None });
+                        session.submit(Operation::Write { changes: vec![change], level });
                     }
                     while session.in_flight() > 0 {
                         for (_, reply) in session.poll(100).expect("polled") {
@@ -310,7 +310,7 @@ fn a_range_delete_in_a_session_kept_no_order_with_its_writes() {
                 let key = Key::new(id, format!("{number:03}").as_bytes()).expect("a key");
                 let kind = ChangeKind::Put { value: value.into(), flags: 0, expiry: Expiry::NEVER };
                 let changes = vec![Change { key, expect: Expect::Any, kind }];
-                Operation::Write { changes, level, txn: None }
+                Operation::Write { changes, level }
             };
             let (from, to) =
                 (Bound::Included(Key::bound(id, b"")), Bound::Excluded(Key::bound(CollectionId(id.0 + 1), b"")));

@@ -25,7 +25,7 @@ fn operation(random: &mut Random, last_version: u64, number: u64) -> Operation {
     let level = if random.below(4) == 0 { Level::PowerLoss } else { Level::ProcessCrash };
     let write = |expect, kind| {
         let changes = vec![Change { key: key.clone(), expect, kind }];
-        Operation::Write { changes, level, txn: None }
+        Operation::Write { changes, level }
     };
     // Some do not fit a page.
     let len = [8, 8, 100, 5000][random.below(4) as usize];

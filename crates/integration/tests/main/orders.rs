@@ -248,7 +248,7 @@ fn operations_and_walks_show_the_keys_that_were_given() {
         let mut session = store.session().expect("a session");
         let kind = ChangeKind::Put { value: "by a session".into(), flags: 0, expiry: Expiry::NEVER };
         let change = Change { key, expect: Expect::Present, kind };
-        session.submit(Operation::Write { changes: vec![change], level: Level::ProcessCrash, txn: None });
+        session.submit(Operation::Write { changes: vec![change], level: Level::ProcessCrash });
         while session.in_flight() > 0 {
             for (_, reply) in session.poll(1).expect("polled") {
                 assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
@@ -497,7 +497,7 @@ fn keys_that_were_not_made_in_the_order_are_told_and_can_be_removed() {
         let raw = stratakv::Key::new(words.id(), b"raw").expect("a key");
         let write = |kind: ChangeKind| {
             let change = Change { key: raw.clone(), expect: Expect::Any, kind };
-            store.execute(Operation::Write { changes: vec![change], level: Level::ProcessCrash, txn: None })
+            store.execute(Operation::Write { changes: vec![change], level: Level::ProcessCrash })
         };
         write(ChangeKind::Put { value: "v".into(), flags: 0, expiry: Expiry::NEVER });
         let bad: Vec<_> = words.scan(ScanOptions::all()).filter_map(Result::err).collect();
@@ -509,7 +509,7 @@ fn keys_that_were_not_made_in_the_order_are_told_and_can_be_removed() {
         let store = open(engine, &path);
         let words = store.collection("words").expect("it opens nevertheless");
         let change = Change { key: raw, expect: Expect::Any, kind: ChangeKind::Delete };
-        store.execute(Operation::Write { changes: vec![change], level: Level::ProcessCrash, txn: None });
+        store.execute(Operation::Write { changes: vec![change], level: Level::ProcessCrash });
         assert_eq!(keys(words.scan(ScanOptions::all())), WORDS);
     }
 }

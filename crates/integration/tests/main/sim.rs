@@ -1,8 +1,8 @@
 //! The simulator over the engines: a short search, the scenarios that found defects, and the oracle, seen to fail.
 
 use stratakv_engine::{
-    Budget, Capabilities, Effects, Error, Io, Message, Opener, Operation, Outcome, Progress, Reply, Room, Shard,
-    ShardId, Statistic, Token, Value,
+    Capabilities, Effects, Error, Io, Message, Opener, Operation, Outcome, Progress, Reply, Shard, ShardId, Statistic,
+    Token, Value,
 };
 use stratakv_integration::sim::ledger::ledger;
 use stratakv_integration::sim::matrix::MatrixEngine;
@@ -259,9 +259,6 @@ impl Shard for LyingShard {
     fn capabilities(&self) -> Capabilities {
         self.shard.capabilities()
     }
-    fn room(&self) -> Room {
-        self.shard.room()
-    }
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
         self.count += 1;
         if self.lie == Lie::Write && self.count.is_multiple_of(7) && matches!(operation, Operation::Write { .. }) {
@@ -279,8 +276,8 @@ impl Shard for LyingShard {
     fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects) {
         self.shard.message(from, message, effects);
     }
-    fn turn_end(&mut self, budget: Budget, effects: &mut Effects) {
-        self.shard.turn_end(budget, effects);
+    fn turn_end(&mut self, effects: &mut Effects) {
+        self.shard.turn_end(effects);
     }
     fn cancel(&mut self, token: Token) {
         self.shard.cancel(token);

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault, Pool};
 use stratakv_engine::{
-    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, PageRequest, RecordPart, Reply, Shard,
-    Token,
+    Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, PageRequest, RecordPart, Reply, Shard, Token,
 };
 use stratakv_pmem::{Pmem, PmemError};
 
@@ -162,7 +161,7 @@ impl Machine {
             self.now.mono = self.now.mono.max(at);
         }
         self.effects.begin(self.now);
-        self.shard.turn_end(Budget::default(), &mut self.effects);
+        self.shard.turn_end(&mut self.effects);
         self.take_effects();
         for _ in 0..self.in_flight.len() {
             let Some((io, request)) = self.in_flight.pop_front() else { break };
@@ -207,7 +206,7 @@ impl Machine {
             None => ChangeKind::Delete,
         };
         let changes = vec![Change { key: key.clone(), expect: Expect::Any, kind }];
-        self.done(Operation::Write { changes, level: Level::PowerLoss, txn: None })
+        self.done(Operation::Write { changes, level: Level::PowerLoss })
     }
 
     pub(super) fn delete_range(&mut self, from: &Key, to: &Key) -> Result<(), Error> {

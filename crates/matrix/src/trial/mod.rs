@@ -23,7 +23,7 @@ use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, IoFault, Pool};
 use stratakv_engine::{
-    Budget, Change, ChangeKind, Effects, Expect, Io, Opener, Operation, PageRequest, RecordPart, Reply, Shard, Token,
+    Change, ChangeKind, Effects, Expect, Io, Opener, Operation, PageRequest, RecordPart, Reply, Shard, Token,
 };
 use stratakv_pmem::{Pmem, PmemError};
 use stratakv_sim::pmem::Memory;
@@ -144,7 +144,7 @@ pub(crate) fn delete(name: &str) -> Change {
 }
 
 pub(crate) fn write(changes: Vec<Change>) -> Operation {
-    Operation::Write { changes, level: Level::PowerLoss, txn: None }
+    Operation::Write { changes, level: Level::PowerLoss }
 }
 
 pub(crate) fn get(name: &str) -> Operation {
@@ -236,7 +236,7 @@ impl Trial {
     pub(crate) fn turn(&mut self) {
         self.now.mono.0 += 1_000_000;
         self.effects.begin(self.now);
-        self.shard.turn_end(Budget::default(), &mut self.effects);
+        self.shard.turn_end(&mut self.effects);
         self.take_effects();
     }
 

@@ -157,7 +157,7 @@ fn batch(bytes: impl IntoIterator<Item = u8>, value: u64) -> Operation {
         let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
         Change { key: Key::new(CollectionId(0), &[byte]).unwrap(), expect: Expect::Any, kind }
     };
-    Operation::Write { changes: bytes.into_iter().map(change).collect(), level: Level::PowerLoss, txn: None }
+    Operation::Write { changes: bytes.into_iter().map(change).collect(), level: Level::PowerLoss }
 }
 
 fn delete_all() -> Operation {

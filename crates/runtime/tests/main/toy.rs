@@ -13,8 +13,8 @@ use stratakv_device::ring::RingKind;
 use stratakv_device::volume::OpenMode;
 use stratakv_device::{Class, Part, Pool, Volume};
 use stratakv_engine::{
-    Budget, Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, Message, Operation, Outcome, Record,
-    RecordPart, Reply, Room, Shard, ShardId, Statistic, Token, Value,
+    Capabilities, Change, ChangeKind, Effects, Error, Expect, Io, Message, Operation, Outcome, Record, RecordPart,
+    Reply, Shard, ShardId, Statistic, Token, Value,
 };
 use stratakv_runtime::{Member, Runtime, RuntimeOptions};
 
@@ -48,9 +48,6 @@ impl Toy {
 impl Shard for Toy {
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
-    }
-    fn room(&self) -> Room {
-        Room { reads: 1, writes: 1, write_bytes: 1 }
     }
     fn accept(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Result<(), Operation> {
         if self.waiting.len() >= self.room {
@@ -109,7 +106,7 @@ impl Shard for Toy {
         self.heard_out_of_order |= number != self.heard + 1;
         self.heard = number;
     }
-    fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
+    fn turn_end(&mut self, effects: &mut Effects) {
         if let Some((at, token)) = self.timer {
             if at <= effects.now().mono {
                 self.timer = None;
@@ -149,7 +146,7 @@ pub fn put(byte: u8, value: u64) -> Operation {
     let value = Bytes::copy_from_slice(&value.to_le_bytes());
     let kind = ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER };
     let change = Change { key: key(byte), expect: Expect::Any, kind };
-    Operation::Write { changes: vec![change], level: Level::PowerLoss, txn: None }
+    Operation::Write { changes: vec![change], level: Level::PowerLoss }
 }
 pub fn get(byte: u8) -> Operation {
     Operation::Get { key: key(byte), part: RecordPart::Whole }

@@ -29,7 +29,7 @@ fn change(name: &str, expect: Expect, value: Option<&str>) -> Change {
 
 fn write(changes: &[(&str, Option<&str>)], level: Level) -> Operation {
     let changes = changes.iter().map(|(name, value)| change(name, Expect::Any, *value)).collect();
-    Operation::Write { changes, level, txn: None }
+    Operation::Write { changes, level }
 }
 
 fn put(name: &str, value: &str) -> Operation {
@@ -37,7 +37,7 @@ fn put(name: &str, value: &str) -> Operation {
 }
 
 fn put_if(name: &str, value: &str, expect: Expect) -> Operation {
-    Operation::Write { changes: vec![change(name, expect, Some(value))], level: Level::PowerLoss, txn: None }
+    Operation::Write { changes: vec![change(name, expect, Some(value))], level: Level::PowerLoss }
 }
 
 fn delete(name: &str) -> Operation {

@@ -220,7 +220,7 @@ impl<E: Engine> World<'_, E> {
             (Condition::OtherVersion, Some(version)) => (Expect::Version(version ^ 1 << 20), false),
         };
         let changes = vec![Change { key: key(request.key), expect, kind }];
-        let operation = Operation::Write { changes, level: level(request.power_loss), txn: None };
+        let operation = Operation::Write { changes, level: level(request.power_loss) };
         if !met {
             let after = self.histories[index].writes();
             return self.hand_over(operation, Asked::Refusal { key: request.key, after });

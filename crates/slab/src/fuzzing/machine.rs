@@ -8,8 +8,7 @@ use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::memory::Image;
 use stratakv_device::{DiskRequest, Geometry, Pool};
 use stratakv_engine::{
-    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, PageRequest, RecordPart, Reply, Shard,
-    Token,
+    Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, PageRequest, RecordPart, Reply, Shard, Token,
 };
 
 use super::UUID;
@@ -90,7 +89,7 @@ impl Machine {
             let (io, request) = self.in_flight.swap_remove(pick);
             self.slab.complete(io, self.image.execute(request), &mut self.effects);
         }
-        self.slab.turn_end(Budget::default(), &mut self.effects);
+        self.slab.turn_end(&mut self.effects);
         self.in_flight.append(&mut self.effects.requests);
         // To shards that there are not.
         self.effects.messages.clear();
@@ -126,7 +125,7 @@ impl Machine {
             None => ChangeKind::Delete,
         };
         let changes = vec![Change { key: Key::bound(CollectionId(0), key), expect: Expect::Any, kind }];
-        match self.run(Operation::Write { changes, level: Level::PowerLoss, txn: None }) {
+        match self.run(Operation::Write { changes, level: Level::PowerLoss }) {
             Reply::Done { .. } => Ok(()),
             Reply::Failed(error) => Err(error),
             other => panic!("a write is answered {other:?}"),

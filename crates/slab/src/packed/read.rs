@@ -70,10 +70,6 @@ impl RecordReads {
         self.wanted.is_empty()
     }
 
-    pub(crate) fn waiting(&self) -> usize {
-        self.wanted.len()
-    }
-
     /// Whether a read, queued or in flight, forbids reusing the extent.
     pub(crate) fn pins(&self, extent: &Extent) -> bool {
         let end = extent.first + extent.pages;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::{DiskOutcome, DiskRequest, Geometry, IoFault, Pool};
-use stratakv_engine::{Budget, Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
+use stratakv_engine::{Effects, Error, Io, Opener, Operation, Reply, Shard, Token};
 use stratakv_slab::{Placement, Slab, SlabConfig, SlabOpener};
 
 /// Reads in flight at most.
@@ -312,7 +312,7 @@ impl Machine {
             let (io, outcome) = self.disk.complete(self.random.below(self.disk.in_flight() as u64) as usize);
             self.slab.complete(io, outcome, &mut self.effects);
         }
-        self.slab.turn_end(Budget::default(), &mut self.effects);
+        self.slab.turn_end(&mut self.effects);
         self.disk.submit(&mut self.effects.requests);
         for (token, reply) in self.effects.replies.drain(..) {
             assert!(self.replies.insert(token.slot, reply).is_none(), "a second reply for {token:?}");
@@ -403,5 +403,5 @@ pub fn write(
     level: Level,
 ) -> Operation {
     let changes = vec![stratakv_engine::Change { key: self::key(key), expect, kind }];
-    Operation::Write { changes, level, txn: None }
+    Operation::Write { changes, level }
 }

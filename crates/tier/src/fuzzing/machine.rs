@@ -7,7 +7,7 @@ use stratakv_base::{CollectionId, Expiry, Key, Level, Mono, Now, Wall};
 use stratakv_device::memory::Image;
 use stratakv_device::{DiskRequest, Pool};
 use stratakv_engine::{
-    Budget, Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, Record, RecordPart, Reply, Shard, Token,
+    Change, ChangeKind, Effects, Error, Expect, Io, Opener, Operation, Record, RecordPart, Reply, Shard, Token,
 };
 
 use crate::{Tier, TierConfig, TierOpener, Verified};
@@ -94,7 +94,7 @@ impl Machine {
             let (io, request) = self.in_flight.swap_remove(self.random.below(self.in_flight.len() as u64) as usize);
             self.shard.complete(io, self.image.execute(request), &mut self.effects);
         }
-        self.shard.turn_end(Budget::default(), &mut self.effects);
+        self.shard.turn_end(&mut self.effects);
         self.in_flight.append(&mut self.effects.requests);
         self.effects.replies.pop().map(|(_, reply)| reply)
     }
@@ -150,7 +150,7 @@ impl Machine {
             None => ChangeKind::Delete,
         };
         let changes = vec![Change { key: key.clone(), expect: Expect::Any, kind }];
-        self.done(Operation::Write { changes, level: Level::Memory, txn: None })
+        self.done(Operation::Write { changes, level: Level::Memory })
     }
 
     /// Deletes all that a collection has.

@@ -7,7 +7,7 @@ impl Driver {
     fn put_value_of(&mut self, number: usize, other: usize, len: usize, expiry: Expiry) {
         let kind = ChangeKind::Put { value: value(other, len).into(), flags: 0, expiry };
         let changes = vec![Change { key: key(number), expect: Expect::Any, kind }];
-        let reply = self.ask(Operation::Write { changes, level: Level::Memory, txn: None });
+        let reply = self.ask(Operation::Write { changes, level: Level::Memory });
         assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     }
 

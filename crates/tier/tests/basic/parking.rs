@@ -38,7 +38,7 @@ fn flush(driver: &mut Driver) {
 
 fn delete(driver: &mut Driver, number: usize) -> Reply {
     let changes = vec![Change { key: key(number), expect: Expect::Any, kind: ChangeKind::Delete }];
-    driver.ask(Operation::Write { changes, level: Level::Memory, txn: None })
+    driver.ask(Operation::Write { changes, level: Level::Memory })
 }
 
 /// Until nothing of it lies on the volume any more.

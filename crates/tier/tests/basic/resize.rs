@@ -96,7 +96,7 @@ fn tables_whose_entries_are_gone_are_shorter_again() {
     let full = driver.statistic("index_bytes");
     for number in 0..95_000 {
         let changes = vec![Change { key: key(number), expect: Expect::Any, kind: ChangeKind::Delete }];
-        driver.ask(Operation::Write { changes, level: Level::Memory, txn: None });
+        driver.ask(Operation::Write { changes, level: Level::Memory });
     }
     driver.turns_until_under(64 << 20);
     (0..600).for_each(|_| driver.turn());

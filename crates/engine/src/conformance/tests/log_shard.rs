@@ -14,7 +14,7 @@ use crate::conformance::{Opening, Oracle, Subject};
 use crate::effects::{Effects, Io, Outcome};
 use crate::error::Error;
 use crate::operation::{Operation, PageRequest, Record, RecordPart, Reply, Value};
-use crate::shard::{Budget, Capabilities, Message, Opener, Progress, Room, Shard, ShardId, Statistic, Token};
+use crate::shard::{Capabilities, Message, Opener, Progress, Shard, ShardId, Statistic, Token};
 
 const IO: Io = Io { slot: 0, generation: 0 };
 const MAGIC: u32 = 0x10C_10C;
@@ -160,9 +160,6 @@ impl Shard for LogShard {
     fn capabilities(&self) -> Capabilities {
         self.oracle.capabilities()
     }
-    fn room(&self) -> Room {
-        Room { reads: 1, writes: 1, write_bytes: u64::MAX }
-    }
     fn accept(&mut self, token: Token, operation: Operation, _: &mut Effects) -> Result<(), Operation> {
         if self.queue.len() >= 3 {
             return Err(operation);
@@ -181,7 +178,7 @@ impl Shard for LogShard {
         }
     }
     fn message(&mut self, _: ShardId, _: Message, _: &mut Effects) {}
-    fn turn_end(&mut self, _: Budget, effects: &mut Effects) {
+    fn turn_end(&mut self, effects: &mut Effects) {
         self.next(effects);
     }
     fn cancel(&mut self, _: Token) {}

@@ -103,7 +103,7 @@ impl Requests {
             }
             changes.push(Change { key, expect, kind });
         }
-        Operation::Write { changes, level: self.level, txn: None }
+        Operation::Write { changes, level: self.level }
     }
 
     pub(super) fn draw_for_keys(&mut self, random: &mut Random) -> Operation {
@@ -112,8 +112,7 @@ impl Requests {
         }
         let key = self.keys[random.below(self.keys.len() as u64) as usize].clone();
         let level = if random.below(100) < self.casual { Level::ProcessCrash } else { self.level };
-        let write =
-            |key, expect, kind| Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None };
+        let write = |key, expect, kind| Operation::Write { changes: vec![Change { key, expect, kind }], level };
         match random.below(16) {
             0..=5 => {
                 let expect = self.expect(&key, random);

@@ -83,7 +83,7 @@ impl Request {
                 (*expect, ChangeKind::Put { value, flags: *flags, expiry: *expiry })
             }
         };
-        Operation::Write { changes: vec![Change { key, expect, kind }], level, txn: None }
+        Operation::Write { changes: vec![Change { key, expect, kind }], level }
     }
 
     fn answer(&self, reply: Reply) -> Answered {
