@@ -66,13 +66,22 @@ impl TierConfig {
 
     /// Memory kept for reads and for what is written around segments, in bytes.
     pub(crate) fn blocks_bytes(&self) -> u64 {
-        let for_requests = (self.memory_bytes / 16).max(2 * self.segment_len() as u64);
         // The pool lends pages and slices from chunks of their own: one chunk may be of the wrong kind.
-        for_requests + (self.memory_bytes / 8).min(CHUNK_BYTES as u64)
+        self.requests_bytes() + (self.memory_bytes / 8).min(CHUNK_BYTES as u64)
+    }
+
+    fn requests_bytes(&self) -> u64 {
+        (self.memory_bytes / 16).max(2 * self.segment_len() as u64)
+    }
+
+    /// Bytes of blocks that the pool can lend to segments, in whole chunks, when so many bytes of the memory are not the pool's.
+    pub(crate) fn lent_bytes(&self, apart_bytes: u64) -> u64 {
+        let chunks = (self.memory_bytes.saturating_sub(apart_bytes) / CHUNK_BYTES as u64).max(2);
+        ((chunks - 1) * CHUNK_BYTES as u64).saturating_sub(self.requests_bytes())
     }
 
     /// What is left for segments, in bytes, however long the index grows.
-    fn segments_bytes_min(&self) -> u64 {
+    pub(crate) fn segments_bytes_min(&self) -> u64 {
         let apart = self.index_bytes_max() + Ghosts::bytes_of(self.memory_bytes) + self.blocks_bytes();
         self.memory_bytes.saturating_sub(apart)
     }

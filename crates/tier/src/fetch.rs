@@ -10,6 +10,7 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Token, Value};
 
+use crate::drops::DropReason;
 use crate::index::{Loc, Tag};
 use crate::item::{self, HEADER_BYTES, Header};
 use crate::log::Stored;
@@ -107,6 +108,13 @@ pub(crate) struct Fetch {
     pub(crate) waiters: Vec<u64>,
 }
 
+impl Fetch {
+    /// Pages that are read.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+}
+
 const CHUNK_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
 
 /// All reads of a shard.
@@ -168,15 +176,13 @@ impl Tier {
         let in_slices = front_will_do && volume.parking.is_none() && self.has_front(loc);
         if !in_slices && loc.pages() > self.fetch_pages_max() {
             // For good: who was told that it is not there must not find it under a higher cap.
-            self.drop_unreadable(tag, loc.place());
+            self.drop_unreadable(tag, loc.place(), DropReason::TooLong);
             return None;
         }
         let volume = self.volume.as_mut()?;
         volume.log.get_mut(stored.page)?.pins += 1;
         if in_slices {
-            let page = loc.address() / PAGE_BYTES as u64;
-            let pages = self.front_pages();
-            self.fetches.begin(Wanted::Front(tag, loc.place()), stored.page, page, pages, vec![waiter]);
+            self.fetch_front(tag, loc.place(), stored.page, self.front_pages(), vec![waiter]);
         } else {
             self.fetch_whole(tag, loc.place(), &stored, vec![waiter]);
         }
@@ -291,14 +297,22 @@ impl Tier {
         item: Option<Fetched>,
         effects: &mut Effects,
     ) {
-        if item.is_none() {
+        let Some(item) = item else {
             self.counters.read_errors += u64::from(fetch.failed);
             self.counters.corrupt_records += u64::from(!fetch.failed);
-            self.drop_unreadable(tag, place);
-        }
-        let item = item.map(Arc::new);
+            return self.give_up(fetch, tag, place, DropReason::Unreadable, effects);
+        };
+        let item = Some(Arc::new(item));
         for waiter in &fetch.waiters {
             self.item_read(*waiter, fetch.segment, place, item.clone(), effects);
+        }
+    }
+
+    /// It is a miss for everybody who waited for it.
+    pub(crate) fn give_up(&mut self, fetch: &Fetch, tag: Tag, place: Loc, reason: DropReason, effects: &mut Effects) {
+        self.drop_unreadable(tag, place, reason);
+        for waiter in &fetch.waiters {
+            self.item_read(*waiter, fetch.segment, place, None, effects);
         }
     }
 
@@ -332,9 +346,9 @@ impl Tier {
     }
 
     /// What cannot be read is a miss from now on, and after a crash.
-    pub(crate) fn drop_unreadable(&mut self, tag: Tag, place: Loc) {
+    pub(crate) fn drop_unreadable(&mut self, tag: Tag, place: Loc, reason: DropReason) {
         if self.index.remove(tag, place) {
-            self.counters.evictions += 1;
+            self.counters.drops.add(reason, 1);
             self.invalidate(tag, self.version + 1);
         }
     }

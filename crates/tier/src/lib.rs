@@ -6,6 +6,7 @@
 
 mod check;
 mod config;
+mod drops;
 mod ending;
 mod fetch;
 #[cfg(any(test, fuzzing))]

@@ -9,6 +9,7 @@ use stratakv_base::Mono;
 use stratakv_device::IoFault;
 use stratakv_engine::{Effects, Error, Reply};
 
+use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::tier::Tier;
@@ -37,12 +38,13 @@ impl Tier {
         volume.returning.extend(volume.spilling.values().flat_map(|spill| spill.items.iter().map(|(tag, ..)| *tag)));
         volume.journal.hold();
         let returning = &mut volume.returning;
-        self.index.retain(|tag, loc| {
+        let gone = self.index.retain(|tag, loc| {
             if loc.is_on_volume() {
                 returning.insert(tag);
             }
             !loc.is_on_volume()
         });
+        self.counters.drops.add(DropReason::VolumeLost, gone);
         self.write_void(effects);
     }
 
@@ -123,7 +125,8 @@ impl Tier {
             keys = returning.len(),
             "what is on the volume cannot be called void: keys that have a copy there are not served until it can be; exchange the device"
         );
-        self.index.retain(|tag, _| !returning.contains(&tag));
+        let gone = self.index.retain(|tag, _| !returning.contains(&tag));
+        self.counters.drops.add(DropReason::VolumeLost, gone);
         for (_, token, tag, reply) in std::mem::take(&mut self.promises) {
             let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
             effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });

@@ -3,12 +3,13 @@
 //! Two queues of segments, after S3-FIFO: new items leave the small one soon, those that were used meanwhile go to the main one, and there get another round for
 //! each time they were used. What leaves goes to the volume, or is dropped.
 
-use stratakv_base::Key;
 use stratakv_base::limits::SLICE_BYTES;
+use stratakv_base::{Key, canary};
 use stratakv_device::block::CHUNK_BYTES;
 use stratakv_device::{Block, Class};
 use stratakv_engine::{Effects, Evicted, ShardEvent};
 
+use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::item::{Header, Home};
@@ -31,6 +32,19 @@ enum Cause {
     Evict,
     /// Much of it was superseded: everything else stays, as it was.
     Collect,
+}
+
+/// What becomes of an item of a segment that is taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is superseded, gone, or on its way to the volume.
+    Left,
+    /// It is in another segment in DRAM.
+    Kept,
+    /// It has another round together with its segment.
+    Round,
+    /// It is where it was: no block was free, or it goes as it lies.
+    Stays,
 }
 
 /// What an item that stays is from then on.
@@ -63,9 +77,11 @@ impl Tier {
 
     /// Bytes that segments may take: what index, ghosts and blocks for reads leave.
     pub(crate) fn budget(&self) -> usize {
-        let all = self.config.memory_bytes as usize;
-        let apart = self.bytes_apart() + self.config.blocks_bytes() as usize;
-        all.saturating_sub(apart).max(4 * self.segment_len())
+        let (config, apart) = (&self.config, self.bytes_apart() as u64);
+        let left = config.memory_bytes.saturating_sub(apart + config.blocks_bytes());
+        // What cannot be lent is no room: else what leaves would find no block to leave by. The longest item has a place in any case.
+        let lent = config.lent_bytes(apart).max(config.segments_bytes_min());
+        (left.min(lent) as usize).max(4 * self.segment_len())
     }
 
     /// Bytes of memory that are no blocks.
@@ -114,7 +130,8 @@ impl Tier {
         effects: &Effects,
     ) -> Option<Loc> {
         let bytes = header.total();
-        let is_long = bytes > self.segment_len() / 4;
+        // An item with slices begins with a page, whatever the cap was when it was cut.
+        let is_long = bytes > self.segment_len() / 4 || is_sliced(&header);
         let class = ttl_class(header.expiry, self.now.wall);
         let slot = match self.open_slot(stream, class).filter(|_| !is_long) {
             Some(slot) if self.segments.get(slot).is_some_and(|segment| segment.fits(bytes)) => slot,
@@ -235,18 +252,21 @@ impl Tier {
         if self.is_backed_up() {
             return false;
         }
-        let victim = match self.victim() {
-            None if self.seal_open() => self.victim(),
-            victim => victim,
-        };
-        if let Some(slot) = victim {
-            self.gather(slot, Cause::Evict, effects);
-        } else if let Some(slot) = self.outgoing {
-            // All that there is waits to fill a segment. Where the volume is lost it goes, or it would be in the way for ever.
-            self.seal(slot);
-            return false;
+        for _ in 0..LOOKED_AT_MAX {
+            let victim = match self.victim() {
+                None if self.seal_open() => self.victim(),
+                victim => victim,
+            };
+            let Some(slot) = victim else {
+                // All that there is waits to fill a segment. Where the volume is lost it goes, or it would be in the way for ever.
+                self.outgoing.into_iter().for_each(|slot| self.seal(slot));
+                return false;
+            };
+            if self.gather(slot, Cause::Evict, effects) {
+                return true;
+            }
         }
-        victim.is_some()
+        false
     }
 
     fn victim(&mut self) -> Option<u32> {
@@ -270,8 +290,7 @@ impl Tier {
                 let queue = if small { &mut self.small } else { &mut self.main };
                 let Some(slot) = queue.pop_front() else { continue };
                 if self.segments.get(slot).is_none_or(Segment::is_worn) {
-                    self.gather(slot, Cause::Collect, effects);
-                    return true;
+                    return self.gather(slot, Cause::Collect, effects);
                 }
                 queue.push_back(slot);
             }
@@ -314,66 +333,127 @@ impl Tier {
         self.empty_segments = 0;
     }
 
-    /// Takes apart the oldest segment of a queue: what is hot stays, what is cold goes.
-    fn gather(&mut self, slot: u32, cause: Cause, effects: &Effects) {
-        let Some(mut source) = self.segments.take(slot) else { return };
+    /// Takes apart the oldest segment of a queue: what is hot stays, what is cold goes. False: some of it can neither stay nor go now, and it is queued again.
+    fn gather(&mut self, slot: u32, cause: Cause, effects: &Effects) -> bool {
+        let Some(mut source) = self.segments.take(slot) else { return true };
         self.empty_segments -= usize::from(source.used_bytes() == 0);
         let items: Vec<(usize, Header)> = source.walk().collect();
-        let is_whole = items.len() == 1 && source.used_bytes() > self.segment_len() / 4;
-        let mut kept_bytes = 0;
+        let is_alone = items.len() == 1;
+        let (mut kept_bytes, mut stays) = (0, false);
         for (offset, header) in items {
-            let key = source.key(offset, &header);
-            let (tag, place) = (Tag::of(&key), Loc::dram(slot, offset));
-            let Some(loc) = self.index.at(tag, place) else { continue };
-            let home = source.home(offset, &header).filter(|home| self.may_be_found(home));
-            if header.expiry.is_past(self.now.wall) {
-                self.expire_item(tag, loc, source.stream, home);
-                continue;
+            // Its length under another cap does not tell: one that has slices lies alone for ever.
+            let is_whole = is_alone && (is_sliced(&header) || source.used_bytes() > self.segment_len() / 4);
+            match self.gather_item(&source, Loc::dram(slot, offset), header, is_whole, cause, kept_bytes, effects) {
+                Fate::Left => {}
+                Fate::Kept => kept_bytes += header.total(),
+                Fate::Round => {
+                    source.stream = Stream::Main;
+                    self.segments.put_back(slot, source);
+                    self.main.push_back(slot);
+                    return true;
+                }
+                Fate::Stays if cause == Cause::Collect => {
+                    // No block is free: it is collected another time.
+                    self.queue_again(slot, source);
+                    return false;
+                }
+                Fate::Stays => stays = true,
             }
-            if self.is_flushed(&key, header.version) {
-                self.let_go(tag, place, home);
-                continue;
-            }
-            let may_stay =
-                self.closing == Closing::Open && kept_bytes + header.total() <= source.used_bytes() / 4 * KEPT_QUARTERS;
-            let round = Round::of(&source, loc, cause);
-            if loc.uses() > 0 && is_whole && self.closing == Closing::Open {
-                self.index.replace(tag, place, loc.with_uses(loc.uses() - 1));
-                source.stream = Stream::Main;
-                self.segments.put_back(slot, source);
-                return self.main.push_back(slot);
-            }
-            if (cause == Cause::Collect || loc.uses() > 0)
-                && may_stay
-                && self.keep(&source, offset, header, home, tag, loc, round, effects)
-            {
-                kept_bytes += header.total();
-                continue;
-            }
-            if home.is_some() {
-                self.let_go(tag, place, home);
-                continue;
-            }
-            let admitted = self.can_spill() && self.is_admitted(&source, loc);
-            self.counters.not_admitted += u64::from(self.can_spill() && !admitted);
-            if admitted && is_whole && self.sum_up(&mut source, effects) {
-                source.stream = Stream::Outgoing;
-                self.segments.put_back(slot, source);
-                return self.seal(slot);
-            }
-            if !admitted || is_whole || !self.send_out(&source, offset, header, tag, loc, effects) {
-                self.note_evicted(&key, &header, loc.uses() > 0 || source.stream == Stream::Main, effects);
-                self.drop_item(tag, place);
-            }
+        }
+        if stays {
+            return self.send_whole(slot, source, effects);
         }
         drop(source);
         self.segments.give_back(slot);
+        true
     }
 
-    /// A long item goes as it is, with its checksums. False: there is no block for them.
-    fn sum_up(&self, source: &mut Segment, effects: &Effects) -> bool {
-        let class = source.class();
-        source.sum_up(&self.config.uuid, || self.segment_block(class, effects))
+    /// One of its items.
+    #[expect(clippy::too_many_arguments, reason = "an item out of its segment is many things")]
+    fn gather_item(
+        &mut self,
+        source: &Segment,
+        place: Loc,
+        header: Header,
+        is_whole: bool,
+        cause: Cause,
+        kept_bytes: usize,
+        effects: &Effects,
+    ) -> Fate {
+        let Some((_, offset)) = place.in_dram() else { return Fate::Left };
+        let key = source.key(offset, &header);
+        let tag = Tag::of(&key);
+        let Some(loc) = self.index.at(tag, place) else { return Fate::Left };
+        let home = source.home(offset, &header).filter(|home| self.may_be_found(home));
+        if header.expiry.is_past(self.now.wall) {
+            self.expire_item(tag, loc, source.stream, home);
+            return Fate::Left;
+        }
+        if self.is_flushed(&key, header.version) {
+            self.let_go(tag, place, home);
+            return Fate::Left;
+        }
+        let is_open = self.closing == Closing::Open;
+        if loc.uses() > 0 && is_whole && is_open {
+            self.index.replace(tag, place, loc.with_uses(loc.uses() - 1));
+            return Fate::Round;
+        }
+        let may_stay = is_open && kept_bytes + header.total() <= source.used_bytes() / 4 * KEPT_QUARTERS;
+        if (cause == Cause::Collect || loc.uses() > 0) && may_stay {
+            let round = Round::of(source, loc, cause);
+            if self.keep(source, offset, header, home, tag, loc, round, effects) {
+                return Fate::Kept;
+            }
+            if cause == Cause::Collect {
+                return Fate::Stays;
+            }
+        }
+        if home.is_some() {
+            self.let_go(tag, place, home);
+            return Fate::Left;
+        }
+        let reason = match self.can_spill() {
+            true if self.is_admitted(source, loc) => {
+                if !is_whole && self.send_out(source, offset, header, tag, loc, effects) {
+                    return Fate::Left;
+                }
+                if !canary!("tier_item_dropped_for_want_of_a_block") {
+                    return Fate::Stays;
+                }
+                DropReason::MemoryFull
+            }
+            true => DropReason::NotAdmitted,
+            false => self.unspilled(),
+        };
+        self.note_evicted(&key, &header, loc.uses() > 0 || source.stream == Stream::Main, effects);
+        self.drop_item(tag, place, reason);
+        Fate::Left
+    }
+
+    /// What is left of a segment goes to the volume as it lies: it is one long item, or no block was free to lay it together with what goes too. False: a reply still has a block that
+    /// its checksums belong in, and there is no other; to drop it would give back no block either.
+    fn send_whole(&mut self, slot: u32, mut source: Segment, effects: &Effects) -> bool {
+        let (class, uuid) = (source.class(), self.config.uuid);
+        let is_left = |(offset, header): &(usize, Header)| {
+            self.index.at(Tag::of(&source.key(*offset, header)), Loc::dram(slot, *offset)).is_some()
+        };
+        let left: Vec<usize> = source.walk().filter(is_left).map(|(offset, _)| offset).collect();
+        let mut spare = || self.segment_block(class, effects);
+        if !left.into_iter().all(|offset| source.sum_up(&uuid, offset, &mut spare)) {
+            self.queue_again(slot, source);
+            return false;
+        }
+        source.stream = Stream::Outgoing;
+        self.segments.put_back(slot, source);
+        self.seal(slot);
+        true
+    }
+
+    /// A segment that was to leave is behind all others of its queue.
+    fn queue_again(&mut self, slot: u32, source: Segment) {
+        let queue = if source.stream == Stream::Small { &mut self.small } else { &mut self.main };
+        queue.push_back(slot);
+        self.segments.put_back(slot, source);
     }
 
     /// Another round.
@@ -431,10 +511,10 @@ impl Tier {
     }
 
     /// Drops an item that has no copy on the volume.
-    pub(crate) fn drop_item(&mut self, tag: Tag, place: Loc) {
+    pub(crate) fn drop_item(&mut self, tag: Tag, place: Loc, reason: DropReason) {
         self.index.remove(tag, place);
         self.ghosts.add(tag);
-        self.counters.evictions += 1;
+        self.counters.drops.add(reason, 1);
     }
 
     /// An item leaves DRAM: what is left is its copy on the volume, if it has one. It was used there, so the recycler takes it along.
@@ -484,6 +564,11 @@ impl Tier {
         }
         self.segments.give_back(slot);
     }
+}
+
+/// Whether an item must lie alone, whatever the cap is now.
+fn is_sliced(header: &Header) -> bool {
+    header.slice_shift > 0 && !canary!("tier_slices_judged_by_the_cap_of_the_day")
 }
 
 fn body_bytes(header: &Header, with_home: bool) -> usize {

@@ -9,6 +9,7 @@ use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
 
 use crate::config::{RecoveryReport, Start, TierConfig};
+use crate::drops::DropReason;
 use crate::ending::{Closing, TablePage, decode_page};
 use crate::fetch;
 use crate::ghosts::Ghosts;
@@ -20,7 +21,7 @@ use crate::recovery::Recovery;
 use crate::segment::Segments;
 use crate::spill::parts_of;
 use crate::superblock::{FORMAT, Layout, Refusal, Superblock, TAIL_PAGE, Table};
-use crate::tier::Tier;
+use crate::tier::{Counters, Tier};
 use crate::volume::Volume;
 
 const CHUNK_PAGES: u64 = (SLICE_BYTES / PAGE_BYTES) as u64;
@@ -464,7 +465,9 @@ impl TierOpener {
 
     fn tier(self) -> Tier {
         let first = self.superblock.first_number();
-        let Recovery { index, log, tail, newest_of, .. } = self.recovery;
+        let Recovery { index, log, tail, newest_of, crowded_out, .. } = self.recovery;
+        let mut counters = Counters::default();
+        counters.drops.add(DropReason::IndexFull, crowded_out);
         let floors = tail.floors.clone();
         let (has_volume, ring_pages) = (self.layout.is_some() || self.parked, self.superblock.layout.ring_pages);
         let volume = has_volume.then(|| Volume {
@@ -518,7 +521,7 @@ impl TierOpener {
             now: Now::default(),
             expiry_hand: 0,
             closing: Closing::Open,
-            counters: Default::default(),
+            counters,
             evicted: Vec::new(),
             config: self.config,
         }

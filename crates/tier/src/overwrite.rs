@@ -32,7 +32,9 @@ impl Tier {
         let (loc, None) = (locs.next()?, locs.next()) else { return None };
         let (slot, _) = loc.in_dram()?;
         let (segment, offset, old) = self.segments.item(loc)?;
-        let is_same = old.total() == header.total() && !old.has_home && segment.has_key(offset, &old, key.encoded());
+        // Slices, or none, as it was laid: under another cap a value of this length may be cut in another way.
+        let is_same_form = old.total() == header.total() && old.slice_shift == header.slice_shift;
+        let is_same = is_same_form && !old.has_home && segment.has_key(offset, &old, key.encoded());
         let class = |header: &Header| ttl_class(header.expiry, self.now.wall);
         let stays = segment.order.is_none() && segment.stream != Stream::Outgoing && class(&old) == class(header);
         (is_same && stays).then_some((loc, slot, offset))

@@ -23,6 +23,8 @@ pub(crate) struct Recovery {
     pub(crate) last: u64,
     pub(crate) untrusted_segments: u64,
     pub(crate) invalidated: u64,
+    /// Items that the index had no room for.
+    pub(crate) crowded_out: u64,
 }
 
 impl Recovery {
@@ -35,6 +37,7 @@ impl Recovery {
             last: 0,
             untrusted_segments: 0,
             invalidated: 0,
+            crowded_out: 0,
             tail: Tail::default(),
         };
         recovery.note(&tail.records);
@@ -80,11 +83,14 @@ impl Recovery {
     fn insert(&mut self, tag: Tag, loc: Loc) {
         while self.index.is_crowded() || !self.index.has_room(tag) {
             if !self.drop_oldest() {
+                self.crowded_out += 1;
                 return;
             }
         }
         if self.log.of(loc.address()).is_some() {
             self.index.insert(tag, loc);
+        } else {
+            self.crowded_out += 1;
         }
     }
 
@@ -96,7 +102,7 @@ impl Recovery {
         let next = self.log.oldest().map(|next| (next.order, next.page));
         (self.tail.low, self.tail.low_page) = next.unwrap_or((last.order + 1, last.end()));
         let log = &self.log;
-        self.index.retain(|_, loc| log.of(loc.address()).is_some());
+        self.crowded_out += self.index.retain(|_, loc| log.of(loc.address()).is_some());
         true
     }
 

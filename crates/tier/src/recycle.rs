@@ -10,6 +10,7 @@ use stratakv_base::{Mono, canary};
 use stratakv_device::Block;
 use stratakv_engine::Effects;
 
+use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::fetch::{Fetched, RECYCLER, joined};
 use crate::index::{Loc, Tag};
@@ -46,12 +47,14 @@ pub(crate) struct Retire {
     in_flight: u32,
     kept_bytes: u64,
     phase: Phase,
+    /// Why what is left of it goes.
+    reason: DropReason,
 }
 
 impl Retire {
     /// A segment of what was parked.
-    pub(crate) fn returning(stored: Stored) -> Retire {
-        Retire { stored, items: None, next: 0, in_flight: 0, kept_bytes: 0, phase: Phase::Returning }
+    pub(crate) fn returning(stored: Stored, reason: DropReason) -> Retire {
+        Retire { stored, items: None, next: 0, in_flight: 0, kept_bytes: 0, phase: Phase::Returning, reason }
     }
 
     pub(crate) fn stored(&self) -> &Stored {
@@ -128,7 +131,8 @@ impl Tier {
         }
         let Some(stored) = volume.log.oldest().copied().filter(|stored| stored.is_written) else { return false };
         let (phase, items) = if stored.is_void { (Phase::Moving, Some(Vec::new())) } else { (Phase::Head, None) };
-        volume.retire = Some(Retire { stored, items, next: 0, in_flight: 0, kept_bytes: 0, phase });
+        let reason = if has_space { DropReason::IndexFull } else { DropReason::LogFull };
+        volume.retire = Some(Retire { stored, items, next: 0, in_flight: 0, kept_bytes: 0, phase, reason });
         if phase == Phase::Head {
             self.fetch_head(&stored);
         }
@@ -222,7 +226,7 @@ impl Tier {
         volume.written_low = volume.journal.low();
         let Some(retire) = &mut volume.retire else { return };
         retire.phase = Phase::Pinned(self.now.mono);
-        let stored = retire.stored;
+        let (stored, reason) = (retire.stored, retire.reason);
         let gone = match retire.items.take() {
             Some(items) => items.into_iter().filter(|(tag, place)| self.index.remove(*tag, *place)).count() as u64,
             None => {
@@ -230,6 +234,6 @@ impl Tier {
                 self.index.retain(|_, loc| !loc.is_on_volume() || !range.contains(&loc.address()))
             }
         };
-        self.counters.evictions += gone;
+        self.counters.drops.add(reason, gone);
     }
 }

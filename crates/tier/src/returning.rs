@@ -10,9 +10,11 @@ use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_device::Block;
 use stratakv_engine::Effects;
 
+use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::fetch::{Fetched, slices};
 use crate::index::{Loc, Tag};
+use crate::item::Header;
 use crate::log::{Head, Stored};
 use crate::recycle::Retire;
 use crate::segment::Stream;
@@ -41,7 +43,8 @@ impl Tier {
         // With less memory than before a long item may have no place, and reading it would cost what has one.
         let longest = self.config.item_bytes_max().max(self.config.segment_len() as u64) + 2 * SLICE_BYTES as u64;
         let is_read = !stored.is_void && stored.pages * PAGE_BYTES as u64 <= longest;
-        let mut retire = Retire::returning(stored);
+        let reason = if is_read { DropReason::Unreadable } else { DropReason::TooLong };
+        let mut retire = Retire::returning(stored, reason);
         if !is_read {
             retire.has_returned(stored.is_void.then(Vec::new));
         }
@@ -82,7 +85,7 @@ impl Tier {
         let Some(loc) = self.index.at(tag, place) else { return };
         let Some(item) = self.item_in(stored, tag, place, blocks) else {
             self.counters.corrupt_records += 1;
-            return self.drop_unreadable(tag, place);
+            return self.drop_unreadable(tag, place, DropReason::Unreadable);
         };
         let key: Vec<u8> = item.body().flatten().copied().take(item.header.key_bytes as usize).collect();
         let is_past = item.header.expiry.is_past(self.now.wall);
@@ -98,7 +101,7 @@ impl Tier {
             }
             None => {
                 self.note_evicted(&key, &item.header, true, effects);
-                self.drop_item(tag, place);
+                self.drop_item(tag, place, DropReason::MemoryFull);
             }
         }
     }
@@ -111,7 +114,9 @@ impl Tier {
         }
         let stream = if loc.is_wanted() { Stream::Main } else { Stream::Small };
         loop {
-            if let Some(new) = self.append(stream, item.header, item.body(), effects) {
+            // Of what it is a copy of is no word in its body.
+            let header = Header { has_home: false, ..item.header };
+            if let Some(new) = self.append(stream, header, item.body(), effects) {
                 return Some(new.with_uses(loc.uses()).wanted(loc.is_wanted()));
             }
             if !self.evict(effects) {

@@ -181,11 +181,12 @@ impl Segment {
         self.spare.clear();
     }
 
-    /// Gives its only item the checksums by which it is read back from the volume. Where a reply has a block that they lie in, that is copied to one from `spare`. False: there is none.
-    pub(crate) fn sum_up(&mut self, uuid: &[u8; 16], mut spare: impl FnMut() -> Option<Block>) -> bool {
-        let Some(mut header) = self.header(0) else { return false };
-        let sums = header.encode_sums(|range| self.slices(header.value_at() + range.start, range.len()));
-        for number in 0..=(header.value_at() - 1) / self.class.bytes() {
+    /// Gives an item the checksums by which it is read back from the volume. Where a reply has a block that they lie in, that is copied to one from `spare`. False: there is none.
+    pub(crate) fn sum_up(&mut self, uuid: &[u8; 16], offset: usize, spare: &mut impl FnMut() -> Option<Block>) -> bool {
+        let Some(mut header) = self.header(offset) else { return false };
+        let value_at = offset + header.value_at();
+        let sums = header.encode_sums(|range| self.slices(value_at + range.start, range.len()));
+        for number in offset / self.class.bytes()..=(value_at - 1) / self.class.bytes() {
             if self.block_mut(number).is_some() {
                 continue;
             }
@@ -193,9 +194,10 @@ impl Segment {
             copy.copy_from_slice(shared);
             *shared = Arc::new(copy);
         }
-        self.write_at(HEADER_BYTES + header.key_bytes as usize, &sums);
-        header.checksum = header.sum(uuid, self.id, 0, self.slices(HEADER_BYTES, header.body_bytes()));
-        self.write_at(0, &header.encode());
+        let body_at = offset + HEADER_BYTES;
+        self.write_at(body_at + header.key_bytes as usize, &sums);
+        header.checksum = header.sum(uuid, self.id, offset, self.slices(body_at, header.body_bytes()));
+        self.write_at(offset, &header.encode());
         true
     }
 

@@ -12,6 +12,7 @@ use stratakv_base::{Mono, canary};
 use stratakv_device::Block;
 use stratakv_engine::{Effects, Hold, Record, Reply, Token, Value};
 
+use crate::drops::DropReason;
 use crate::ending::Closing;
 use crate::fetch::{Fetch, Fetched, Wanted, in_one_piece, slices, value_of};
 use crate::index::{Loc, Tag};
@@ -52,7 +53,9 @@ pub(crate) struct Want {
 /// What the front of an item says.
 enum Front {
     Sound(Fetched),
-    /// The item has no slices, or not in this way.
+    /// Its slices are longer, as the cap on memory was higher when it was put: its first one ends after so many pages.
+    Longer(u64),
+    /// The item has no slices.
     Unsliced,
     Damaged,
 }
@@ -97,32 +100,46 @@ impl Tier {
         blocks: Vec<Arc<Block>>,
         effects: &mut Effects,
     ) {
-        let front = if fetch.failed { Front::Damaged } else { self.check_front(tag, place, fetch.segment, blocks) };
+        let front = if fetch.failed { Front::Damaged } else { self.check_front(tag, place, &fetch, blocks) };
         match front {
+            Front::Longer(pages) if pages <= self.fetch_pages_max() => {
+                self.fetch_front(tag, place, fetch.segment, pages, fetch.waiters);
+            }
+            Front::Longer(_) => self.give_up(&fetch, tag, place, DropReason::TooLong, effects),
             Front::Sound(item) => self.hand_out(&fetch, tag, place, Some(item), effects),
             Front::Damaged => self.hand_out(&fetch, tag, place, None, effects),
             Front::Unsliced => {
                 let stored = self.volume.as_ref().and_then(|volume| volume.log.of(place.address())).copied();
                 match stored.filter(|_| place.pages() <= self.fetch_pages_max()) {
                     Some(stored) => self.fetch_whole(tag, place, &stored, fetch.waiters),
-                    None => self.hand_out(&fetch, tag, place, None, effects),
+                    None => self.give_up(&fetch, tag, place, DropReason::TooLong, effects),
                 }
             }
         }
     }
 
-    fn check_front(&self, tag: Tag, place: Loc, segment: u64, blocks: Vec<Arc<Block>>) -> Front {
+    /// Has so many pages of a long item read for those who have pinned its segment.
+    pub(crate) fn fetch_front(&mut self, tag: Tag, place: Loc, segment: u64, pages: u64, waiters: Vec<u64>) {
+        let page = place.address() / PAGE_BYTES as u64;
+        self.fetches.begin(Wanted::Front(tag, place), segment, page, pages, waiters);
+    }
+
+    fn check_front(&self, tag: Tag, place: Loc, fetch: &Fetch, blocks: Vec<Arc<Block>>) -> Front {
         let stored = self.volume.as_ref().and_then(|volume| volume.log.of(place.address()));
-        let Some(stored) = stored.filter(|stored| stored.page == segment) else { return Front::Damaged };
+        let Some(stored) = stored.filter(|stored| stored.page == fetch.segment) else { return Front::Damaged };
         let Some(offset) = place.address().checked_sub(stored.data_at()) else { return Front::Damaged };
         let head = in_one_piece(slices(&blocks, 0, HEADER_BYTES));
         let Some(header) = Header::decode(&head) else { return Front::Damaged };
-        let there = blocks.iter().map(|block| block.len()).sum::<usize>().min(self.front_pages() as usize * PAGE_BYTES);
+        let there = blocks.iter().map(|block| block.len()).sum::<usize>().min(fetch.pages() as usize * PAGE_BYTES);
         let value_at = header.value_at();
         // Whole slices alone are of use.
-        let whole =
-            header.slices(0..header.value_bytes as usize).take_while(|(_, range)| value_at + range.end <= there);
-        let Some((_, last)) = whole.last().filter(|_| !header.has_home) else { return Front::Unsliced };
+        let mut slices = header.slices(0..header.value_bytes as usize).map(|(_, range)| range).peekable();
+        let Some(first) = slices.peek().cloned().filter(|_| !header.has_home) else { return Front::Unsliced };
+        let Some(last) = slices.take_while(|range| value_at + range.end <= there).last() else {
+            // Whose first slice lies beyond the item is no header.
+            let pages = (value_at + first.end).div_ceil(PAGE_BYTES) as u64;
+            return if pages <= place.pages() { Front::Longer(pages) } else { Front::Damaged };
+        };
         let sum = item::head_sum(&head, &self.config.uuid, stored.id, offset as usize);
         drop(head);
         let item = Fetched::new(header, blocks, 0, last.end);
@@ -188,7 +205,7 @@ impl Tier {
         if value.is_none() {
             self.counters.read_errors += u64::from(fetch.failed);
             self.counters.corrupt_records += u64::from(!fetch.failed);
-            self.drop_unreadable(want.tag, want.place);
+            self.drop_unreadable(want.tag, want.place, DropReason::Unreadable);
         }
         let Header { flags, version, expiry, value_bytes, .. } = want.header;
         let record = |value| Record { value, value_bytes: value_bytes.into(), flags, version, expiry };

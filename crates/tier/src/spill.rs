@@ -7,6 +7,7 @@ use stratakv_base::{Mono, canary};
 use stratakv_device::{Block, Class, IoFault, Part, Pool};
 use stratakv_engine::Effects;
 
+use crate::drops::DropReason;
 use crate::index::{Loc, Tag};
 use crate::log::{Head, Line, Spot, Stored, encode_lines};
 use crate::tier::{Purpose, Tier};
@@ -29,6 +30,15 @@ impl Tier {
         !self.config.read_only && self.volume.as_ref().is_some_and(takes)
     }
 
+    /// Why what leaves DRAM now is dropped, as it cannot go to the volume.
+    pub(crate) fn unspilled(&self) -> DropReason {
+        match &self.volume {
+            Some(volume) if volume.is_lost => DropReason::VolumeLost,
+            Some(volume) if volume.not_before > self.now.mono => DropReason::WritesPaused,
+            _ => DropReason::MemoryFull,
+        }
+    }
+
     /// Whether so much is on its way to the volume that more must wait.
     pub(crate) fn is_backed_up(&self) -> bool {
         self.volume.as_ref().is_some_and(|volume| volume.spills.len() + volume.spilling.len() >= SPILLS_MAX)
@@ -38,7 +48,7 @@ impl Tier {
     pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
         while let Some(slot) = self.volume.as_ref().and_then(|volume| volume.spills.front().copied()) {
             if !self.can_spill() {
-                self.drop_segment(slot, effects);
+                self.drop_segment(slot, self.unspilled(), effects);
             } else if !self.spill(slot, effects) {
                 break;
             }
@@ -79,7 +89,7 @@ impl Tier {
                 return false;
             }
             Spot::TooLong => {
-                self.drop_segment(slot, effects);
+                self.drop_segment(slot, DropReason::TooLong, effects);
                 return true;
             }
         };
@@ -144,14 +154,14 @@ impl Tier {
     fn void_items(&mut self, items: &[(Tag, Loc, Loc)]) {
         for (tag, place, _) in items {
             if self.index.remove(*tag, *place) {
-                self.counters.evictions += 1;
+                self.counters.drops.add(DropReason::WriteFailed, 1);
                 self.invalidate(*tag, self.version + 1);
             }
         }
     }
 
     /// Drops what lies in a segment in DRAM.
-    fn drop_segment(&mut self, slot: u32, effects: &Effects) {
+    fn drop_segment(&mut self, slot: u32, reason: DropReason, effects: &Effects) {
         for (tag, place, _) in self.live_items(slot) {
             if effects.tells_evictions
                 && let Some((segment, offset, header)) = self.segments.item(place)
@@ -159,7 +169,7 @@ impl Tier {
                 let key = segment.key(offset, &header);
                 self.note_evicted(&key, &header, true, effects);
             }
-            self.drop_item(tag, place);
+            self.drop_item(tag, place, reason);
         }
         self.segments.remove(slot);
     }

@@ -11,6 +11,7 @@ use stratakv_engine::{
 };
 
 use crate::config::{RecoveryReport, TierConfig};
+use crate::drops::Drops;
 use crate::ending::Closing;
 use crate::fetch::Fetches;
 use crate::ghosts::Ghosts;
@@ -47,9 +48,8 @@ pub(crate) struct Counters {
     pub(crate) hits_dram: u64,
     pub(crate) hits_volume: u64,
     pub(crate) misses: u64,
-    pub(crate) evictions: u64,
+    pub(crate) drops: Drops,
     pub(crate) expired: u64,
-    pub(crate) not_admitted: u64,
     /// Items written where their predecessor lay.
     pub(crate) overwritten: u64,
     pub(crate) spilled_bytes: u64,
@@ -307,9 +307,7 @@ impl Shard for Tier {
         add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
         add("ssd_refused_keys", volume.map_or(0, |volume| volume.returning.len() as u64));
         add("ssd_paused", volume.map_or(0, |volume| u64::from(volume.not_before > self.now.mono)));
-        add("evictions", counters.evictions);
         add("expired", counters.expired);
-        add("not_admitted", counters.not_admitted);
         add("overwritten_in_place", counters.overwritten);
         add("spilled_bytes", counters.spilled_bytes);
         add("spilled_items", counters.spilled_items);
@@ -328,6 +326,7 @@ impl Shard for Tier {
         add("recovered_items", self.report.items);
         add("recovered_segments", self.report.segments);
         add("untrusted_segments", self.report.untrusted_segments);
+        counters.drops.statistics(out);
     }
 }
 

@@ -149,3 +149,51 @@ fn memory_goes_back_to_the_system_though_what_stays_is_scattered() {
     }
     assert!(driver.statistic("items") > 1000, "{} items", driver.statistic("items"));
 }
+
+/// Slices were cut by the segments of the day; under another cap they were taken for an ordinary value, and got no checksums: 40 of 40 were lost.
+#[test]
+fn long_values_outlive_a_cap_that_grows_and_one_that_falls() {
+    // A sixty-fourth of the memory is a segment; a value of more than a quarter of that lies alone, and has slices if it is longer than two of them.
+    let lengths = [3000, 70_000, 140_000, 200_000, 300_000, 700_000];
+    for (from, to) in [(16, 64), (8, 32), (16, 24), (64, 16), (32, 24)] {
+        for ending in [None, Some(Ending::Orderly), Some(Ending::Kill)] {
+            for capacity_bytes in [Some(256 << 20), None] {
+                let parks = capacity_bytes.is_none();
+                if parks && (ending != Some(Ending::Orderly) || to < from) {
+                    continue;
+                }
+                let config = TierConfig { memory_bytes: from << 20, parks, ..large(capacity_bytes) };
+                let mut driver = Driver::new(config);
+                let items: Vec<(usize, usize)> = lengths.into_iter().cycle().enumerate().take(36).collect();
+                let keep = |(number, len): &(usize, usize)| {
+                    (*len as u64) < (to.min(from) << 20) / 13 && (!parks || *number < 12)
+                };
+                let items: Vec<(usize, usize)> = items.into_iter().filter(keep).collect();
+                for (number, len) in &items {
+                    assert!(matches!(driver.put(*number, *len), Reply::Done { .. }), "{len}");
+                }
+                driver.set_memory(to << 20);
+                driver.turns_until_under(to.max(from) << 20);
+                // Of the same length: written where the first one lies, if it may be. What is used stays in memory, where a kill finds it.
+                let rewritten = if ending == Some(Ending::Kill) { 0 } else { items.len() };
+                for (number, len) in items.iter().take(rewritten).step_by(3) {
+                    assert!(matches!(driver.put(*number, *len), Reply::Done { .. }), "{len}");
+                }
+                if ending.is_none() || ending == Some(Ending::Kill) {
+                    // Everything leaves memory.
+                    (1000..1000 + (to as usize) * 300).for_each(|number| drop(driver.put(number, 4000)));
+                    driver.settle();
+                }
+                if let Some(ending) = ending {
+                    driver.restart(ending);
+                }
+                let what = format!("{from} MiB, then {to}, {ending:?}, parks: {parks}");
+                for (number, len) in &items {
+                    assert!(driver.get(*number) == Some(value(*number, *len)), "{len} bytes, {what}");
+                }
+                assert_eq!(driver.statistic("corrupt_records"), 0, "{what}");
+                driver.sound();
+            }
+        }
+    }
+}

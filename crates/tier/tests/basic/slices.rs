@@ -164,3 +164,29 @@ fn long_values_are_warm_after_ends_of_either_kind() {
         drop(hold);
     }
 }
+
+/// Cut under a higher cap its first slice is longer than what is read of a front now: it was read whole, or not at all.
+#[test]
+fn slices_of_another_cap_are_read_as_they_were_cut() {
+    let long = 5_000_000;
+    let mut driver = Driver::new(TierConfig {
+        memory_bytes: 64 << 20,
+        segment_bytes: 1 << 20,
+        capacity_bytes: Some(128 << 20),
+        ..config()
+    });
+    (0..4).for_each(|number| assert!(matches!(driver.put(number, long), Reply::Done { .. })));
+    (4..20_000).for_each(|number| drop(driver.put(number, 4000)));
+    driver.settle();
+    driver.effects.memory_bytes = Some(8 << 20);
+    driver.settle();
+    driver.reads.clear();
+    let (record, hold) = front(&mut driver, 0);
+    assert_eq!(driver.reads, [32 << 10, 64 << 10], "its front, as it is cut now and as it was then");
+    assert!(rest(&mut driver, 0, &record, &hold, 256 << 10) == Some(value(0, long)));
+    assert_eq!((driver.statistic("corrupt_records"), driver.statistic("evictions_too_long")), (0, 0));
+    // All at once it has no place.
+    assert!(driver.get(1).is_none());
+    assert_eq!((driver.statistic("corrupt_records"), driver.statistic("evictions_too_long")), (0, 1));
+    driver.sound();
+}
