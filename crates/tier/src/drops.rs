@@ -62,6 +62,12 @@ impl Drops {
         self.0[reason as usize] += items;
     }
 
+    /// Those that a disk which works would have kept.
+    pub(crate) fn of_failures(&self) -> u64 {
+        let failures = [DropReason::WriteFailed, DropReason::WritesPaused, DropReason::VolumeLost];
+        failures.into_iter().map(|reason| self.0[reason as usize]).sum()
+    }
+
     /// `evictions`: all of them; then each reason.
     pub(crate) fn statistics(&self, out: &mut Vec<Statistic>) {
         out.push(Statistic { name: "evictions", value: self.0.iter().sum() });

@@ -27,12 +27,15 @@ pub(crate) enum Closing {
         written: u64,
         in_flight: u32,
         failed: bool,
+        tries: u32,
     },
     Flushing,
     Superblock,
     Closed,
 }
 
+/// A table of which a piece could not be written is written so often again.
+const TABLE_TRIES: u32 = 8;
 const SEGMENT_BYTES: usize = 44;
 const ENTRY_BYTES: usize = Tag::BYTES + 8;
 const CRC_AT: usize = PAGE_BYTES - 4;
@@ -108,6 +111,7 @@ impl Tier {
                 // Room that is being given back is where this end parks: carried out late, that would take what was written meanwhile.
                 let gives_back = self.volume.is_none() && !self.io.is_empty();
                 if is_drained && (self.config.read_only || !(self.is_returning() || gives_back)) {
+                    self.failures_before_end = self.counters.drops.of_failures();
                     self.closing = if self.config.read_only { Closing::Closed } else { Closing::Spilling };
                     self.begin_parking(effects);
                     effects.more();
@@ -137,6 +141,7 @@ impl Tier {
         if self.segments.len() > 0 || !is_idle || !self.fetches.is_idle() || !self.io.is_empty() {
             return self.go_on(effects);
         }
+        self.tell_what_end_costs();
         match self.volume.as_ref().map(|volume| volume.is_lost) {
             Some(true) if self.is_void() => self.closing = Closing::Closed,
             Some(true) => {
@@ -149,9 +154,24 @@ impl Tier {
         }
     }
 
+    /// Says once how much of what was in memory could not be written.
+    fn tell_what_end_costs(&mut self) {
+        let failures = self.counters.drops.of_failures();
+        let items = failures - std::mem::replace(&mut self.failures_before_end, failures);
+        if items > 0 {
+            let shard = self.config.shard;
+            tracing::error!(
+                shard,
+                items,
+                "this end could not write all that was in memory: make room on the disk, or exchange it"
+            );
+        }
+    }
+
     /// Another turn, unless something in flight brings one.
     fn go_on(&self, effects: &mut Effects) {
-        if self.io.is_empty() {
+        let retries = self.volume.as_ref().is_some_and(|volume| volume.journal.retries_at().is_some());
+        if self.io.is_empty() && !retries {
             effects.more();
         }
     }
@@ -177,13 +197,13 @@ impl Tier {
         volume.next_order += 1;
         self.superblock.table = Some(table);
         self.note_parked(&table);
-        self.closing = Closing::Table { written: 0, in_flight: 0, failed: false };
+        self.closing = Closing::Table { written: 0, in_flight: 0, failed: false, tries: 0 };
         self.pump_table(effects);
     }
 
     /// Writes pages of the table, 64 KiB at a time.
     fn pump_table(&mut self, effects: &mut Effects) {
-        let (Closing::Table { mut written, mut in_flight, failed }, Some(table)) =
+        let (Closing::Table { mut written, mut in_flight, failed, tries }, Some(table)) =
             (self.closing, self.superblock.table)
         else {
             return;
@@ -198,8 +218,12 @@ impl Tier {
             self.write_pages(table.page + written, &bytes, Purpose::Table, effects);
             (written, in_flight) = (written + count, in_flight + 1);
         }
-        self.closing = Closing::Table { written, in_flight, failed };
+        self.closing = Closing::Table { written, in_flight, failed, tries };
         match in_flight {
+            0 if failed && tries < TABLE_TRIES => {
+                self.closing = Closing::Table { written: 0, in_flight: 0, failed: false, tries: tries + 1 };
+                effects.more();
+            }
             // Not clean: the next opening does with what the journal says.
             0 if failed => {
                 self.warn_unparked();
@@ -226,9 +250,10 @@ impl Tier {
     }
 
     pub(crate) fn table_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
-        let Closing::Table { written, in_flight, failed } = self.closing else { return };
+        let Closing::Table { written, in_flight, failed, tries } = self.closing else { return };
         self.counters.write_errors += u64::from(result.is_err());
-        self.closing = Closing::Table { written, in_flight: in_flight - 1, failed: failed || result.is_err() };
+        let failed = failed || result.is_err();
+        self.closing = Closing::Table { written, in_flight: in_flight - 1, failed, tries };
         self.pump_table(effects);
     }
 

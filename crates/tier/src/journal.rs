@@ -7,9 +7,11 @@
 use std::collections::VecDeque;
 
 use foldhash::{HashMap, HashMapExt};
+use stratakv_base::Mono;
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Truncated, Writer};
 use stratakv_base::limits::PAGE_BYTES;
+use stratakv_device::IoFault;
 
 use crate::index::Tag;
 
@@ -175,6 +177,10 @@ pub(crate) fn decode_ring(uuid: &[u8; 16], page: u64, position: u64, bytes: &[u8
     Some((newest, decode_records(&mut reader, count, RING_RECORDS).ok()?))
 }
 
+/// A group that failed to be written is tried again after so long, twice as long each time: about a second in all, in which those whom it tells of wait.
+const RETRY_NS: u64 = 1_000_000;
+const TRIES: u32 = 10;
+
 /// A page to be written: its number on the volume, its bytes.
 pub(crate) type Page = (u64, Box<[u8]>);
 
@@ -198,6 +204,13 @@ pub(crate) struct Journal {
     written: u64,
     in_flight: Option<usize>,
     dirty: bool,
+    /// The pages of the group that is being written, until it is.
+    issued: Vec<Page>,
+    /// Times that it failed to be written, and what was the matter last.
+    tries: u32,
+    fault: Option<IoFault>,
+    /// When it is tried again.
+    retries_at: Option<Mono>,
 }
 
 impl Journal {
@@ -221,6 +234,10 @@ impl Journal {
             written: 0,
             in_flight: None,
             dirty: false,
+            issued: Vec::new(),
+            tries: 0,
+            fault: None,
+            retries_at: None,
         }
     }
 
@@ -256,7 +273,7 @@ impl Journal {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_none() && !self.dirty
+        self.in_flight.is_none() && !self.dirty && self.retries_at.is_none()
     }
 
     /// Segments below this order are gone, or about to be.
@@ -264,8 +281,17 @@ impl Journal {
         self.tail.low
     }
 
-    /// The pages of the next group, if there is something to write and nothing in flight. All are in flight then.
+    /// When a group that failed to be written is tried again, if one did.
+    pub(crate) fn retries_at(&self) -> Option<Mono> {
+        self.retries_at
+    }
+
+    /// The pages of the next group, if there is something to write and nothing in flight, or those that failed. All are in flight then.
     pub(crate) fn issue(&mut self) -> Vec<Page> {
+        if self.retries_at.take().is_some() {
+            self.in_flight = Some(self.issued.len());
+            return self.issued.clone();
+        }
         if !self.dirty || self.in_flight.is_some() {
             return Vec::new();
         }
@@ -281,6 +307,7 @@ impl Journal {
         pages.push((page, bytes));
         (self.in_flight, self.dirty) = (Some(pages.len()), false);
         self.gathering += 1;
+        self.issued.clone_from(&pages);
         pages
     }
 
@@ -299,17 +326,24 @@ impl Journal {
         (page, bytes)
     }
 
-    /// A page was written. Whether a group is.
-    pub(crate) fn page_written(&mut self) -> bool {
-        let Some(in_flight) = self.in_flight else { return false };
-        let left = in_flight.saturating_sub(1);
+    /// A page was written, or not. When all of its group are back and one was not, they are tried again; `Some`: that was the last time.
+    pub(crate) fn page_written(&mut self, result: Result<(), IoFault>, now: Mono) -> Option<IoFault> {
+        let left = self.in_flight?.saturating_sub(1);
+        self.fault = result.err().or(self.fault);
         self.in_flight = (left > 0).then_some(left);
-        if left == 0 {
-            self.written = self.gathering - 1;
-            let written = self.written;
-            self.pending.retain(|_, group| *group > written);
+        if left > 0 {
+            return None;
         }
-        left == 0
+        if let Some(fault) = self.fault.take() {
+            self.retries_at = Some(Mono(now.0 + (RETRY_NS << self.tries)));
+            self.tries += 1;
+            return (self.tries > TRIES).then_some(fault);
+        }
+        (self.tries, self.issued) = (0, Vec::new());
+        self.written = self.gathering - 1;
+        let written = self.written;
+        self.pending.retain(|_, group| *group > written);
+        None
     }
 
     /// Tags with a record that is not written.
@@ -327,7 +361,7 @@ impl Journal {
         self.written = u64::MAX;
         self.pending.clear();
         self.queued.clear();
-        (self.in_flight, self.dirty) = (None, false);
+        (self.in_flight, self.dirty, self.retries_at) = (None, false, None);
     }
 }
 
@@ -386,11 +420,35 @@ mod tests {
         assert_eq!(journal.issue().len(), 1);
         journal.invalidate(two, 11);
         assert!(journal.issue().is_empty(), "one group at a time");
-        assert!(journal.page_written() && journal.is_written(first));
+        assert!(journal.page_written(Ok(()), Mono(0)).is_none() && journal.is_written(first));
         assert_eq!(journal.waits_for(Some(one)), None);
         assert!(journal.waits_for(Some(two)).is_some());
         journal.flush(&[Floor { first: 0, last: 0, version: 12 }]);
         assert!(journal.waits_for(Some(one)).is_some(), "everybody waits for a flush");
+    }
+
+    #[test]
+    fn a_group_that_failed_is_written_again_and_is_not_written_before() {
+        let mut journal = journal(4);
+        (0..TAIL_RECORDS as u64 + 5).for_each(|number| journal.invalidate(Tag::from_bits(number), 1));
+        let group = journal.waits_for(Some(Tag::from_bits(1))).expect("it waits");
+        let pages = journal.issue();
+        assert_eq!(pages.len(), 2);
+        assert_eq!(journal.page_written(Err(IoFault::Full), Mono(7)), None);
+        assert_eq!((journal.page_written(Ok(()), Mono(7)), journal.is_written(group)), (None, false));
+        assert_eq!((journal.retries_at(), journal.is_idle()), (Some(Mono(7 + RETRY_NS)), false));
+        // What comes meanwhile is of the next group.
+        journal.invalidate(Tag::from_bits(1), 2);
+        assert_eq!(journal.issue(), pages);
+        pages.iter().for_each(|_| assert_eq!(journal.page_written(Ok(()), Mono(9)), None));
+        assert!(journal.is_written(group) && journal.retries_at().is_none());
+        assert!(journal.waits_for(Some(Tag::from_bits(1))).is_some());
+        // A disk that stays as it is.
+        let tries = (0..100).take_while(|_| {
+            journal.issue();
+            journal.page_written(Err(IoFault::Full), Mono(9)).is_none()
+        });
+        assert_eq!(tries.count(), TRIES as usize);
     }
 
     #[test]
@@ -402,7 +460,7 @@ mod tests {
             (0..RING_RECORDS as u64).for_each(|number| journal.invalidate(Tag::from_bits(number), 1));
             let pages = journal.issue();
             for _ in pages {
-                journal.page_written();
+                journal.page_written(Ok(()), Mono(0));
             }
             untrusted.push(journal.tail.untrusted);
         }

@@ -100,6 +100,11 @@ impl Head {
         Head { id, order, head_pages, pages, items, expires_s, summary_bytes, summary_crc }
     }
 
+    /// The head of a segment that holds nothing, in the place of this one.
+    pub(crate) fn empty(stored: &Stored) -> Head {
+        Head::new(stored.id, stored.order, 0, &[], 0, stored.pages - 1)
+    }
+
     /// Head and summary as the bytes from this page of the volume on.
     pub(crate) fn encode(&self, uuid: &[u8; 16], page: u64, summary: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; self.head_pages as usize * PAGE_BYTES];

@@ -25,7 +25,6 @@ const NOT_VOID: &str = "the volume cannot be written, and what is on it cannot b
 impl Tier {
     /// The journal cannot be written.
     pub(crate) fn lose_volume(&mut self, fault: IoFault, effects: &mut Effects) {
-        self.counters.write_errors += 1;
         if self.volume.as_ref().is_none_or(|volume| volume.is_lost) {
             return;
         }
@@ -33,6 +32,7 @@ impl Tier {
         let in_dram = self.returning_from_dram();
         let Some(volume) = &mut self.volume else { return };
         volume.is_lost = true;
+        volume.holes.clear();
         volume.returning.extend(in_dram);
         volume.returning.extend(volume.journal.unwritten());
         volume.returning.extend(volume.spilling.values().flat_map(|spill| spill.items.iter().map(|(tag, ..)| *tag)));
@@ -83,10 +83,16 @@ impl Tier {
                     self.closing = Closing::Closed;
                 }
             }
-            Err(_) => {
+            Err(fault) => {
                 self.counters.write_errors += 1;
                 self.void_tries = self.void_tries.saturating_add(1);
-                if self.void_tries < VOID_TRIES {
+                if self.superblock.clean && self.void_tries < VOID_TRIES {
+                    // That of an orderly end, which is right: not the next one, which would call all of it void.
+                    self.write_superblock_again(effects);
+                } else if self.superblock.clean {
+                    tracing::error!(%fault, shard = self.config.shard, "the end could not be noted on the volume");
+                    self.closing = Closing::Closed;
+                } else if self.void_tries < VOID_TRIES {
                     self.write_void(effects);
                 } else if self.closing == Closing::Superblock {
                     self.closing = Closing::Closed;

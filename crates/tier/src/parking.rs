@@ -40,6 +40,7 @@ impl Volume {
             lapped: false,
             not_before: Default::default(),
             failures: 0,
+            holes: Default::default(),
             wanted_pages: 0,
             is_lost: false,
             parking: Some(parking),
@@ -82,14 +83,18 @@ impl Tier {
     }
 
     pub(crate) fn reserved(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
-        let parking = self.to_park();
+        let mut parking = self.to_park();
+        self.counters.write_errors += u64::from(result.is_err());
+        if !matches!(result, Ok(()) | Err(IoFault::Full)) {
+            // It may be a file system that sets nothing aside: then the table comes last.
+            parking.table_pages = 0;
+        }
         match result {
-            Ok(()) => {
+            Ok(()) | Err(IoFault::Os(_)) => {
                 let next_order = self.superblock.first_number() + 1;
                 self.volume = Some(Volume::for_parking(self.config.uuid, parking, next_order));
             }
             Err(fault) => {
-                self.counters.write_errors += 1;
                 tracing::warn!(
                     %fault, shard = self.config.shard, items = parking.items,
                     "nothing can be parked: the next start is cold; make room where the store lies"

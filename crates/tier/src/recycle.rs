@@ -107,6 +107,7 @@ impl Tier {
                     }
                     let Some(volume) = &mut self.volume else { return };
                     let gone = volume.log.pop_oldest();
+                    gone.iter().for_each(|gone| _ = volume.holes.remove(&gone.page));
                     (volume.retire, volume.lapped) = (None, true);
                     self.give_back_parked(gone.map(|gone| (gone.page, gone.pages)), effects);
                     effects.more();

@@ -8,10 +8,11 @@ use stratakv_device::{Block, Class, IoFault, Part, Pool};
 use stratakv_engine::Effects;
 
 use crate::drops::DropReason;
+use crate::ending::Closing;
 use crate::index::{Loc, Tag};
 use crate::log::{Head, Line, Spot, Stored, encode_lines};
 use crate::tier::{Purpose, Tier};
-use crate::volume::{Spill, Volume};
+use crate::volume::{Hole, Spill, Volume};
 
 /// Segments that may be on their way before writes wait.
 const SPILLS_MAX: usize = 2;
@@ -24,8 +25,11 @@ impl Tier {
     /// Whether what leaves DRAM can go to the volume.
     pub(crate) fn can_spill(&self) -> bool {
         let now = self.now.mono;
+        // At an end there is no later time.
+        let is_closing = self.closing != Closing::Open;
         let takes = |volume: &Volume| {
-            !volume.is_lost && volume.not_before <= now && (volume.parking.is_none() || self.is_parking())
+            let is_paused = volume.not_before > now && !is_closing;
+            !volume.is_lost && !is_paused && (volume.parking.is_none() || self.is_parking())
         };
         !self.config.read_only && self.volume.as_ref().is_some_and(takes)
     }
@@ -46,10 +50,11 @@ impl Tier {
 
     /// Begins to write what is sealed, as far as there is room.
     pub(crate) fn pump_spills(&mut self, effects: &mut Effects) {
+        let has_holes = self.fill_holes(effects);
         while let Some(slot) = self.volume.as_ref().and_then(|volume| volume.spills.front().copied()) {
             if !self.can_spill() {
                 self.drop_segment(slot, self.unspilled(), effects);
-            } else if !self.spill(slot, effects) {
+            } else if has_holes || !self.spill(slot, effects) {
                 break;
             }
             if let Some(volume) = &mut self.volume {
@@ -135,8 +140,10 @@ impl Tier {
             (stored.is_written, stored.is_void) = (true, spill.failed);
         }
         if spill.failed || volume.is_lost {
-            volume.failures += 1;
-            volume.not_before = Mono(self.now.mono.0 + (PAUSE_NS << (volume.failures - 1).min(8)));
+            if volume.journals() && !canary!("tier_hole_left_in_the_log") {
+                volume.holes.insert(spill.page, Hole::New);
+            }
+            self.pause_spills();
             self.void_items(&spill.items);
         } else {
             volume.failures = 0;
@@ -148,6 +155,53 @@ impl Tier {
             }
         }
         self.segments.remove(spill.slot);
+    }
+
+    /// Nothing is written for a while.
+    fn pause_spills(&mut self) {
+        let Some(volume) = &mut self.volume else { return };
+        volume.failures += 1;
+        volume.not_before = Mono(self.now.mono.0 + (PAUSE_NS << (volume.failures - 1).min(8)));
+    }
+
+    /// Writes an empty head over what could not be written, so that a recovery finds the way to what comes behind. Whether something must wait for that.
+    fn fill_holes(&mut self, effects: &mut Effects) -> bool {
+        let can_spill = self.can_spill();
+        let Some(volume) = &mut self.volume else { return false };
+        let is_due = |hole: &Hole| *hole == Hole::New || *hole == Hole::Open && can_spill;
+        let pages: Vec<u64> = volume.holes.iter().filter(|(_, hole)| is_due(hole)).map(|(page, _)| *page).collect();
+        for page in pages {
+            let Some(stored) = volume.log.get_mut(page).filter(|stored| stored.is_void) else {
+                volume.holes.remove(&page);
+                continue;
+            };
+            stored.pins += 1;
+            let head = Head::empty(stored).encode(&self.config.uuid, page, &[]);
+            volume.holes.insert(page, Hole::Filling);
+            let parts = parts_of(&head, effects.pool());
+            effects.write(self.io.start(Purpose::Fill(page)), page * PAGE_BYTES as u64, parts, false);
+        }
+        !volume.holes.is_empty()
+    }
+
+    /// The head of a hole was written, or not.
+    pub(crate) fn hole_filled(&mut self, page: u64, result: Result<(), IoFault>) {
+        let is_closing = self.closing != Closing::Open;
+        self.unpin(&[page]);
+        let Some(volume) = &mut self.volume else { return };
+        match result {
+            Ok(()) => _ = volume.holes.remove(&page),
+            Err(_) => {
+                self.counters.write_errors += 1;
+                // The table of an orderly end tells of it too: that does not wait for a disk that may never be mended.
+                if is_closing || volume.is_lost {
+                    volume.holes.remove(&page);
+                } else {
+                    volume.holes.insert(page, Hole::Open);
+                    self.pause_spills();
+                }
+            }
+        }
     }
 
     /// What failed to be written may be on the volume all the same.

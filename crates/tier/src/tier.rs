@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
-use stratakv_device::{Block, Class};
+use stratakv_device::{Block, Class, IoFault};
 use stratakv_engine::{
     Capabilities, Effects, Error, Io, IoTable, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId,
     Statistic, Token,
@@ -31,6 +31,8 @@ pub(crate) enum Purpose {
     Read(u64, usize),
     /// A piece of the segment of this order.
     Spill(u64),
+    /// The head of an empty segment, where one that failed to be written begins: at this page.
+    Fill(u64),
     Journal,
     /// A piece of the table of an orderly end.
     Table,
@@ -117,6 +119,8 @@ pub struct Tier {
     /// The next slot to be looked at for expired segments.
     pub(crate) expiry_hand: usize,
     pub(crate) closing: Closing,
+    /// Items that failures had cost when the end began.
+    pub(crate) failures_before_end: u64,
     pub(crate) counters: Counters,
     /// Whoever listens to evictions is told of these at the end of the turn; empty if nobody does.
     pub(crate) evicted: Vec<ShardEvent>,
@@ -169,8 +173,8 @@ impl Tier {
                 self.chunk_read(fetch, chunk, block, result, effects);
             }
             (Purpose::Spill(order), Outcome::Write(result)) => self.spill_written(order, result),
-            (Purpose::Journal, Outcome::Write(Ok(()))) => self.journal_written(),
-            (Purpose::Journal, Outcome::Write(Err(fault))) => self.lose_volume(fault, effects),
+            (Purpose::Fill(page), Outcome::Write(result)) => self.hole_filled(page, result),
+            (Purpose::Journal, Outcome::Write(result)) => self.journal_written(result, effects),
             (Purpose::Table, Outcome::Write(result)) => self.table_written(result, effects),
             (Purpose::Flush, Outcome::Flush(result)) => self.flushed(result, effects),
             (Purpose::Reserve, Outcome::Allocate(result)) => self.reserved(result, effects),
@@ -185,6 +189,9 @@ impl Tier {
         if self.config.read_only {
             return;
         }
+        if let Some(at) = volume.journal.retries_at().filter(|at| *at > self.now.mono) {
+            return effects.wake_at(at);
+        }
         let pages = volume.journal.issue();
         self.counters.journal_writes += pages.len() as u64;
         for (page, bytes) in pages {
@@ -192,9 +199,14 @@ impl Tier {
         }
     }
 
-    fn journal_written(&mut self) {
-        let Some(volume) = &mut self.volume else { return };
-        volume.journal.page_written();
+    /// A page of the journal was written, or not: then it is tried again, and nobody whom it tells of is answered so far.
+    fn journal_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
+        self.counters.write_errors += u64::from(result.is_err());
+        let now = self.now.mono;
+        let Some(volume) = self.volume.as_mut().filter(|volume| !volume.is_lost) else { return };
+        if let Some(fault) = volume.journal.page_written(result, now) {
+            self.lose_volume(fault, effects);
+        }
     }
 
     /// Writes bytes, a multiple of a page, from this page of the volume on.
@@ -206,6 +218,11 @@ impl Tier {
 
     pub(crate) fn write_superblock(&mut self, effects: &mut Effects) {
         self.superblock.generation += 1;
+        self.write_superblock_again(effects);
+    }
+
+    /// The same one, where it failed to be written.
+    pub(crate) fn write_superblock_again(&mut self, effects: &mut Effects) {
         let mut page = vec![0; 4096];
         self.superblock.encode(&self.config.uuid, &mut page);
         self.write_pages(self.superblock.generation % 2, &page, Purpose::Superblock, effects);

@@ -1,6 +1,6 @@
 //! The second tier of an open shard: its log, its journal, and what is under way on it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::{HashMap, HashSet};
 use stratakv_base::Mono;
@@ -26,6 +26,17 @@ pub(crate) struct Spill {
     pub(crate) items: Vec<(Tag, Loc, Loc)>,
 }
 
+/// A segment that could not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hole {
+    /// Its head is to be written, at once.
+    New,
+    /// Its head is to be written, when something is written again.
+    Open,
+    /// Its head is being written.
+    Filling,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Volume {
@@ -45,6 +56,9 @@ pub(crate) struct Volume {
     pub(crate) not_before: Mono,
     /// Failed writes in a row.
     pub(crate) failures: u32,
+    /// Segments of the log that could not be written, by first page: a recovery would end there, so each gets a head that says that it is empty, before
+    /// anything is written behind it.
+    pub(crate) holes: BTreeMap<u64, Hole>,
     /// The longest segment that waits for room, in pages.
     pub(crate) wanted_pages: u64,
     /// The journal could not be written: nothing on the volume counts any more, and nothing more is written.

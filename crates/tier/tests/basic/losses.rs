@@ -115,3 +115,179 @@ fn answers_that_are_still_being_sent_cost_no_item() {
         driver.sound();
     }
 }
+
+/// Writes of segments, not of the journal, of superblocks or of tables.
+fn is_of_a_segment(request: &DiskRequest) -> bool {
+    matches!(request, DiskRequest::Write { offset, parts, .. } if *offset >= LOG_AT && parts.len() > 1)
+}
+
+/// First byte of the log of a volume of 256 MiB.
+const LOG_AT: u64 = (4 + 1024) << 12;
+const LEN: usize = 4000;
+
+/// So many items more; the disk fails until one segment could not be written.
+fn fill_over_a_failure(driver: &mut Driver, keys: std::ops::Range<usize>) {
+    driver.fails = is_of_a_segment;
+    for number in keys {
+        driver.put(number, LEN);
+        driver.turn();
+        if driver.statistic("ssd_write_errors") > 0 {
+            driver.fails = |_| false;
+        }
+    }
+    assert!(driver.statistic("ssd_write_errors") > 0);
+}
+
+fn damage(driver: &mut Driver) -> Vec<stratakv_base::Corruption> {
+    driver.config.read_only = true;
+    let found = super::verify::verified(driver);
+    driver.config.read_only = false;
+    found.damage
+}
+
+/// A failed segment left a hole in the log, at which a recovery ended: 0 of 18,270 items were there 66 seconds later.
+#[test]
+fn a_segment_that_could_not_be_written_costs_itself_alone() {
+    for ending in [Ending::Kill, Ending::Orderly] {
+        let mut driver = Driver::new(small(8 * MIB));
+        (0..4000).for_each(|number| drop(driver.put(number, LEN)));
+        fill_over_a_failure(&mut driver, 4000..8000);
+        let failed = driver.statistic("evictions_write_failed");
+        let paused = driver.statistic("evictions_ssd_paused");
+        assert!((1..400).contains(&failed), "{failed} items of at most three segments");
+        driver.now.mono.0 += 1 << 30;
+        (8000..20_000).for_each(|number| drop(driver.put(number, LEN)));
+        driver.settle();
+        let before = driver.hits(0..20_000, LEN);
+        assert_eq!(before as u64 + driver.statistic("evictions"), 20_000, "whatever is missing was counted");
+        assert_eq!(driver.statistic("evictions"), failed + paused);
+        driver.end(ending);
+        assert_eq!(damage(&mut driver), [], "{ending:?}");
+        driver.end(Ending::Kill);
+        driver.open(false);
+        let hits = driver.hits(8000..20_000, LEN);
+        let least = if ending == Ending::Orderly { 12_000 } else { 10_000 };
+        assert!(hits >= least, "{hits} of 12000 behind it, {ending:?}");
+        assert!(driver.hits(0..4000, LEN) as u64 + failed + paused >= 4000, "before it");
+        driver.sound();
+    }
+}
+
+/// All that was in memory was dropped by an end while writes were paused, and `check` found damage then.
+#[test]
+fn an_end_in_the_pause_after_a_failed_write_keeps_what_is_in_memory() {
+    let mut driver = Driver::new(small(8 * MIB));
+    driver.fails = is_of_a_segment;
+    for number in 0..3000 {
+        if driver.statistic("ssd_write_errors") == 0 {
+            driver.put(number, LEN);
+            driver.turn();
+        }
+    }
+    driver.fails = |_| false;
+    driver.turn();
+    let there = driver.hits(0..3000, LEN);
+    assert_eq!(driver.statistic("ssd_paused"), 1);
+    driver.end(Ending::Orderly);
+    assert_eq!(damage(&mut driver), []);
+    driver.end(Ending::Kill);
+    driver.open(false);
+    assert_eq!(driver.shard.as_ref().expect("it is open").recovery().start, Start::Clean);
+    assert!(there > 1000 && driver.hits(0..3000, LEN) == there, "{there} before");
+}
+
+/// A disk that stays full costs what is in memory, and leaves what is on it.
+#[test]
+fn an_end_on_a_full_disk_keeps_what_is_on_it() {
+    let mut driver = Driver::new(small(8 * MIB));
+    (0..8000).for_each(|number| drop(driver.put(number, LEN)));
+    driver.settle();
+    let spilled = driver.statistic("spilled_items") as usize;
+    driver.fails = is_of_a_segment;
+    driver.end(Ending::Orderly);
+    driver.fails = |_| false;
+    assert_eq!(damage(&mut driver), []);
+    driver.end(Ending::Kill);
+    driver.open(false);
+    let hits = driver.hits(0..8000, LEN);
+    assert!(spilled > 5000 && hits >= spilled, "{hits}, {spilled} were on the volume");
+    // It may have its room again, and goes on.
+    (8000..12_000).for_each(|number| drop(driver.put(number, LEN)));
+    assert_eq!(driver.hits(8000..12_000, LEN), 4000);
+    assert_eq!(driver.restart(Ending::Orderly).start, Start::Clean);
+    assert_eq!(driver.hits(8000..12_000, LEN), 4000);
+    driver.sound();
+}
+
+/// Each write that is not of a segment fails a few times: the journal, the table, the superblock of an orderly end.
+#[test]
+fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
+    let journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if (2 << 12..LOG_AT).contains(offset));
+    let table = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, parts, .. } if *offset >= LOG_AT && parts.len() == 1);
+    let superblock = |request: &DiskRequest| matches!(request, DiskRequest::Write { durable: true, .. });
+    let kinds: [(&str, fn(&DiskRequest) -> bool); 3] =
+        [("journal", journal), ("table", table), ("superblock", superblock)];
+    for (kind, is_of_kind) in kinds {
+        let mut driver = Driver::new(small(8 * MIB));
+        (0..8000).for_each(|number| drop(driver.put(number, LEN)));
+        driver.settle();
+        driver.fails = is_of_kind;
+        if kind == "journal" {
+            // It waits for its record.
+            driver.submit(put_of(0, 10, Expiry::NEVER));
+            (0..30).for_each(|_| driver.turn());
+            assert_eq!(driver.effects.replies.len(), 0, "nobody is answered before it is written");
+            driver.fails = |_| false;
+            driver.settle();
+            assert!(matches!(driver.effects.replies.pop(), Some((_, Reply::Done { .. }))));
+            assert_eq!(driver.hits(0..1, 10), 1);
+            driver.put(0, LEN);
+        } else {
+            driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+            for _ in 0..10_000 {
+                if driver.statistic("ssd_write_errors") == 0 {
+                    driver.turn();
+                }
+            }
+            driver.fails = |_| false;
+        }
+        assert!(driver.statistic("ssd_write_errors") > 0, "{kind}");
+        assert_eq!(driver.statistic("ssd_lost"), 0, "{kind}");
+        driver.end(Ending::Orderly);
+        driver.open(false);
+        assert_eq!(driver.shard.as_ref().expect("it is open").recovery().start, Start::Clean, "{kind}");
+        assert_eq!(driver.hits(0..8000, LEN), 8000, "{kind}");
+    }
+}
+
+/// What one failed write costs where nothing can be journaled: a segment, and not all that comes after it.
+#[test]
+fn a_failed_write_costs_what_is_parked_one_segment() {
+    let parking = TierConfig { capacity_bytes: None, parks: true, ..small(8 * MIB) };
+    let kinds: [(&str, fn(&DiskRequest) -> bool, usize); 3] = [
+        (
+            "segment",
+            |request| matches!(request, DiskRequest::Write { offset, parts, .. } if *offset > 2 << 20 && parts.len() > 1),
+            100,
+        ),
+        ("table", |request| matches!(request, DiskRequest::Write { offset: 8192, .. }), 0),
+        ("room for the table", |request| matches!(request, DiskRequest::Allocate { .. }), 0),
+    ];
+    for (kind, is_of_kind, cost) in kinds {
+        let mut driver = Driver::new(parking.clone());
+        (0..1200).for_each(|number| drop(driver.put(number, LEN)));
+        assert_eq!(driver.hits(0..1200, LEN), 1200);
+        driver.fails = is_of_kind;
+        driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+        for _ in 0..10_000 {
+            if driver.statistic("ssd_write_errors") == 0 {
+                driver.turn();
+            }
+        }
+        driver.fails = |_| false;
+        driver.end(Ending::Orderly);
+        driver.open(false);
+        let gone = 1200 - driver.hits(0..1200, LEN);
+        assert!(gone <= cost && (gone > 0) == (cost > 0), "{gone} are gone: {kind}");
+    }
+}
