@@ -110,7 +110,8 @@ struct Arguments {
 impl Arguments {
     /// Where a subject has what lies in persistent memory.
     fn memory_dir(&self, subject: Subject) -> PathBuf {
-        self.pmem.join(format!("{}-{}", subject.data_set(), std::process::id()))
+        let whose = if self.keep { "kept".to_owned() } else { std::process::id().to_string() };
+        self.pmem.join(format!("{}-{whose}", subject.data_set()))
     }
 
     fn fast_bytes(&self, data_bytes: u64) -> u64 {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::ci::{built, cargo, succeed};
+use crate::cargo::{built, cargo, succeed};
 use crate::serving::Serving;
 
 const USAGE: &str = "\

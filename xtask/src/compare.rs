@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::ci::{cargo, succeed};
+use crate::cargo::{cargo, succeed};
 
 /// What the linker looks for, and the Debian package that has it.
 const LIBRARIES: &[(&str, &str)] = &[("librocksdb.so", "librocksdb-dev"), ("libwiredtiger.so", "libwiredtiger-dev")];

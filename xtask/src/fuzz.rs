@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::nightly;
+use crate::toolchain;
 
 const USAGE: &str = "\
 usage: cargo xtask fuzz [PARSER ...] [--seconds S]       run the fuzzers of these parsers (all), S seconds each (60)
@@ -41,11 +41,11 @@ struct Request {
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let known = targets(&root.join("fuzz/fuzz_targets"))?;
     let request = parse(arguments, &known)?;
-    if let Some(missing) = nightly::missing().or_else(no_compiler) {
+    if let Some(missing) = toolchain::missing().or_else(no_compiler) {
         println!("skipped: the fuzzers need {missing}");
         return Ok(());
     }
-    let fuzzers = Fuzzers { root, folder: nightly::target_directory(root).join("fuzz") };
+    let fuzzers = Fuzzers { root, folder: toolchain::target_directory(root).join("fuzz") };
     fuzzers.build(&request.targets)?;
     match request.inputs.is_empty() {
         true => fuzzers.run(&request),
@@ -95,7 +95,7 @@ struct Fuzzers<'a> {
 
 impl Fuzzers<'_> {
     fn build(&self, targets: &[String]) -> Result<(), String> {
-        let mut cargo = nightly::cargo(&self.root.join("fuzz"), FLAGS);
+        let mut cargo = toolchain::cargo(&self.root.join("fuzz"), FLAGS);
         cargo.args(["build", "--release", "--quiet", "--target-dir"]).arg(&self.folder);
         targets.iter().for_each(|target| _ = cargo.args(["--bin", target]));
         let status = cargo.status().map_err(|error| format!("cannot start cargo: {error}"))?;
@@ -103,7 +103,7 @@ impl Fuzzers<'_> {
     }
 
     fn program(&self, target: &str) -> Command {
-        let mut program = Command::new(self.folder.join(nightly::TARGET).join("release").join(target));
+        let mut program = Command::new(self.folder.join(toolchain::TARGET).join("release").join(target));
         // Freed memory is kept from reuse for a while, to find its users; a little of it will do.
         program.env("ASAN_OPTIONS", "quarantine_size_mb=32").env("RUST_BACKTRACE", "1");
         program

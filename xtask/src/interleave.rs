@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::ci::{cargo, succeed};
-use crate::nightly::target_directory;
+use crate::cargo::{cargo, succeed};
+use crate::toolchain::target_directory;
 
 const USAGE: &str = "\
 usage: cargo xtask interleave [--preemptions N]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::ci::{cargo, succeed};
+use crate::cargo::{cargo, succeed};
 
 /// Builds and runs it as tests are built: emulation is slow by itself, and nothing is built twice.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {

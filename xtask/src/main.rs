@@ -1,20 +1,23 @@
-//! StrataKV's chores: `cargo xtask ci | tidy | bindings | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | explore | nightly | tidy | bindings | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
 mod bindings;
-mod ci;
+mod cargo;
 mod compare;
+mod explore;
 mod fuzz;
+mod gate;
 mod interleave;
 mod lab;
 mod mixed;
-mod nightly;
 mod sanitize;
 mod serving;
 mod sim;
 mod status_page;
+mod steps;
 mod tidy;
+mod toolchain;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +25,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci                    everything a change must pass: tests, formatting, clippy, documentation, tidy
+  ci                    the gate: everything a change must pass; no fresh seed in it, the time of each step at its end
+  explore [--minutes N] fresh seeds over every world of the simulator before a change is handed in; what fails is cut down and written down
+  nightly               what takes hours: fresh seeds, long forms of the gate's steps, fuzzing, sanitizers, the lab
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
   bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
@@ -46,19 +51,21 @@ fn main() -> ExitCode {
         None => ("help", &[][..]),
     };
     let outcome = match command {
-        "ci" => ci::run(&repository()),
+        "ci" => gate::gate(&repository()),
+        "nightly" => gate::night(&repository()),
+        "explore" => explore::run(&repository(), rest),
         "bindings" => bindings::run(&repository(), rest),
         "tidy" => run_tidy(&repository()),
         "fuzz" => fuzz::run(&repository(), rest),
         "interleave" => interleave::run(&repository(), rest),
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
-        "compare" if rest.iter().any(|word| word == "--ukv") => ci::harness(&repository(), "ukv", rest),
+        "compare" if rest.iter().any(|word| word == "--ukv") => cargo::harness(&repository(), "ukv", rest),
         "compare" => compare::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
         "status-page" => status_page::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
-        "crash" | "realdata" | "soak" => ci::harness(&repository(), command, rest),
+        "crash" | "realdata" | "soak" => cargo::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

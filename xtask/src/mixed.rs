@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::ci::{cargo, succeed};
+use crate::cargo::{cargo, succeed};
 
 const USAGE: &str = "\
 usage: cargo xtask mixed [--minutes 10] [--seed N] [--canary NAME]

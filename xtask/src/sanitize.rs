@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::nightly;
+use crate::toolchain;
 
 const USAGE: &str = "\
 usage: cargo xtask sanitize [address|thread] [--short] [--package NAME ...]
@@ -56,7 +56,7 @@ impl Run {
 /// Runs the command.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let Request { sanitizer, runs } = parse(arguments)?;
-    if let Some(missing) = nightly::missing().or_else(|| sanitizer.missing()) {
+    if let Some(missing) = toolchain::missing().or_else(|| sanitizer.missing()) {
         println!("skipped: {sanitizer:?}Sanitizer needs {missing}");
         return Ok(());
     }
@@ -102,7 +102,7 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
 impl Sanitizer {
     /// ThreadSanitizer must see the locks themselves: it takes what a standard library without instrumentation protects for races.
     fn missing(self) -> Option<String> {
-        let sources = || nightly::sysroot().map(|root| root.join("lib/rustlib/src/rust/library/std"));
+        let sources = || toolchain::sysroot().map(|root| root.join("lib/rustlib/src/rust/library/std"));
         let is_there = self == Sanitizer::Address || sources().as_deref().is_some_and(Path::is_dir);
         (!is_there).then(|| {
             "the sources of the standard library, to instrument its locks too (rustup component add rust-src --toolchain nightly)".into()
@@ -114,8 +114,8 @@ impl Sanitizer {
             Sanitizer::Address => "-Zsanitizer=address",
             Sanitizer::Thread => "-Zsanitizer=thread",
         };
-        let mut cargo = nightly::cargo(root, &[flag, "-Cunsafe-allow-abi-mismatch=sanitizer"]);
-        let folder: PathBuf = nightly::target_directory(root).join(format!("sanitize-{self:?}").to_lowercase());
+        let mut cargo = toolchain::cargo(root, &[flag, "-Cunsafe-allow-abi-mismatch=sanitizer"]);
+        let folder: PathBuf = toolchain::target_directory(root).join(format!("sanitize-{self:?}").to_lowercase());
         cargo.args(["test", "--quiet", "--no-fail-fast"]).args(run.which).arg("--target-dir").arg(folder);
         if self == Sanitizer::Thread {
             cargo.arg("-Zbuild-std");

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::ci::built;
+use crate::cargo::built;
 
 /// A server under way; it ends with this.
 pub struct Serving {

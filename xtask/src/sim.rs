@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::ci::{build, built, cargo, succeed};
+use crate::cargo::{build, built, cargo, succeed};
 use crate::tidy::Tree;
 
 /// Where the macro is explained, with an example that is no canary.
@@ -28,8 +28,11 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
             arguments.insert(at + 1, canaries(&tree).into_iter().collect::<Vec<_>>().join(","));
         }
     }
-    build(root, "sim", &["sim"], at.map(|_| "canaries"))?;
-    succeed("sim", Command::new(built(root, "sim", "sim")).current_dir(root).args(arguments))?;
+    // Seeds that are known to show them take little time: what the tests built will do.
+    let is_known = arguments.iter().any(|argument| argument == "--known");
+    let profile = profile(&mut arguments)?.unwrap_or(if is_known { "dev" } else { "sim" }.to_owned());
+    build(root, &profile, &["sim"], at.map(|_| "canaries"))?;
+    succeed("sim", Command::new(built(root, &profile, "sim")).current_dir(root).args(arguments))?;
     if all_canaries {
         let mut tests = cargo(root);
         tests.arg("test");
@@ -39,6 +42,16 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         succeed("canaries of tests", tests.args(TARGETS.split(' ')).arg("--").args(NAMES.split(' ')))?;
     }
     Ok(())
+}
+
+/// Takes `--profile NAME` out of the arguments.
+fn profile(arguments: &mut Vec<String>) -> Result<Option<String>, String> {
+    let Some(at) = arguments.iter().position(|argument| argument == "--profile") else { return Ok(None) };
+    arguments.remove(at);
+    match arguments.get(at).map(String::as_str) {
+        Some("dev" | "sim" | "release") => Ok(Some(arguments.remove(at))),
+        _ => Err("--profile wants dev, sim or release".to_owned()),
+    }
 }
 
 /// Names in `canary!("…")` in the product's sources; those of placement `packed` say so.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use crate::ci::{cargo, succeed};
+use crate::cargo::{cargo, succeed};
 use crate::serving::Serving;
 
 const USAGE: &str = "usage: cargo xtask status-page [--screenshot FILE] [--polls 20]";

@@ -28,6 +28,31 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if bytes >= u64::MAX as f64 { Err(out_of_range()) } else { Ok(bytes as u64) }
 }
 
+/// Parses a number of things: `4000000`, `100M`, `2.5G`. `K`, `M`, `G` and `T` are powers of 1000.
+///
+/// # Errors
+/// The text is no whole number with one of these units, or does not fit 64 bits; the message says so.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number = number.replace('_', "");
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1_000,
+        "m" => 1_000_000,
+        "g" | "b" => 1_000_000_000,
+        "t" => 1_000_000_000_000,
+        other => return Err(format!("unknown unit `{other}` in `{text}`: use K, M, G or T, which are powers of 1000")),
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(|| format!("`{text}` is too large"));
+    }
+    let wrong = || format!("`{text}` is not a whole number: write for example 4000000 or 100M");
+    let count = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
+    if count < u64::MAX as f64 && count.fract() == 0.0 { Ok(count as u64) } else { Err(wrong()) }
+}
+
 /// Parses a length of time: `500us`, `2ms`, `1.5s`.
 ///
 /// # Errors
@@ -80,6 +105,17 @@ mod tests {
     #[test]
     fn one_is_no_plural() {
         assert_eq!([0, 1, 2].map(|count| format_count(count, "shard")), ["0 shards", "1 shard", "2 shards"]);
+    }
+
+    #[test]
+    fn parses_numbers_of_things() {
+        assert_eq!(parse_count("4000000"), Ok(4_000_000));
+        assert_eq!(parse_count(" 100M "), Ok(100_000_000));
+        assert_eq!(parse_count("2.5g"), Ok(2_500_000_000));
+        assert_eq!(parse_count("1_000k"), Ok(1_000_000));
+        for wrong in ["", "M", "1.5", "-1", "1x", "99999999999T", "1..5M"] {
+            assert!(parse_count(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::Output;
 use crate::failure::Failure;
 use crate::opening::OpenArguments;
 use crate::remote::{self, ServerArguments};
+use crate::say::say;
 
 /// Copy a store into a directory of backup files
 #[derive(Args)]
@@ -50,6 +51,6 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         writeln!(output, "{{\"records\":{records},\"bytes\":{bytes}}}").map_err(Failure::output)?;
     }
     let (records, bytes) = (format_count(records, "record"), format_bytes(bytes));
-    eprintln!("stratakv: {records} ({bytes}) written to {}", arguments.target.display());
+    say!("{records} ({bytes}) written to {}", arguments.target.display());
     Ok(())
 }

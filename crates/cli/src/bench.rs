@@ -24,6 +24,7 @@ use crate::bench::ground::Ground;
 use crate::failure::{Exit, Failure};
 use crate::opening::{DurabilityArguments, EngineArguments, Io, PlacementArgument, refuse_another_format};
 use crate::progress;
+use crate::say::say;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -229,9 +230,7 @@ fn run_paths(paths: &Paths, output: &mut Output) -> Result<(), Failure> {
         .map_err(Failure::output)?;
     }
     if reports.iter().any(PathReport::missed_the_point) {
-        eprintln!(
-            "stratakv: to measure misses, make the cache far smaller than the data: lower --memory, or raise --records"
-        );
+        say!("to measure misses, make the cache far smaller than the data: lower --memory, or raise --records");
     }
     stand.close()?;
     subject.write_json(&reports)

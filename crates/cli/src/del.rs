@@ -10,6 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::key;
 use crate::opening::{CollectionArguments, DurabilityArguments, OpenArguments};
 use crate::remote::ServerArguments;
+use crate::say::say;
 
 /// Delete keys, a range of them, or those with a prefix
 #[derive(Args)]
@@ -63,7 +64,7 @@ impl Arguments {
         };
         drop(collection);
         store.close()?;
-        eprintln!("stratakv: {} deleted", format_count(deleted, "key"));
+        say!("{} deleted", format_count(deleted, "key"));
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use crate::Output;
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{CollectionArguments, Found, OpenArguments, has_points, records_of};
+use crate::say::say;
 
 /// Write every record as a line of JSON, in order of the collections and keys
 #[derive(Args)]
@@ -152,6 +153,6 @@ fn dump_undamaged(
 /// Tells of damage, once.
 fn pass_over(at: &str, error: &stratakv::Error, passed_over: &mut BTreeSet<String>) {
     if passed_over.insert(error.to_string()) {
-        eprintln!("stratakv: {at}{error}; passed over");
+        say!("{at}{error}; passed over");
     }
 }

@@ -19,6 +19,7 @@ use stratakv_base::quantity::{format_bytes, format_count};
 use crate::failure::Failure;
 use crate::json_line::{self, Named, Parsed};
 use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
+use crate::say::say;
 
 /// Most writes in flight: enough to fill groups of every shard.
 const IN_FLIGHT_MAX: usize = 256;
@@ -158,7 +159,7 @@ impl Loader {
                     taken.map_err(|failure| failure.at(format!("{name}: line {line}")))?;
                 }
                 Err(why) if skip_errors => {
-                    eprintln!("stratakv: {name}: line {line}: {why}; passed over");
+                    say!("{name}: line {line}: {why}; passed over");
                     self.skipped += 1;
                 }
                 Err(why) => {
@@ -276,9 +277,7 @@ impl Loader {
             0 => String::new(),
             skipped => format!(", {} passed over", format_count(skipped, "bad line")),
         };
-        eprintln!(
-            "stratakv: {records} ({bytes}) loaded from {name} in {seconds:.1} s: {rate:.0} records/s, {byte_rate}/s{skipped}"
-        );
+        say!("{records} ({bytes}) loaded from {name} in {seconds:.1} s: {rate:.0} records/s, {byte_rate}/s{skipped}");
     }
 }
 

@@ -9,6 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::failure::Failure;
+use crate::say;
 
 /// `--log-format`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -28,7 +29,9 @@ static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 /// `filter` is none.
 pub(crate) fn begin(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    say::begin(format);
+    // By default a line that cannot be written is told of by `eprintln!`, which panics where stderr cannot be written.
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.with_target(false).with_ansi(std::io::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

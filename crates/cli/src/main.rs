@@ -1,6 +1,5 @@
 //! The `stratakv` program: serves a store, and reads, writes, copies, checks and measures it from the command line.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stderr, reason = "diagnostics of a program go to stderr")]
 
 mod backup;
 mod bench;
@@ -13,6 +12,7 @@ mod doctor;
 mod dump;
 mod failure;
 mod get;
+mod hints;
 mod json_line;
 mod key;
 mod load;
@@ -24,6 +24,7 @@ mod put;
 mod remote;
 mod repair;
 mod restore;
+mod say;
 mod scan;
 mod serve;
 mod stats;
@@ -33,6 +34,7 @@ mod update;
 use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
@@ -125,7 +127,17 @@ type Asked = (Command, ArgMatches);
 
 /// Takes the arguments. Ends the process if the command line is wrong, or asks for help.
 fn parse() -> Result<Asked, Failure> {
-    try_parse().unwrap_or_else(|error| error.exit())
+    try_parse().unwrap_or_else(|error| {
+        let asked: Vec<String> = std::env::args().skip(1).take(1).collect();
+        let option = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => option.as_str(),
+            _ => "",
+        };
+        match hints::unknown_option(asked.first().map_or("", String::as_str), option) {
+            Some(hint) => Err(Failure::usage(format!("there is no option {option} here: {hint}"))),
+            None => error.exit(),
+        }
+    })
 }
 
 /// Takes them again: the file of `--config` may have changed, and what names stand for.
@@ -176,7 +188,7 @@ fn ended(result: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("stratakv: {}", failure.message);
+                say::say!("{}", failure.message);
             }
             ExitCode::from(failure.exit as u8)
         }

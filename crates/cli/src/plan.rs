@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use serde_json::json;
 use stratakv::Engine;
-use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_base::quantity::{format_bytes, parse_bytes, parse_count};
 use stratakv_matrix::SET_ASIDE_BYTES;
 use stratakv_matrix::table::values::APART_BYTES_MIN;
 
@@ -24,8 +24,8 @@ use crate::opening::{EngineArgument, PlacementArgument};
 The index keeps of each key what tells it from its neighbour: `user:00000042` shares 12 bytes with the next. `doctor` measures what
 --read-bandwidth wants: its line for reads of 64 KiB in order.")]
 pub(crate) struct Arguments {
-    /// How many records
-    #[arg(long)]
+    /// How many records, such as 4000000 or 100M
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     keys: u64,
     /// Length of a key in bytes
     #[arg(long, default_value_t = 24)]

@@ -8,6 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use stratakv::OpenProgress;
 use stratakv_base::quantity::{format_bytes, format_count};
 
+use crate::say::say;
+
 /// Work that ends before this is not worth a bar.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Where nobody watches a terminal, a line this often.
@@ -76,7 +78,7 @@ fn teller(what: &'static str, unit: Unit) -> impl Fn(u64, u64) {
             show(&mut state, done, total);
         } else if state.last_line.elapsed() >= LINE_EVERY {
             state.last_line = Instant::now();
-            eprintln!("stratakv: {what}: {} of {}", unit.shown(done), unit.shown(total));
+            say!("{what}: {} of {}", unit.shown(done), unit.shown(total));
         }
     }
 }

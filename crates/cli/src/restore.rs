@@ -8,6 +8,7 @@ use stratakv_base::quantity::format_count;
 
 use crate::failure::Failure;
 use crate::opening::{EngineArguments, OpenArguments};
+use crate::say::say;
 
 /// Make a new store from a backup
 #[derive(Args)]
@@ -38,6 +39,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let summary = stratakv::restore(&arguments.from, data, &options)?;
     let engine = stratakv::format_of(data)?.map_or("unknown", |format| format.engine.name());
     let records = format_count(summary.records, "record");
-    eprintln!("stratakv: {records} restored to {} (engine {engine})", data.display());
+    say!("{records} restored to {} (engine {engine})", data.display());
     Ok(())
 }

@@ -24,6 +24,7 @@ use crate::opening::{
     DurabilityArguments, EngineArgument, EngineArguments, OpenArguments, PlacementArgument, refuse_another_format,
     tell_growth,
 };
+use crate::say::say;
 use listen::{Listen, address, mode};
 use signals::Signals;
 
@@ -37,8 +38,8 @@ use signals::Signals;
   stratakv serve --backup-dir /mnt/backup
   stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
-SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. A second signal ends
-the process at once; nothing acknowledged is lost. SIGHUP: the files of --config, of TLS and of --auth-file are read again. Exit code 5 if another process has the store or the port.
+SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. Another signal more than a second
+later ends the process at once; nothing acknowledged is lost. SIGHUP: the files of --config, of TLS and of --auth-file are read again. Exit code 5 if another process has the store or the port.
 Without --auth-file or --tls-client-ca whoever can connect can read and change everything, so other addresses than loopback are
 refused without --insecure.")]
 pub(crate) struct Arguments {
@@ -235,7 +236,7 @@ impl Arguments {
         }
         if !data.devices().is_empty() {
             // Measuring writes, and a device may turn out to be somebody's.
-            eprintln!("stratakv: a new store on raw devices: placement in_place, unmeasured; --placement chooses");
+            say!("a new store on raw devices: placement in_place, unmeasured; --placement chooses");
             return Ok(Placement::InPlace);
         }
         let mut chosen = Placement::InPlace;
@@ -243,7 +244,7 @@ impl Arguments {
         for directory in data.all().filter(|path| path.is_dir() || !path.exists()) {
             match choose_placement(disk_of(directory), self.open.io) {
                 Ok((placement, why)) => {
-                    eprintln!("stratakv: a new store: {why}");
+                    say!("a new store: {why}");
                     if placement == Placement::Packed {
                         chosen = placement;
                     }
@@ -269,7 +270,7 @@ impl Arguments {
             return Err(Failure::usage("--max-latency measures files, not raw devices: say --depth"));
         }
         let (depth, why) = choose_depth(disk_of(data.first()), self.open.io, max)?;
-        eprintln!("stratakv: {why}");
+        say!("{why}");
         Ok(depth)
     }
 
@@ -310,17 +311,44 @@ pub(crate) fn run(arguments: &Arguments, given: &ArgMatches, output: &mut Output
     let server = Arc::new(server);
     if let Some(admin) = &admin {
         admin.serve(&server);
-        writeln!(output, "admin     http://{}/", admin.address()).map_err(Failure::output)?;
     }
-    announce(&store, arguments, &server, started, output).map_err(Failure::output)?;
+    // A server is not given up because nobody reads what it says.
+    if let Err(error) = announce(&store, arguments, (&server, admin.as_ref()), started, output) {
+        tracing::warn!(%error, "cannot write to stdout what is served where");
+        // Nor is the end told as a failure then: the lines are thrown away.
+        let unwritten = std::mem::replace(output, io::BufWriter::new(io::stdout().lock()));
+        drop(unwritten.into_parts());
+    }
     let given = given.clone();
     signals.attend(Arc::clone(&server), move |server| reload(&given, server))?;
     systemd::ready();
     let ended = server.join().map_err(failure);
-    store.close()?;
+    let closed = closing(|| store.close());
+    closed?;
     ended?;
-    eprintln!("stratakv: closed in order");
+    say!("closed in order");
     Ok(())
+}
+
+/// How often a close that takes long is told of.
+const CLOSING_EVERY: Duration = Duration::from_secs(5);
+
+/// Closes, and says every few seconds that it is still at it.
+fn closing<R>(close: impl FnOnce() -> R) -> R {
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let begun = Instant::now();
+    let watch = std::thread::Builder::new().name("closing".into()).spawn(move || {
+        while let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = wait.recv_timeout(CLOSING_EVERY) {
+            say!("closing the store: {} s so far; what is in memory is written down", begun.elapsed().as_secs());
+        }
+    });
+    let closed = close();
+    drop(done);
+    // Without a thread nothing is told; the store is closed all the same.
+    if let Ok(watch) = watch {
+        drop(watch.join());
+    }
+    closed
 }
 
 /// Options that SIGHUP can change; of `--auth-file` it has what is in the file read again. The log's format, and all others, are fixed until the next start.
@@ -330,8 +358,8 @@ const RELOADED: [&str; 6] = ["log", "slow_log_ms", "idle_timeout", "tls_cert", "
 fn reload(given: &ArgMatches, server: &Server) {
     systemd::reloading();
     match try_reload(given, server) {
-        Ok(()) => eprintln!("stratakv: options are read again"),
-        Err(failure) => eprintln!("stratakv: nothing is changed: {}", failure.message),
+        Ok(()) => say!("options are read again"),
+        Err(failure) => say!("nothing is changed: {}", failure.message),
     }
     systemd::ready();
 }
@@ -350,7 +378,7 @@ fn try_reload(given: &ArgMatches, server: &Server) -> Result<(), Failure> {
     };
     for id in options.map(|option| option.get_id().as_str()).filter(|id| !RELOADED.contains(id)) {
         if raw(given, id) != raw(&now, id) {
-            eprintln!("stratakv: --{} has changed: that takes effect at the next start", id.replace('_', "-"));
+            say!("--{} has changed: that takes effect at the next start", id.replace('_', "-"));
         }
     }
     Ok(())
@@ -389,10 +417,13 @@ fn failure(error: stratakv_server::Error) -> Failure {
 fn announce(
     store: &Store,
     arguments: &Arguments,
-    server: &Server,
+    (server, admin): (&Server, Option<&Admin>),
     started: Instant,
     output: &mut Output,
 ) -> io::Result<()> {
+    if let Some(admin) = admin {
+        writeln!(output, "admin     http://{}/", admin.address())?;
+    }
     let recovery = store.recovery();
     let records = format_count(recovery.records, "record");
     let state = match (recovery.created, recovery.clean) {
@@ -429,7 +460,7 @@ fn announce(
     tell_growth(store);
     if !recovery.corrupt.is_empty() {
         let places = format_count(recovery.corrupt.len() as u64, "damaged place");
-        eprintln!("stratakv: {places}: run `stratakv check`");
+        say!("{places}: run `stratakv check`");
     }
     for path in arguments.memcache.iter().filter_map(Listen::path) {
         writeln!(output, "unix      {}", path.display())?;

@@ -10,6 +10,8 @@ use std::process::{Command, Output, Stdio};
 mod backup;
 #[path = "program/configuration.rs"]
 mod configuration;
+#[path = "program/endings.rs"]
+mod endings;
 #[path = "program/operations.rs"]
 mod operations;
 #[path = "program/orders.rs"]

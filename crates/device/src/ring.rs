@@ -214,6 +214,15 @@ pub fn open_ring(kind: RingKind, entries: u32) -> io::Result<Box<dyn Ring + Send
     match crate::uring::Uring::new(entries) {
         Ok(ring) => return Ok(Box::new(ring)),
         Err(error) if kind == RingKind::IoUring => return Err(error),
+        // Nobody refuses io_uring: threads and files would be short as well, and nothing is to be allowed.
+        Err(error) if is_short_of_descriptors(&error) => {
+            return Err(io::Error::new(
+                error.kind(),
+                format!(
+                    "{error}: no descriptor is left for an I/O ring; raise the limit (ulimit -n), or open fewer stores and connections"
+                ),
+            ));
+        }
         Err(error) => {
             static SAID: std::sync::Once = std::sync::Once::new();
             SAID.call_once(|| {
@@ -225,6 +234,11 @@ pub fn open_ring(kind: RingKind, entries: u32) -> io::Result<Box<dyn Ring + Send
         }
     }
     Ok(Box::new(crate::blocking::Blocking::new(entries)?))
+}
+
+fn is_short_of_descriptors(error: &io::Error) -> bool {
+    let short = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    rustix::io::Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
 }
 
 /// Readies a socket that was just accepted, and finds its peer.

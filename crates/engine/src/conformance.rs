@@ -42,6 +42,18 @@ pub trait Subject {
         operations.into_iter().map(|operation| self.execute(operation)).collect()
     }
 
+    /// The same, while those who asked for some leave after the first turn: their gets and pages may be
+    /// answered with [`Error::Cancelled`](crate::Error::Cancelled).
+    fn execute_leaving(&mut self, operations: Vec<Operation>, leaves: &dyn Fn(usize) -> bool) -> Vec<Reply> {
+        let _ = leaves;
+        self.execute_all(operations)
+    }
+
+    /// Whether it gives up reads of those who have left.
+    fn gives_up(&self) -> bool {
+        false
+    }
+
     /// Ends it (in whatever way this subject stands for) and opens what is on the medium.
     fn reopen(&mut self);
 
@@ -112,6 +124,7 @@ macro_rules! conformance_cases {
             concurrent::one_absent_put_wins,
             concurrent::many_keys_in_one_turn,
             concurrent::reads_see_old_or_new,
+            concurrent::reads_of_those_who_left_are_given_up,
             random::against_the_oracle,
             random::against_the_oracle_with_large_values,
             sizes::every_size_of_small_values,

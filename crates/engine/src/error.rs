@@ -99,6 +99,9 @@ pub enum Error {
         /// The limit.
         max_bytes: u64,
     },
+    /// Whoever asked has left: the read was given up.
+    #[error("the read was given up: whoever asked for it has left")]
+    Cancelled,
     /// No space left: reads and deletes go on, writes again once there is room.
     #[error("the store is full ({0}); delete something or give it more space, reads and deletes go on")]
     Full(&'static str),

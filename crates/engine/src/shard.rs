@@ -75,8 +75,11 @@ pub trait Shard: Send {
     /// Ends a turn: seal batches, free, expire, checkpoint. Called once per turn, after completions and operations.
     fn turn_end(&mut self, effects: &mut Effects);
 
-    /// The caller lost interest: the reply may be left out; I/O and sealed writes go on.
-    fn cancel(&mut self, token: Token);
+    /// The callers of these operations have left. Gets and pages that are not done yet are given up:
+    /// what has not been handed to the device for them is not read any more, and they are answered
+    /// with [`Error::Cancelled`](crate::Error::Cancelled), now or once what is in flight has come
+    /// back. Writes are carried out. Costs one pass over what waits, however many have left.
+    fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects);
 
     /// Begins an orderly end: finish what was accepted, make it durable, mark the volume clean. Call turns until
     /// [`Shard::is_closed`]. New operations are given back.

@@ -126,14 +126,26 @@ pub struct Caught {
     pub failure: Failure,
 }
 
-/// Lets a canary sing and runs seed after seed until one fails, for at most so much processor time.
+/// Where a search for a canary begins, and when it gives up.
+#[cfg(feature = "canaries")]
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// The first seed.
+    pub from: u64,
+    /// Most seeds.
+    pub seeds: u64,
+    /// Most processor time of this thread, in seconds.
+    pub cpu_seconds: f64,
+}
+
+/// Lets a canary sing and runs seed after seed until one fails or the limit is reached.
 ///
 /// # Panics
 /// The seed fails without the canary too: that is a defect.
 #[cfg(feature = "canaries")]
-pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64, cut_down: bool) -> Option<Caught> {
+pub fn listen<E: Engine>(engine: &E, name: &str, limit: Limit, cut_down: bool) -> Option<Caught> {
     let run = |seed| run_seed(engine, seed).err();
-    let (seeds, cpu_seconds, failure) = hunt(&run, name, from, cpu_seconds_max)?;
+    let (seeds, cpu_seconds, failure) = hunt(&run, name, limit)?;
     let mut caught = Caught { seeds, cpu_seconds, failure: *failure };
     if cut_down {
         stratakv_base::canary::release(Some(name));
@@ -146,45 +158,28 @@ pub fn listen<E: Engine>(engine: &E, name: &str, from: u64, cpu_seconds_max: f64
 /// As [`listen`], over whole worlds: for canaries of what one shard alone cannot do wrong. How many seeds it took, the processor time, and what was
 /// noticed.
 #[cfg(feature = "canaries")]
-pub fn listen_in_world(
-    world: crate::world::RunSeed,
-    name: &str,
-    from: u64,
-    cpu_seconds_max: f64,
-) -> Option<(u64, f64, String)> {
-    let rare = RARE_IN_WORLD.iter().find(|(rare, _)| *rare == name && from == 0);
+pub fn listen_in_world(world: crate::world::RunSeed, name: &str, limit: Limit) -> Option<(u64, f64, String)> {
     // A panic is a way to show, too.
-    hunt(&|seed| run_guarded(|| world(seed)).err(), name, rare.map_or(from, |(_, near)| *near), cpu_seconds_max)
+    hunt(&|seed| run_guarded(|| world(seed)).err(), name, limit)
 }
 
-/// Canaries that take long from the first seed (these 20 to 50 CPU-seconds, 750 to 5,634 seeds): they are searched for from near a seed that showed them.
 #[cfg(feature = "canaries")]
-const RARE_IN_WORLD: [(&str, u64); 4] = [
-    ("batch_checks_let_go_early", 5_600),
-    ("batch_keys_let_go_early", 720),
-    ("matrix_batch_shown_shard_by_shard", 880),
-    ("tier_forgotten_though_the_journal_does_not_say_so", 1_280),
-];
-
-#[cfg(feature = "canaries")]
-fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, from: u64, cpu_seconds_max: f64) -> Option<(u64, f64, F)> {
+fn hunt<F>(run: &dyn Fn(u64) -> Option<F>, name: &str, limit: Limit) -> Option<(u64, f64, F)> {
     stratakv_base::canary::release(Some(name));
     let begin = cpu_seconds();
     let mut seeds = 0;
     let caught = loop {
-        seeds += 1;
-        let failed = run(from + seeds - 1);
-        let cpu_seconds = cpu_seconds() - begin;
-        if let Some(failure) = failed {
-            break Some((seeds, cpu_seconds, failure));
-        }
-        if cpu_seconds > cpu_seconds_max {
+        if seeds == limit.seeds || cpu_seconds() - begin > limit.cpu_seconds {
             break None;
+        }
+        seeds += 1;
+        if let Some(failure) = run(limit.from + seeds - 1) {
+            break Some((seeds, cpu_seconds() - begin, failure));
         }
     };
     stratakv_base::canary::release(None);
     if caught.is_some() {
-        let seed = from + seeds - 1;
+        let seed = limit.from + seeds - 1;
         assert!(run(seed).is_none(), "seed {seed} fails without the canary too");
     }
     caught

@@ -5,6 +5,7 @@
 //! and are opened again by the code that opens real volumes.
 
 mod host;
+pub mod left_out;
 pub mod server;
 pub mod store;
 

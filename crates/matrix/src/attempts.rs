@@ -232,6 +232,29 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
+    /// Answers the reads of those who have left, and reads nothing for them that the device does not
+    /// have yet. Backups have their own books, and go on.
+    pub(crate) fn give_up_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        let is_read = |work: &Work| match work {
+            Work::Get { .. } => true,
+            Work::Page(page) => page.backup.is_none(),
+            _ => false,
+        };
+        let gone = |parked: &Parked| parked.token != INTERNAL && is_read(&parked.work) && has_left(parked.token);
+        let given_up: foldhash::HashSet<u64> =
+            self.parked.iter().filter(|(_, parked)| gone(parked)).map(|(id, _)| *id).collect();
+        if given_up.is_empty() {
+            return;
+        }
+        self.reads.give_up(&given_up);
+        self.crowd.retain(|id| !given_up.contains(id));
+        for id in given_up {
+            self.fail_operation(id, Error::Cancelled, effects);
+        }
+        // What they held may be what others wait for.
+        effects.more();
+    }
+
     /// Answers whoever asked.
     pub(crate) fn answer(&mut self, token: Token, reply: Reply, effects: &mut Effects) {
         if token == INTERNAL {

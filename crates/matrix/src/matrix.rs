@@ -604,9 +604,8 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         }
     }
 
-    fn cancel(&mut self, token: Token) {
-        // Reads are forgotten; writes are carried out.
-        self.parked.retain(|_, parked| parked.token != token || parked.work.is_write());
+    fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        self.give_up_reads(has_left, effects);
     }
 
     fn close(&mut self, effects: &mut Effects) {

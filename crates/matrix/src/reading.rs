@@ -95,6 +95,23 @@ impl Reads {
         true
     }
 
+    /// Forgets that these operations wait; what nobody waits for then and the device does not have yet
+    /// is not read. O(reads).
+    pub(crate) fn give_up(&mut self, operations: &foldhash::HashSet<u64>) {
+        let is_gone = |waiter: &Waiter| matches!(waiter, Waiter::Operation(id) if operations.contains(id));
+        for queue in [&mut self.queue, &mut self.in_layer] {
+            queue.retain(|page| {
+                let Some(flight) = self.flights.get_mut(page) else { return false };
+                flight.waiters.retain(|waiter| !is_gone(waiter));
+                let is_wanted = !flight.waiters.is_empty();
+                if !is_wanted {
+                    self.flights.remove(page);
+                }
+                is_wanted
+            });
+        }
+    }
+
     /// The next one to hand to the device.
     pub(crate) fn next(&self) -> Option<Wanted> {
         self.queue.front().and_then(|page| self.flights.get(page)).map(|flight| flight.wanted)

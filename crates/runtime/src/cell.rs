@@ -9,7 +9,7 @@ use stratakv_base::{Mono, Now};
 use stratakv_device::{DiskRequest, Pool, Volume};
 use stratakv_engine::{Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic};
 
-use crate::slot::{Inbox, Waiter, lock};
+use crate::slot::{Inbox, Left, Waiter, lock};
 use crate::tokens::Tokens;
 
 /// A shard, its volume, and what waits for it.
@@ -21,6 +21,9 @@ pub(crate) struct Cell<S> {
     /// What this one says to others, in the order of its turns: filled under the lock of its state, and delivered under its own.
     outbox: Mutex<Vec<(ShardId, Message)>>,
     has_outgoing: AtomicBool,
+    /// Who has left since the last turn.
+    left: Mutex<Vec<Left>>,
+    has_left: AtomicBool,
     /// Someone asked for a turn: `more`, or a message.
     wants_turn: AtomicBool,
     tells_evictions: AtomicBool,
@@ -101,6 +104,8 @@ impl<S: Shard> Cell<S> {
             messages: Mutex::default(),
             outbox: Mutex::default(),
             has_outgoing: false.into(),
+            left: Mutex::default(),
+            has_left: false.into(),
             wants_turn: true.into(),
             tells_evictions: false.into(),
             memory_bytes: 0.into(),
@@ -176,6 +181,10 @@ impl<S: Shard> Cell<S> {
                 }
             }
             state.take_operations(operations);
+            if self.has_left.swap(false, Ordering::AcqRel) {
+                let left = std::mem::take(&mut *lock(&self.left));
+                state.cancel(&left, me, out);
+            }
             state.shard.turn_end(&mut state.effects);
         });
         if let Some(why) = state.broken {
@@ -288,12 +297,27 @@ impl<S: Shard> State<S> {
         operations.reverse();
         while let Some((waiter, operation)) = operations.pop() {
             // Reads and scans may overtake waiting writes: they are concurrent, and neither has been acknowledged.
-            let is_read = matches!(operation, Operation::Get { .. } | Operation::Page(_));
-            let must_queue = !self.backlog.is_empty() && !is_read;
+            let must_queue = !self.backlog.is_empty() && !is_read(&operation);
             let refused = if must_queue { Err((waiter, operation)) } else { self.accept(waiter, operation) };
             if let Err(refused) = refused {
                 self.backlog.push_back(refused);
             }
+        }
+    }
+
+    /// Reads of those who have left are given up, those too that wait for room.
+    fn cancel(&mut self, left: &[Left], me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
+        let backlog = std::mem::take(&mut self.backlog);
+        for (waiter, operation) in backlog {
+            if is_read(&operation) && waiter.is_among(left) {
+                deliver(waiter, Reply::Failed(Error::Cancelled), me, out);
+            } else {
+                self.backlog.push_back((waiter, operation));
+            }
+        }
+        let tokens = self.tokens.matching(|waiter| waiter.is_among(left));
+        if !tokens.is_empty() {
+            self.shard.cancel(&|token| tokens.contains(&token), &mut self.effects);
         }
     }
 
@@ -311,6 +335,10 @@ impl<S: Shard> State<S> {
             },
         }
     }
+}
+
+fn is_read(operation: &Operation) -> bool {
+    matches!(operation, Operation::Get { .. } | Operation::Page(_))
 }
 
 /// Moves all of `from` to the end of `to`. Nearly always that is empty: then the lists are exchanged, and nothing is copied.
@@ -346,6 +374,13 @@ impl<S: Shard> Cell<S> {
     /// Leaves a message from another shard, or word that it is broken; taken at the next turn.
     pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) {
         lock(&self.messages).push((from, message));
+        self.wants_turn.store(true, Ordering::Release);
+    }
+
+    /// These callers have left: what they only wanted to read is given up in the next turn.
+    pub(crate) fn leave(&self, left: Left) {
+        lock(&self.left).push(left);
+        self.has_left.store(true, Ordering::Release);
         self.wants_turn.store(true, Ordering::Release);
     }
 

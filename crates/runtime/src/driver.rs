@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,6 +106,16 @@ impl<S: Shard> Driver<S> {
         }
         let waiter = Waiter::Inbox(Arc::clone(&self.inbox), tag);
         self.queue(shard).operations.push((waiter, operation));
+    }
+
+    /// Those who submitted operations with these tags have left. Their gets and pages that are not done are given up in
+    /// the next turn and answered with [`stratakv_engine::Error::Cancelled`]; writes are carried out. What was submitted
+    /// is answered in any case. Costs one pass over the operations of each shard.
+    pub fn give_up(&mut self, tags: RangeInclusive<u64>) {
+        for shard in 0..self.runtime.cells.len() {
+            self.runtime.cells[shard].leave((Arc::clone(&self.inbox), tags.clone()));
+            self.queue(shard);
+        }
     }
 
     /// Queues a socket request. Its outcome comes as an [`Event::Net`] with `tag`.

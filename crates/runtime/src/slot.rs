@@ -1,6 +1,7 @@
 //! Where replies go: an [`Inbox`] of a thread with a ring, or a [`Slot`] of a blocking call or a future.
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,16 @@ pub(crate) enum Waiter {
     Slot(Arc<Slot>, u32),
 }
 
+/// Operations whose callers have left: the inbox that they were to be answered in, and their tags.
+pub(crate) type Left = (Arc<Inbox>, RangeInclusive<u64>);
+
 impl Waiter {
+    /// Whether it is one of those who have left.
+    pub(crate) fn is_among(&self, left: &[Left]) -> bool {
+        let Waiter::Inbox(inbox, tag) = self else { return false };
+        left.iter().any(|(of, tags)| tags.contains(tag) && Arc::ptr_eq(inbox, of))
+    }
+
     /// Leaves the reply and wakes who waits.
     pub(crate) fn answer(self, reply: Reply) {
         match self {

@@ -1,5 +1,7 @@
 //! The table of operations in progress: token → who waits for the reply.
 
+use std::collections::HashSet;
+
 use stratakv_engine::Token;
 
 use crate::slot::Waiter;
@@ -45,6 +47,12 @@ impl Tokens {
             entry.waiter.take()
         });
         ended.collect()
+    }
+
+    /// Tokens of those who wait and match.
+    pub(crate) fn matching(&self, matches: impl Fn(&Waiter) -> bool) -> HashSet<Token> {
+        let live = self.entries.iter().enumerate().filter(|(_, entry)| entry.waiter.as_ref().is_some_and(&matches));
+        live.map(|(slot, entry)| Token { slot: slot as u32, generation: entry.generation }).collect()
     }
 
     /// Operations in progress.

@@ -60,6 +60,8 @@ struct Entry {
     sending: bool,
     /// Its requests have been told to end.
     shut: bool,
+    /// Its client has left, and the shards were told.
+    given_up: bool,
     /// Why it is closed, if neither it nor its peer ended it.
     ending: Option<&'static str>,
     /// Listed in `touched`.
@@ -409,6 +411,10 @@ impl Worker {
             entry.shut = true;
             self.driver.shutdown(&entry.socket);
         }
+        if entry.operations > 0 && !std::mem::replace(&mut entry.given_up, true) {
+            let first = u64::from(number) << 32;
+            self.driver.give_up(first..=first | u64::from(u32::MAX));
+        }
         let is_answered = entry.operations == 0 || canary!("server_number_given_away_too_early");
         if !entry.receiving && !entry.sending && is_answered {
             let reason = if entry.connection.is_broken() { "error" } else { "normal" };
@@ -514,6 +520,7 @@ impl Worker {
             receiving: false,
             sending: false,
             shut: false,
+            given_up: false,
             ending: None,
             touched: false,
         };

@@ -38,6 +38,18 @@ pub(crate) enum Waiter {
     Clear(Key, Place),
 }
 
+impl Waiter {
+    /// Whether it is a get of somebody who has left.
+    pub(crate) fn is_get_of(&self, has_left: &dyn Fn(Token) -> bool) -> bool {
+        self.token().is_some_and(has_left)
+    }
+
+    /// Who is to be answered, of a get.
+    pub(crate) fn token(&self) -> Option<Token> {
+        if let Waiter::Get { token, .. } = self { Some(*token) } else { None }
+    }
+}
+
 /// Page reads queued and in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
@@ -57,6 +69,22 @@ impl Reads {
     /// Whether a read in flight forbids reusing the extent.
     pub(crate) fn pins(&self, extent: &Extent) -> bool {
         self.in_flight.iter().any(|page| (extent.first..extent.first + extent.pages).contains(page))
+    }
+    /// Forgets gets of those who have left, where the page has not been asked for yet. Whose they were.
+    pub(crate) fn give_up(&mut self, has_left: &dyn Fn(Token) -> bool) -> Vec<Token> {
+        let mut left = Vec::new();
+        self.queue.retain(|page| {
+            let Some(waiters) = self.waiters.get_mut(page) else { return false };
+            left.extend(
+                waiters.extract_if(.., |waiter| waiter.is_get_of(has_left)).filter_map(|waiter| waiter.token()),
+            );
+            let is_wanted = !waiters.is_empty();
+            if !is_wanted {
+                self.waiters.remove(page);
+            }
+            is_wanted
+        });
+        left
     }
     /// Reads wait for a block, and nothing in flight will give one back.
     pub(crate) fn is_starved(&self, in_flight: usize) -> bool {

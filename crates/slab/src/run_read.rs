@@ -254,6 +254,19 @@ impl Slab {
         }
     }
 
+    /// Reads no further slice for those who have left; they are answered once what is in flight is back.
+    pub(crate) fn give_up_run_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        let is_gone = |read: &RunRead| matches!(read.purpose, RunPurpose::Get(token) if has_left(token));
+        let active = self.run_reads.active.iter_mut().filter(|(_, read)| is_gone(read));
+        let gone: Vec<u64> = active
+            .map(|(number, read)| {
+                read.error.get_or_insert_with(|| Box::new(Error::Cancelled));
+                *number
+            })
+            .collect();
+        gone.into_iter().for_each(|number| self.pump_run_read(number, effects));
+    }
+
     fn pump_run_read(&mut self, number: u64, effects: &mut Effects) {
         let Some(mut read) = self.run_reads.active.remove(&number) else { return };
         self.begin_slices(number, &mut read, effects);

@@ -551,7 +551,14 @@ impl Shard for Slab {
         }
     }
 
-    fn cancel(&mut self, _: Token) {}
+    fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        let mut left = self.reads.give_up(has_left);
+        if let Some(packed) = &mut self.packed {
+            left.extend(packed.reads.give_up(has_left));
+        }
+        left.into_iter().for_each(|token| effects.reply(token, Reply::Failed(Error::Cancelled)));
+        self.give_up_run_reads(has_left, effects);
+    }
 
     fn close(&mut self, effects: &mut Effects) {
         if self.closing == Closing::Open {

@@ -15,9 +15,10 @@ use crate::order::Refusal;
 use crate::store::Store;
 
 /// Changes that are made as one: readers see all of them or none, and so do later openings, whatever happens in between. Up to 64 MiB of keys and
-/// values. A key that is given twice takes the later change.
+/// values. Changes of one key count in the order in which they were given: the last one holds, and a condition is about the
+/// key as the changes before it leave it.
 ///
-/// A bad key or value is told by [`Store::write`].
+/// A bad key or value is told by [`Store::write`], and so is a condition that an earlier change of the batch rules out.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
     changes: Vec<Change>,
@@ -138,15 +139,34 @@ impl WriteBatch {
         if let Some(error) = self.error {
             return Err(error.into());
         }
-        // Of several changes of a key the last one holds: the sort keeps their order.
+        // The sort keeps the order of those of one key.
         self.changes.sort_by(|a, b| a.key.cmp(&b.key));
-        self.changes.reverse();
-        self.changes.dedup_by(|later, kept| later.key == kept.key);
-        if self.changes.is_empty() {
-            return Ok(None);
+        let mut changes: Vec<Change> = Vec::with_capacity(self.changes.len());
+        for change in self.changes {
+            match changes.last_mut() {
+                Some(earlier) if earlier.key == change.key => follow(earlier, change)?,
+                _ => changes.push(change),
+            }
         }
-        Ok(Some(Operation::Write { changes: self.changes, level }))
+        Ok((!changes.is_empty()).then_some(Operation::Write { changes, level }))
     }
+}
+
+/// Makes two changes of one key one: what the later one does, under the condition of the earlier one, which is about what is
+/// stored. The condition of the later one is about what the earlier one leaves, so it is known here whether it holds.
+fn follow(earlier: &mut Change, later: Change) -> Result<(), EngineError> {
+    let holds = match (&earlier.kind, later.expect) {
+        (_, Expect::Any) => true,
+        (ChangeKind::Put { .. }, expect) => expect == Expect::Present,
+        (ChangeKind::Delete, expect) => expect == Expect::Absent,
+        // Batches have no checks of their own; transactions give each key once.
+        (ChangeKind::Check, _) => false,
+    };
+    if !holds {
+        return Err(EngineError::BadBatch("a condition on a key is ruled out by an earlier change of that key in it"));
+    }
+    earlier.kind = later.kind;
+    Ok(())
 }
 
 fn default_key(key: &[u8]) -> Result<Key, Refusal> {
@@ -201,6 +221,26 @@ mod tests {
         let of = |name: &[u8]| changes.iter().filter(|change| change.key.user() == name).collect::<Vec<_>>();
         assert!(matches!(&of(b"a")[..], [Change { kind: ChangeKind::Put { value, .. }, .. }] if value == "3"));
         assert!(matches!(&of(b"b")[..], [Change { kind: ChangeKind::Delete, .. }]));
+    }
+
+    /// What was dropped in silence: {put if absent lock, put lock, put work} overwrote somebody's lock.
+    #[test]
+    fn conditions_of_earlier_changes_of_a_key_stay() {
+        let put = || ChangeKind::Put { value: Bytes::new(), flags: 0, expiry: Expiry::NEVER };
+        let change = |kind, expect| Change { key: default_key(b"k").expect("a key"), expect, kind };
+        let conditions = [Expect::Any, Expect::Absent, Expect::Present, Expect::Version(7)];
+        for first in conditions {
+            for second in conditions {
+                let mut after_put = change(put(), first);
+                let outcome = follow(&mut after_put, change(ChangeKind::Delete, second));
+                assert_eq!(outcome.is_ok(), matches!(second, Expect::Any | Expect::Present), "{first:?} {second:?}");
+                assert_eq!(after_put.expect, first);
+                let mut after_delete = change(ChangeKind::Delete, first);
+                let outcome = follow(&mut after_delete, change(put(), second));
+                assert_eq!(outcome.is_ok(), matches!(second, Expect::Any | Expect::Absent), "{first:?} {second:?}");
+                assert_eq!(after_delete.expect, first);
+            }
+        }
     }
 
     #[test]

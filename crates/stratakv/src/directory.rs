@@ -326,7 +326,11 @@ fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Er
         if errno == rustix::io::Errno::WOULDBLOCK {
             let mut holder = String::new();
             let _ = file.read_to_string(&mut holder);
-            let holder = holder.trim().parse::<u32>().map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            let holder = holder.trim().parse::<u32>().ok();
+            if holder == Some(std::process::id()) {
+                return Err(Error::OpenHere { path: directory.into() });
+            }
+            let holder = holder.map(|pid| format!(" (process {pid})")).unwrap_or_default();
             return Err(Error::Locked { path: directory.into(), holder });
         }
         return Err(io_error("lock", &path)(errno.into()));

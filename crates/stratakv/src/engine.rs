@@ -122,8 +122,8 @@ impl Shard for AnyShard {
     fn turn_end(&mut self, effects: &mut Effects) {
         each!(self, shard => shard.turn_end(effects));
     }
-    fn cancel(&mut self, token: Token) {
-        each!(self, shard => shard.cancel(token));
+    fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        each!(self, shard => shard.cancel(has_left, effects));
     }
     fn close(&mut self, effects: &mut Effects) {
         each!(self, shard => shard.close(effects));

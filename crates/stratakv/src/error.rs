@@ -46,6 +46,15 @@ pub enum Error {
         /// ` (process N)` if known.
         holder: String,
     },
+    /// This process has the store open already.
+    #[error(
+        "{path} is open already in this process: share that `Store` (a clone is another handle of the same one), or close it first",
+        path = path.display()
+    )]
+    OpenHere {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is no store there.
     #[error("there is no store in {path}: name another directory, or create one by opening it with `create`", path = path.display())]
     NotFound {
@@ -191,7 +200,7 @@ impl Error {
             Error::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull => ErrorKind::Full,
             Error::Io { .. } => ErrorKind::Io,
             Error::Order(OrderError::Foreign { .. }) => ErrorKind::Corrupt,
-            Error::Locked { .. } => ErrorKind::Locked,
+            Error::Locked { .. } | Error::OpenHere { .. } => ErrorKind::Locked,
             Error::NotFound { .. } | Error::MissingDirectory { .. } => ErrorKind::NotFound,
             Error::Exists { .. }
             | Error::NotANumber { .. }

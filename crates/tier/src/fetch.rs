@@ -219,6 +219,34 @@ impl Tier {
         }
     }
 
+    /// Reads nothing for those who have left that the device does not have yet. O(reads).
+    pub(crate) fn give_up_reads(&mut self) {
+        let mut queued = HashMap::<u64, usize>::default();
+        self.fetches.queue.iter().for_each(|(id, _)| *queued.entry(*id).or_default() += 1);
+        let has_left = |waiter: &u64| self.parked.get(waiter).is_some_and(|parked| parked.is_cancelled);
+        let of_item = |fetch: &Fetch| matches!(fetch.wanted, Wanted::Item(..) | Wanted::Front(..));
+        let is_unread = |id: &u64, fetch: &Fetch| queued.get(id) == Some(&fetch.blocks.len());
+        let running = self.fetches.running.iter();
+        let unwanted: Vec<u64> = running
+            .filter(|(id, fetch)| of_item(fetch) && is_unread(id, fetch) && fetch.waiters.iter().all(has_left))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in &unwanted {
+            let Some(fetch) = self.fetches.running.remove(id) else { continue };
+            if let Wanted::Item(_, place) = fetch.wanted {
+                self.fetches.of_place.remove(&place);
+            }
+            for waiter in fetch.waiters {
+                let Some(parked) = self.parked.get_mut(&waiter) else { continue };
+                parked.waiting -= 1;
+                if parked.waiting == 0 {
+                    self.ready.push_back(waiter);
+                }
+            }
+        }
+        // Their places in the queue stay: whoever takes one finds no fetch.
+    }
+
     /// Hands reads to the device, as many as it should have.
     pub(crate) fn pump_reads(&mut self, effects: &mut Effects) {
         // A segment that only waits for its readers makes room when they are done.

@@ -280,6 +280,7 @@ impl Tier {
             let Some(mut parked) = self.parked.remove(&id) else { continue };
             if parked.is_cancelled {
                 self.unpin(&parked.pins);
+                effects.reply(parked.token, Reply::Failed(Error::Cancelled));
                 continue;
             }
             match self.step(&parked.work, parked.tag, &parked.verdicts, effects) {

@@ -284,12 +284,11 @@ impl Shard for Tier {
         }
     }
 
-    fn cancel(&mut self, token: Token) {
-        // Reads are forgotten; writes are carried out.
-        self.parked
-            .values_mut()
-            .filter(|parked| parked.token == token && !parked.work.is_write())
-            .for_each(|parked| parked.is_cancelled = true);
+    fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        let gone = self.parked.values_mut().filter(|parked| !parked.work.is_write() && has_left(parked.token));
+        gone.for_each(|parked| parked.is_cancelled = true);
+        self.give_up_reads();
+        effects.more();
     }
 
     fn close(&mut self, effects: &mut Effects) {

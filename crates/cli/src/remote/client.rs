@@ -109,6 +109,23 @@ impl<S: Read + Write> Client<S> {
         Client { server: server.to_owned(), stream: BufReader::new(stream) }
     }
 
+    /// Says who asks.
+    ///
+    /// # Errors
+    /// The server knows no such account.
+    pub(crate) fn authenticate(&mut self, user: &str, password: &str) -> Result<(), Failure> {
+        let words = format!("{user} {password}");
+        self.send(&[format!("set auth 0 0 {}\r\n", words.len()).as_bytes(), words.as_bytes(), b"\r\n"])?;
+        match self.line()?.as_slice() {
+            b"STORED" => Ok(()),
+            line if line.starts_with(b"CLIENT_ERROR") => Err(Failure::usage(format!(
+                "{} does not know this user with this password: is --auth-file the file that it was started with?",
+                self.server
+            ))),
+            line => Err(self.refused(line)),
+        }
+    }
+
     /// The record of a key, if there is one.
     ///
     /// # Errors
@@ -295,7 +312,8 @@ impl<S: Read + Write> Client<S> {
         let text = String::from_utf8_lossy(line);
         let after = |prefix| text.strip_prefix(prefix).map(|rest: &str| escaped(rest.as_bytes()));
         if let Some(why) = after("SERVER_ERROR ").or(after("CLIENT_ERROR ")) {
-            return Failure::failed(format!("{server} refused: {why}"));
+            let advice = if why.contains("unauthenticated") { ": say who asks with --auth-file FILE" } else { "" };
+            return Failure::failed(format!("{server} refused: {why}{advice}"));
         }
         match text.as_ref() {
             "ERROR Too many open connections" => Failure::new(

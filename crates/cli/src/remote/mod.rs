@@ -3,6 +3,8 @@
 mod backup;
 mod client;
 
+use std::path::{Path, PathBuf};
+
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 
@@ -16,13 +18,35 @@ pub(crate) struct ServerArguments {
     /// Ask the server that listens there, instead of opening the store
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
+    /// Say who asks, to a server with --auth-file: a file whose first line is `user:password`, such as the server's own
+    #[arg(long, value_name = "FILE", requires = "server")]
+    auth_file: Option<PathBuf>,
 }
 
 impl ServerArguments {
     /// A connection, if a server was named.
     pub(crate) fn connect(&self) -> Result<Option<Client>, Failure> {
-        self.server.as_deref().map(Client::connect).transpose()
+        let Some(server) = self.server.as_deref() else { return Ok(None) };
+        let mut client = Client::connect(server)?;
+        if let Some(file) = &self.auth_file {
+            let (user, password) = account(file)?;
+            client.authenticate(&user, &password)?;
+        }
+        Ok(Some(client))
     }
+}
+
+/// The first account of a file.
+fn account(file: &Path) -> Result<(String, String), Failure> {
+    let failure = |why: String| Failure::usage(format!("--auth-file {}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| failure(format!("cannot read it: {error}")))?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let account = lines.into_iter().next().and_then(|line| line.split_once(':'));
+    let (user, password) = account.ok_or_else(|| failure("its first line is not user:password".into()))?;
+    if user.contains(' ') || password.contains(['\r', '\n']) {
+        return Err(failure("the memcache text protocol cannot carry a user with a space".into()));
+    }
+    Ok((user.to_owned(), password.to_owned()))
 }
 
 const OPENING: &str = "is for a store that this command opens itself; this one the server has opened, as it was told";

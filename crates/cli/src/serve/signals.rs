@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,11 +13,18 @@ use stratakv_server::Server;
 
 use super::systemd;
 use crate::failure::Failure;
+use crate::say::say;
 
-/// The first SIGTERM or SIGINT asks for an end, the second makes one.
+/// Within so long of the first one, further signals to end are the same: GNU `timeout`, shells and supervisors send them to
+/// a process and to its group. After it one more ends the process at once.
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
+
+/// The first SIGTERM or SIGINT asks for an end; one that comes more than a second later makes one.
 pub(crate) struct Signals {
     ends: UnixStream,
     reloads: UnixStream,
+    /// The next signal to end does so at once.
+    armed: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -25,17 +32,15 @@ impl Signals {
     pub(crate) fn register() -> Result<Signals, Failure> {
         let register = || {
             let ((ends, end), (reloads, reload)) = (UnixStream::pair()?, UnixStream::pair()?);
-            let asked = Arc::new(AtomicBool::new(false));
+            let armed = Arc::new(AtomicBool::new(false));
             for signal in [SIGTERM, SIGINT] {
-                // In this order: the second signal finds `asked` set by the first.
-                flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
-                flag::register(signal, Arc::clone(&asked))?;
+                flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&armed))?;
                 pipe::register(signal, end.try_clone()?)?;
             }
             pipe::register(SIGHUP, reload)?;
             ends.set_nonblocking(true)?;
             reloads.set_nonblocking(true)?;
-            Ok(Signals { ends, reloads })
+            Ok(Signals { ends, reloads, armed })
         };
         register().map_err(|error: io::Error| Failure::failed(format!("cannot handle signals: {error}")))
     }
@@ -57,7 +62,8 @@ impl Signals {
             Err(_) => return None,
         }
         if is_rung(&self.ends) {
-            eprintln!("stratakv: finishing; a second signal ends at once");
+            self.arm_later();
+            say!("finishing; another signal, a second from now or later, ends at once");
             systemd::stopping();
             server.shutdown();
         }
@@ -68,6 +74,23 @@ impl Signals {
             systemd::alive();
         }
         Some(())
+    }
+}
+
+impl Signals {
+    /// In a thread of its own: this one may be busy with a reload, or be told of further signals.
+    fn arm_later(&self) {
+        if self.armed.load(Ordering::Acquire) {
+            return;
+        }
+        let armed = Arc::clone(&self.armed);
+        let arm = move || {
+            std::thread::sleep(ONE_SIGNAL);
+            armed.store(true, Ordering::Release);
+        };
+        if std::thread::Builder::new().name("second-signal".into()).spawn(arm).is_err() {
+            self.armed.store(true, Ordering::Release);
+        }
     }
 }
 

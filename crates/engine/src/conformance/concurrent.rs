@@ -4,7 +4,7 @@ use stratakv_base::{Expiry, Key};
 
 use super::Subject;
 use super::ask::{brief, delete_of, done, expect_value, fill, get_of, key, number, put, put_of, put_with, update_of};
-use crate::error::Unmet;
+use crate::error::{Error, Unmet};
 use crate::operation::{Expect, Reply, Update};
 
 /// Each one finds the one before it.
@@ -82,5 +82,36 @@ pub fn reads_see_old_or_new(subject: &mut dyn Subject) {
             assert!(found == old || found == new, "a value of {} bytes that nobody wrote", found.len());
         }
         expect_value(subject, &k, &new);
+    }
+}
+
+/// Half of those who ask have left after the first turn. Everybody is answered, who stays as ever; writes are carried out;
+/// and what the device did not have yet is not read.
+pub fn reads_of_those_who_left_are_given_up(subject: &mut dyn Subject) {
+    let keys: Vec<Key> = (0..200).map(|number| key(format!("key{number}"))).collect();
+    let value = |number: usize| fill(number as u64, [300, 2_000, 40_000, 140_000][number / 2 % 4]);
+    let other = |number: usize| fill(number as u64 + 1, 500);
+    for chunk in (0..keys.len()).collect::<Vec<_>>().chunks(20) {
+        let puts = chunk.iter().map(|number| put_of(&keys[*number], value(*number))).collect();
+        subject.execute_all(puts).into_iter().for_each(|reply| _ = done(reply));
+    }
+    subject.reopen();
+    // Gets of the first half, then puts of the other: of each, every other one leaves.
+    let gets = keys[..100].iter().map(get_of);
+    let puts = (100..200).map(|number| put_of(&keys[number], other(number)));
+    let replies = subject.execute_leaving(gets.chain(puts).collect(), &|asked| asked % 2 == 1);
+    let mut given_up = 0;
+    for (number, reply) in replies.into_iter().enumerate() {
+        match reply {
+            Reply::Record(Some(record)) => super::ask::check_value(&record, &keys[number], &value(number)),
+            Reply::Done { .. } if number >= 100 => {}
+            Reply::Failed(Error::Cancelled) if number < 100 && number % 2 == 1 => given_up += 1,
+            reply => panic!("{number}: {}", brief(&reply)),
+        }
+    }
+    // Some may have been answered in the first turn.
+    assert_eq!(given_up > 0, subject.gives_up(), "{given_up} of 50 reads were given up");
+    for (number, key) in keys.iter().enumerate() {
+        expect_value(subject, key, &if number < 100 { value(number) } else { other(number) });
     }
 }

@@ -201,6 +201,14 @@ where
     }
 
     fn execute_all(&mut self, operations: Vec<Operation>) -> Vec<Reply> {
+        self.execute_leaving(operations, &|_| false)
+    }
+
+    fn gives_up(&self) -> bool {
+        true
+    }
+
+    fn execute_leaving(&mut self, operations: Vec<Operation>, leaves: &dyn Fn(usize) -> bool) -> Vec<Reply> {
         let first = self.next_slot;
         let mut answers: Vec<Option<Reply>> = operations.iter().map(|_| None).collect();
         let tokens = (first..).map(|slot| Token { slot, generation: slot ^ 0x5EED });
@@ -208,10 +216,17 @@ where
         let operations = operations.into_iter().map(|operation| if durable { operation } else { in_memory(operation) });
         let mut waiting: Vec<(Token, Operation)> = tokens.zip(operations).collect();
         self.next_slot += answers.len() as u32;
-        let mut idle_turns = 0;
+        let (mut idle_turns, mut turns) = (0, 0);
         while answers.iter().any(Option::is_none) {
             let waited = waiting.len();
             self.turn(&mut waiting);
+            turns += 1;
+            if turns == 1
+                && let Some(shard) = &mut self.shard
+            {
+                let has_left = |token: Token| leaves(token.slot.wrapping_sub(first) as usize);
+                shard.cancel(&has_left, &mut self.effects);
+            }
             let progress = !self.outcomes.is_empty() || !self.effects.replies.is_empty() || waiting.len() < waited;
             idle_turns = if progress { 0 } else { idle_turns + 1 };
             assert!(idle_turns < IDLE_TURNS_MAX, "stuck: no I/O in flight, {} operations refused", waiting.len());

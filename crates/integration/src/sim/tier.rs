@@ -16,7 +16,7 @@ use stratakv_sim::disk::{Chances, Disk, DiskOptions};
 use stratakv_sim::machine::{Audit, Engine, Machine, Opening};
 use stratakv_tier::{Start, Tier, TierConfig, TierOpener};
 
-use crate::world;
+use crate::world::{self, left_out};
 use judge::{Judge, TOUCHED, piece};
 use slices::Taken;
 
@@ -342,6 +342,9 @@ impl World<'_> {
     fn live(&mut self) -> Result<(), String> {
         let steps = 100 + self.random.below(1200);
         for _ in 0..steps {
+            if left_out::is_next() {
+                continue;
+            }
             if self.resizes && self.random.below(150) == 0 {
                 self.resize();
             }

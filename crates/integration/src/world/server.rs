@@ -17,7 +17,7 @@ use stratakv_server::{ServerOptions, TurnedServer};
 use stratakv_sim::coverage::Phase;
 use stratakv_sim::search::{panics, watch_panics};
 
-use crate::world::{Host, On, Process, Statistics};
+use crate::world::{Host, On, Process, Statistics, left_out};
 use circumstances::Circumstances;
 use client::{Client, Mood};
 use rude::Rude;
@@ -113,7 +113,9 @@ impl Run {
         self.talk(&mut life, |client, _, statistics| client.ask_everything(statistics))?;
         let events = self.circumstances.events_max / [1, 1, 4][self.random.below(3) as usize];
         for _ in 0..events {
-            self.event(&mut life)?;
+            if !left_out::is_next() {
+                self.event(&mut life)?;
+            }
         }
         match self.random.below(4) {
             0 => self.stop(life),

@@ -4,6 +4,7 @@
 mod abuse;
 mod backup;
 mod bad_input;
+mod batch_model;
 mod batch_order;
 mod batches;
 mod clients;

@@ -279,8 +279,8 @@ impl Shard for LyingShard {
     fn turn_end(&mut self, effects: &mut Effects) {
         self.shard.turn_end(effects);
     }
-    fn cancel(&mut self, token: Token) {
-        self.shard.cancel(token);
+    fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        self.shard.cancel(has_left, effects);
     }
     fn close(&mut self, effects: &mut Effects) {
         self.shard.close(effects);

@@ -116,7 +116,7 @@ impl Shard for Toy {
             }
         }
     }
-    fn cancel(&mut self, _: Token) {}
+    fn cancel(&mut self, _: &dyn Fn(Token) -> bool, _: &mut Effects) {}
     fn close(&mut self, _: &mut Effects) {
         self.closed = true;
     }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Expiry, Key, canary};
 use stratakv_device::{Block, Class, IoFault};
-use stratakv_engine::{Effects, Error, Record, RecordPart, Value};
+use stratakv_engine::{Effects, Error, Record, RecordPart, Token, Value};
 use stratakv_index::{CachedAt, Hit};
 
 use super::batch::{self, RecordKind};
@@ -79,6 +79,22 @@ impl RecordReads {
     /// Reads wait for a block, and nothing in flight will give one back.
     pub(crate) fn is_starved(&self, in_flight: usize) -> bool {
         !self.queue.is_empty() && in_flight == 0
+    }
+
+    /// Forgets gets of those who have left, where no read is under way. Whose they were.
+    pub(crate) fn give_up(&mut self, has_left: &dyn Fn(Token) -> bool) -> Vec<Token> {
+        let mut left = Vec::new();
+        self.queue.retain(|_, span| {
+            let Some(wanted) = self.wanted.get_mut(span) else { return false };
+            let gone = wanted.waiters.extract_if(.., |(_, waiter)| waiter.is_get_of(has_left));
+            left.extend(gone.filter_map(|(_, waiter)| waiter.token()));
+            let is_wanted = !wanted.waiters.is_empty();
+            if !is_wanted {
+                self.wanted.remove(span);
+            }
+            is_wanted
+        });
+        left
     }
 
     /// Adds a waiter: to the span's own waiters, to a read under way that brings its pages, or to the queue.

@@ -181,7 +181,13 @@ impl Shard for LogShard {
     fn turn_end(&mut self, effects: &mut Effects) {
         self.next(effects);
     }
-    fn cancel(&mut self, _: Token) {}
+    fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        let is_left =
+            |(token, operation): &(Token, Operation)| has_left(*token) && matches!(operation, Operation::Get { .. });
+        let left: Vec<Token> = self.queue.iter().filter(|asked| is_left(asked)).map(|(token, _)| *token).collect();
+        self.queue.retain(|asked| !is_left(asked));
+        left.into_iter().for_each(|token| effects.reply(token, Reply::Failed(Error::Cancelled)));
+    }
     fn close(&mut self, _: &mut Effects) {
         self.closing = true;
     }

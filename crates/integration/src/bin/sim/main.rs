@@ -1,6 +1,12 @@
 //! `cargo xtask sim`: scenarios from seeds, over the real code of an engine on a disk that fails on command.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
+mod listed;
+#[cfg(feature = "canaries")]
+mod planted;
+
+use std::ops::Range;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,19 +14,23 @@ use std::time::{Duration, Instant};
 
 use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search, turn_bits};
-use stratakv_integration::world::{self, On, RunSeed, by_name};
+use stratakv_integration::world::{self, On, RunSeed, by_name, left_out};
 use stratakv_sim::machine::Engine;
 use stratakv_sim::scenario::Statistics;
-use stratakv_sim::search::{Failure, keep_panics, run_guarded, run_plan, run_seed, shrink};
+use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
 
 const USAGE: &str = "\
-usage: sim [--engine slab|matrix] [--seeds N] [--minutes M] [--from SEED] [--threads 2]    search
+usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--from SEED] [--threads 2]    search
        sim [--engine slab|matrix] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
        sim --world store|tier [--engine matrix] --seeds N [--from SEED]   the same for a whole store (on matrix too), or a shard of engine tier
        sim --world server [--engine slab|matrix|tier] [--minutes M] [--from SEED]   a server with its clients, network and disks failing; without --engine each
                                                          seed has its own
+       sim --world NAME --seed SEED [--without A..B,C..D]   one seed of a world again, without some of its events; it is cut down if it fails
+       sim --listed FILE    the seeds of a list, a line each: WORLD FROM SEEDS # why
        sim [--engine slab] --canaries NAME,NAME,… [--cpu-seconds 10]    each deliberate defect must be caught in time
+       sim --canaries NAME,NAME,… --known FILE    the same from the seeds of a list, a line each: NAME SEED; few seeds each, whatever time they take
+       sim --canaries NAME,NAME,… --write FILE    draws that list
        sim [--engine slab|matrix] --flips N                  turn every Nth bit of a small store (1: all)
        --placement in_place|packed                        of engine slab; a canary `packed:NAME` sings in packed, `matrix:NAME` in engine matrix
 
@@ -50,6 +60,14 @@ struct Arguments {
     flips: Option<usize>,
     /// For one canary.
     cpu_seconds: f64,
+    /// Seeds that are known to show canaries.
+    known: Option<PathBuf>,
+    /// Where to write down which seeds show canaries.
+    write: Option<PathBuf>,
+    /// A list of seeds to run.
+    listed: Option<PathBuf>,
+    /// Events of a world's seed to leave out.
+    without: Vec<Range<u64>>,
 }
 
 fn main() -> ExitCode {
@@ -74,6 +92,10 @@ fn arguments() -> Result<Arguments, String> {
         engine: None,
         flips: None,
         cpu_seconds: 10.0,
+        known: None,
+        write: None,
+        listed: None,
+        without: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
     let mut bounded = false;
@@ -97,6 +119,11 @@ fn arguments() -> Result<Arguments, String> {
             "--engine" => return Err(format!("there is no engine `{value}`; known: slab, matrix, tier")),
             "--seeds" => (arguments.search.seeds, bounded) = (number()?, true),
             "--minutes" => (arguments.search.time, bounded) = (Duration::from_secs(60 * number()?), true),
+            "--seconds" => (arguments.search.time, bounded) = (Duration::from_secs(number()?), true),
+            "--known" => arguments.known = Some(PathBuf::from(value)),
+            "--write" => arguments.write = Some(PathBuf::from(value)),
+            "--listed" => arguments.listed = Some(PathBuf::from(value)),
+            "--without" => arguments.without = listed::ranges(&value)?,
             "--from" => arguments.search.from = number()?,
             "--threads" => arguments.search.threads = number()?.clamp(1, 64) as usize,
             "--seed" => arguments.seed = Some(number()?),
@@ -125,6 +152,9 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 fn run(arguments: Arguments) -> Result<(), String> {
+    if let Some(file) = &arguments.listed {
+        return listed::run(file, arguments.search.threads);
+    }
     if let Some(world) = arguments.world {
         return run_world(world, &arguments);
     }
@@ -155,7 +185,7 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
         return Ok(());
     }
     if !arguments.canaries.is_empty() {
-        return listen_to(&arguments.canaries, arguments.search.from, arguments.cpu_seconds, arguments.trace);
+        return listen_to(&arguments);
     }
     let started = Instant::now();
     let (statistics, failure) = search(engine, &arguments.search, &|sums, next| {
@@ -189,7 +219,7 @@ fn run_world(world: RunSeed, arguments: &Arguments) -> Result<(), String> {
             if seed - from >= seeds {
                 break;
             }
-            let found = run_guarded(|| world(seed));
+            let (_, found) = left_out::run(world, seed, &arguments.without);
             let mut sums = lock();
             match found {
                 Ok(statistics) => sums.0.add(&statistics),
@@ -217,7 +247,7 @@ fn run_world(world: RunSeed, arguments: &Arguments) -> Result<(), String> {
     print_world(&sums);
     println!("seeds {from} to {}, {:.1} s", next.load(Ordering::Relaxed) - 1, started.elapsed().as_secs_f64());
     match failure {
-        Some((seed, why)) => Err(format!("seed {seed} failed: {why}\nagain: the same with --seed {seed}")),
+        Some((seed, why)) => Err(explain_world(world, seed, &why, &arguments.without)),
         None => {
             println!("nothing lost");
             Ok(())
@@ -266,70 +296,35 @@ fn resident_bytes_max() -> u64 {
 }
 
 #[cfg(not(feature = "canaries"))]
-fn listen_to(_: &[String], _: u64, _: f64, _: bool) -> Result<(), String> {
+fn listen_to(_: &Arguments) -> Result<(), String> {
     Err("built without canaries: use `cargo xtask sim --canaries`".into())
 }
 
-/// Whose canaries are hunted in which world.
 #[cfg(feature = "canaries")]
-const WORLDS: [(&str, RunSeed); 6] = [
-    ("matrix:matrix_batch_", world::store::run_on_matrix),
-    // Odd seeds have checks.
-    ("batch_checks_", |seed| world::store::run(2 * seed + 1)),
-    ("batch_", world::store::run),
-    ("backup_", world::store::run),
-    ("server_", world::server::run),
-    ("tier_", stratakv_integration::sim::tier::run),
-];
+use planted::listen_to;
 
-#[cfg(feature = "canaries")]
-fn listen_to(names: &[String], from: u64, cpu_seconds_max: f64, script: bool) -> Result<(), String> {
-    use stratakv_integration::sim;
-    let mut caught = 0_usize;
-    println!("{:<40}{:>8}{:>9}  how it showed", "canary", "seeds", "CPU s");
-    // What several shards do together shows in a store only.
-    let (of_stores, of_shards): (Vec<&String>, Vec<&String>) =
-        names.iter().partition(|name| WORLDS.iter().any(|(prefix, _)| name.starts_with(prefix)));
-    for name in of_stores {
-        let world =
-            WORLDS.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or(world::store::run as RunSeed, |w| w.1);
-        let (_, bare) = name.split_once(':').unwrap_or(("", name));
-        match sim::listen_in_world(world, bare, from, cpu_seconds_max) {
-            Some((seeds, cpu_seconds, why)) => {
-                caught += 1;
-                let why: String = why.replace('\n', " ").chars().take(150).collect();
-                println!("{name:<40}{seeds:>8}{cpu_seconds:>9.3}  {why}");
-            }
-            None => println!("{name:<40} not caught within {cpu_seconds_max} CPU-seconds"),
+/// Cuts a world's seed down, unless it was run without some events already.
+fn explain_world(world: RunSeed, seed: u64, why: &str, without: &[Range<u64>]) -> String {
+    let failed = format!("seed {seed} failed: {why}\nagain: the same with --seed {seed}");
+    if !without.is_empty() {
+        return failed;
+    }
+    eprintln!("{failed}\nIt is being cut down.");
+    match left_out::cut_down(world, seed, 400) {
+        Some(smallest) => {
+            let ranges: Vec<String> =
+                smallest.left_out.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
+            let gone: u64 = smallest.left_out.iter().map(|range| range.end.min(smallest.events) - range.start).sum();
+            format!(
+                "{failed}\ncut down to {} events of {}: {}\nagain: the same with --seed {seed} --without {}",
+                smallest.events - gone,
+                smallest.events,
+                smallest.why,
+                ranges.join(",")
+            )
         }
+        None => format!("{failed}\nit passes when it is run again: the run depends on something else than its seed"),
     }
-    for name in of_shards {
-        let found = match name.split_once(':') {
-            Some(("packed", name)) => sim::listen(&PackedEngine, name, from, cpu_seconds_max, script),
-            Some(("matrix", name)) => sim::listen(&MatrixEngine, name, from, cpu_seconds_max, script),
-            _ => sim::listen(&SlabEngine, name, from, cpu_seconds_max, script),
-        };
-        match found {
-            Some(found) => {
-                caught += 1;
-                let why: String = found.failure.why.replace('\n', " ").chars().take(150).collect();
-                println!("{name:<40}{:>8}{:>9.3}  {why}", found.seeds, found.cpu_seconds);
-                if script {
-                    println!("{}", found.failure.script());
-                }
-            }
-            None => println!("{name:<40} not caught within {cpu_seconds_max} CPU-seconds"),
-        }
-    }
-    let kept: Vec<(&String, bool)> =
-        names.iter().filter_map(|name| Some((name, sim::still_fails(&SlabEngine, name)?))).collect();
-    for (name, _) in kept.iter().filter(|(_, fails)| !fails) {
-        println!("{name}: the scenario kept of it fails no more: draw another (--trace)");
-        caught = caught.saturating_sub(1);
-    }
-    println!("{} scenarios of earlier defects fail with their canary", kept.iter().filter(|(_, fails)| *fails).count());
-    println!("{caught} of {} caught", names.len());
-    if caught == names.len() { Ok(()) } else { Err("a canary was not caught".into()) }
 }
 
 fn print(sums: &Statistics) {

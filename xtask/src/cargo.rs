@@ -3,35 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::nightly::target_directory;
+use crate::toolchain::target_directory;
 
-/// What `cargo xtask ci` runs, in order: name, arguments to cargo, extra RUSTDOCFLAGS.
-const STEPS: &[(&str, &[&str], Option<&str>)] = &[
-    ("tests", &["test", "--workspace"], None),
-    ("formatting", &["fmt", "--all", "--check"], None),
-    ("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], None),
-    ("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], Some("-D warnings")),
-];
-
-/// Every check a change must pass; stops at the first that fails.
-pub fn run(root: &Path) -> Result<(), String> {
-    for (name, arguments, doc_flags) in STEPS {
-        println!("== {name}: cargo {}", arguments.join(" "));
-        let mut command = cargo(root);
-        command.args(*arguments);
-        if let Some(flags) = doc_flags {
-            command.env("RUSTDOCFLAGS", flags);
-        }
-        succeed(name, &mut command)?;
-    }
-    println!("== tidy");
-    crate::run_tidy(root)
-}
-
-/// Runs one of the long harnesses of `stratakv-integration` (`crash`, `realdata`, `soak`, `ukv`) against an optimised server; `crash` against one with every assertion on, since
-/// nobody looks at its speed.
+/// Runs one of the long harnesses of `stratakv-integration` (`crash`, `realdata`, `soak`, `ukv`)
+/// against an optimised server. `crash` runs against the one that the tests built, with every
+/// assertion on: nobody looks at its speed, and nothing is built twice.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {
-    let profile = if name == "crash" { "sim" } else { "release" };
+    let profile = if name == "crash" { "dev" } else { "release" };
     build(root, profile, &["stratakv", name], None)?;
     let mut command = Command::new(built(root, profile, name));
     command.current_dir(root).env("STRATAKV_BIN", built(root, profile, "stratakv")).args(arguments);
@@ -47,9 +25,9 @@ pub fn build(root: &Path, profile: &str, programs: &[&str], feature: Option<&str
     succeed("build", &mut command)
 }
 
-/// What cargo builds, by its profile's folder and its name.
-pub fn built(root: &Path, folder: &str, file: &str) -> PathBuf {
-    target_directory(root).join(folder).join(file)
+/// What cargo builds, by its profile and its name.
+pub fn built(root: &Path, profile: &str, file: &str) -> PathBuf {
+    target_directory(root).join(if profile == "dev" { "debug" } else { profile }).join(file)
 }
 
 /// `cargo`, in the repository.

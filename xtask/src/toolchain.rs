@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::ci::hide_caller;
+use crate::cargo::hide_caller;
 
 /// Named, so that build scripts and procedural macros, which run on the host, are not instrumented.
 pub const TARGET: &str =

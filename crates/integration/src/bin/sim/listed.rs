@@ -1,0 +1,132 @@
+//! Seeds from a list: what the gate runs, the same in every run.
+
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use stratakv_integration::sim::matrix::MatrixEngine;
+use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search};
+use stratakv_integration::world::{On, RunSeed, by_name, left_out};
+use stratakv_sim::machine::Engine;
+
+/// Seeds of one world.
+#[derive(Debug, PartialEq, Eq)]
+struct Listed {
+    world: String,
+    from: u64,
+    seeds: u64,
+}
+
+/// Runs every seed of a list; stops at the first line with one that fails.
+///
+/// # Errors
+/// The line, the seed, and what went wrong.
+pub fn run(file: &Path, threads: usize) -> Result<(), String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let lines = parse(&text)?;
+    if lines.is_empty() {
+        return Err(format!("{} lists no seeds", file.display()));
+    }
+    for Listed { world, from, seeds } in lines {
+        let started = Instant::now();
+        let limits = Search { from, seeds, time: Duration::from_secs(3600), threads };
+        let outcome = match world.as_str() {
+            "in_place" => engine(&SlabEngine, &limits),
+            "packed" => engine(&PackedEngine, &limits),
+            "matrix" => engine(&MatrixEngine, &limits),
+            _ => named(&world).map_or_else(|| Err(format!("there is no world `{world}`")), |run| worlds(run, &limits)),
+        };
+        outcome.map_err(|why| format!("{world}, {seeds} seeds from {from}: {why}"))?;
+        println!(
+            "{world:<16} {seeds:>6} seeds from {from:<12} nothing lost {:>8.1} s",
+            started.elapsed().as_secs_f64()
+        );
+    }
+    Ok(())
+}
+
+fn named(world: &str) -> Option<RunSeed> {
+    match world {
+        "store_on_matrix" => by_name("store", Some(On::Matrix)),
+        world => by_name(world, None),
+    }
+}
+
+fn engine<E: Engine + Sync>(engine: &E, limits: &Search) -> Result<(), String> {
+    let (_, failure) = search(engine, limits, &|_, _| {});
+    failure.map_or(Ok(()), |failure| Err(format!("seed {} failed: {}", failure.seed, failure.why)))
+}
+
+fn worlds(run: RunSeed, limits: &Search) -> Result<(), String> {
+    let (next, stop) = (AtomicU64::new(limits.from), AtomicBool::new(false));
+    let failed = Mutex::new(None::<(u64, String)>);
+    std::thread::scope(|scope| {
+        let work = || {
+            while !stop.load(Ordering::Relaxed) {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed - limits.from >= limits.seeds {
+                    break;
+                }
+                if let (_, Err(why)) = left_out::run(run, seed, &[]) {
+                    stop.store(true, Ordering::Relaxed);
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((seed, why));
+                }
+            }
+        };
+        (0..limits.threads).for_each(|_| _ = scope.spawn(work));
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.map_or(Ok(()), |(seed, why)| Err(format!("seed {seed} failed: {why}")))
+}
+
+fn parse(text: &str) -> Result<Vec<Listed>, String> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let line = |line: &str| {
+        let wrong = || format!("`{line}` is no line of WORLD FROM SEEDS");
+        let [world, from, seeds] = line.split_whitespace().collect::<Vec<_>>()[..] else { return Err(wrong()) };
+        let number = |word: &str| word.replace('_', "").parse::<u64>().map_err(|_| wrong());
+        Ok(Listed { world: world.to_owned(), from: number(from)?, seeds: number(seeds)? })
+    };
+    lines.filter(|line| !line.is_empty()).map(line).collect()
+}
+
+/// Reads `A..B,C..D`.
+pub fn ranges(text: &str) -> Result<Vec<Range<u64>>, String> {
+    let range = |word: &str| {
+        let (start, end) = word.split_once("..")?;
+        Some(start.parse().ok()?..end.parse().ok()?)
+    };
+    let ranges = text.split(',').map(|word| range(word).ok_or_else(|| format!("`{word}` is no range A..B of events")));
+    ranges.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_line_by_line() {
+        let text = "# seeds\nin_place 0 400 # the first ones\n\ntier 600_004_178 1\n";
+        let listed = |world: &str, from, seeds| Listed { world: world.into(), from, seeds };
+        assert_eq!(parse(text), Ok(vec![listed("in_place", 0, 400), listed("tier", 600_004_178, 1)]));
+        assert!(parse("in_place 0").is_err() && parse("in_place x 1").is_err());
+    }
+
+    #[test]
+    fn the_gate_lists_every_world() {
+        let lines = parse(include_str!("../../../seeds/gate.txt")).expect("it can be read");
+        for world in ["in_place", "packed", "matrix", "tier", "store", "store_on_matrix", "server"] {
+            assert!(lines.iter().any(|line| line.world == world && line.seeds >= 100), "too little of {world}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_read() {
+        assert_eq!(ranges("0..17,18..63"), Ok(vec![0..17, 18..63]));
+        assert!(ranges("17").is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! What a change must pass (`cargo xtask ci`), and what is looked at every night beside it (`cargo xtask nightly`).
+//!
+//! The gate is deterministic: it draws no fresh seed. Fresh ones are for `cargo xtask explore`, before a change is handed in, and for the night.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::steps::{Step, run};
+
+/// The gate, in order.
+const GATE: &[Step] = &[
+    Step::cargo("tests", &["test", "--workspace"]),
+    Step::cargo("formatting", &["fmt", "--all", "--check"]),
+    Step::xtask("house rules", &["tidy"]),
+    Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    Step::cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"]),
+    Step::xtask(
+        "simulator: planted defects are caught",
+        &["sim", "--canaries", "--known", "crates/integration/seeds/canaries.txt"],
+    ),
+    Step::xtask(
+        "simulator: reviewed seeds",
+        &["sim", "--profile", "dev", "--listed", "crates/integration/seeds/gate.txt"],
+    ),
+    Step::xtask("simulator: one bit in 61 turned", &["sim", "--profile", "dev", "--flips", "61"]),
+    Step::xtask("interleavings", &["interleave"]),
+    Step::xtask("kill -9", &["crash", "--rounds", "10"]),
+    Step::xtask("kill -9 and restarts, engine tier", &["crash", "--engine", "tier", "--rounds", "10"]),
+    Step::xtask("Java, and YCSB's own driver", &["bindings"]),
+    Step::xtask("address sanitizer", &["sanitize", "address", "--short"]),
+];
+
+/// The night, in order: long forms of the gate's steps, fresh seeds, and what needs much building or an emulator.
+const NIGHT: &[Step] = &[
+    // A workspace of its own; a check links nothing, so it needs none of the stores it compares with.
+    Step::cargo("compare compiles", &["check", "--quiet", "--manifest-path", "compare/Cargo.toml"]),
+    Step::xtask("fresh seeds", &["explore", "--minutes", "60"]),
+    Step::xtask("simulator: planted defects from seed 0", &["sim", "--canaries", "--cpu-seconds", "120"]),
+    Step::xtask("simulator: one bit in 7 turned", &["sim", "--flips", "7"]),
+    Step::xtask("simulator: one bit in 7 turned, matrix", &["sim", "--engine", "matrix", "--flips", "7"]),
+    Step::xtask("kill -9", &["crash", "--rounds", "200"]),
+    Step::xtask("kill -9 and restarts, engine tier", &["crash", "--engine", "tier", "--rounds", "200"]),
+    Step::xtask("kill -9, engine matrix", &["crash", "--engine", "matrix", "--rounds", "100"]),
+    Step::xtask("kill -9, engine hash", &["crash", "--engine", "hash", "--rounds", "100"]),
+    Step::xtask("faults on real processes", &["crash", "--scenario", "all"]),
+    Step::xtask("engine hash by many threads", &["mixed", "--minutes", "10"]),
+    Step::xtask("interleavings, five preemptions", &["interleave", "--preemptions", "5"]),
+    Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
+    Step::xtask("address sanitizer", &["sanitize", "address"]),
+    Step::xtask("thread sanitizer", &["sanitize", "thread"]),
+    Step::xtask("status page in a browser", &["status-page"]),
+    Step::xtask("lab", &["lab", "--short"]),
+    Step::xtask("lab: persistent memory", &["lab", "--pmem"]),
+    Step::xtask("real data", &["realdata"]),
+];
+
+/// Runs the gate: what a change must pass.
+///
+/// # Errors
+/// The step that failed, and how to run it again.
+pub fn gate(root: &Path) -> Result<(), String> {
+    run(root, GATE, Duration::from_secs(85 * 60))
+}
+
+/// Runs the night.
+///
+/// # Errors
+/// The step that failed, and how to run it again.
+pub fn night(root: &Path) -> Result<(), String> {
+    run(root, NIGHT, Duration::from_secs(10 * 3600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::Program;
+
+    /// A gate that looks at the clock for seeds refuses work for defects that were there before.
+    #[test]
+    fn the_gate_draws_no_fresh_seed_and_its_files_are_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for step in GATE {
+            let forbidden = ["--minutes", "--cpu-seconds", "explore", "fuzz", "realdata"];
+            let found = step.arguments.iter().find(|word| forbidden.contains(word));
+            assert!(found.is_none(), "{}: {found:?} depends on the clock", step.name);
+            let files = step.arguments.iter().filter(|word| word.ends_with(".txt"));
+            files.for_each(|file| assert!(root.join(file).is_file(), "{}: there is no {file}", step.name));
+        }
+    }
+
+    #[test]
+    fn what_left_the_gate_is_looked_at_by_night() {
+        let subcommands = |steps: &[Step]| {
+            let own = steps.iter().filter(|step| step.program == Program::Xtask);
+            own.filter_map(|step| step.arguments.first().copied()).collect::<Vec<_>>()
+        };
+        let night = subcommands(NIGHT);
+        for subcommand in ["sim", "explore", "crash", "fuzz", "sanitize", "interleave", "lab", "status-page", "mixed"] {
+            assert!(night.contains(&subcommand), "nobody runs `{subcommand}`");
+        }
+    }
+}
