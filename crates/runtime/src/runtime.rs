@@ -77,10 +77,19 @@ impl<S: Shard + 'static> Runtime<S> {
     /// # Errors
     /// No ring or no thread could be made.
     pub fn start(members: Vec<Member<S>>, options: RuntimeOptions) -> io::Result<Arc<Runtime<S>>> {
+        Self::start_by(Clock::System, members, options)
+    }
+
+    /// As [`Runtime::start`], by another clock: for tests.
+    ///
+    /// # Errors
+    /// As [`Runtime::start`].
+    #[doc(hidden)]
+    pub fn start_by(clock: Clock, members: Vec<Member<S>>, options: RuntimeOptions) -> io::Result<Arc<Runtime<S>>> {
         let count = options.reactors.clamp(1, members.len().max(1));
         let rings =
             (0..count).map(|_| open_ring(options.ring, options.ring_entries)).collect::<io::Result<Vec<_>>>()?;
-        let runtime = Self::over(None, members, &rings, options, Clock::System);
+        let runtime = Self::over(None, members, &rings, options, clock);
         for (number, ring) in rings.into_iter().enumerate() {
             match reactor::spawn(&runtime, ring, number) {
                 Ok(thread) => lock(&runtime.threads).push(thread),

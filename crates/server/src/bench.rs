@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use stratakv_base::random::Random;
 use stratakv_base::{Level, Wall};
 use stratakv_device::ring::Chunk;
@@ -34,7 +36,7 @@ impl Surroundings for NoServer {
             _ => reply::END.to_vec(),
         }
     }
-    fn flush_later(&self, _: Option<Wall>) {}
+    fn flush_later(&self, _: Option<Duration>) {}
     fn watch(&self, kinds: Watched) -> Option<Watching> {
         Arc::new(Watches::default()).begin(kinds, 0, 0)
     }

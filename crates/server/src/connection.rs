@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Key, Level, Wall, canary};
@@ -97,8 +98,8 @@ impl<'a> Context<'a> {
 pub(crate) trait Surroundings {
     /// The text of a `stats`.
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8>;
-    /// Remembers a `flush_all` for later; replaces the one remembered before. `None` forgets it.
-    fn flush_later(&self, at: Option<Wall>);
+    /// Remembers a `flush_all` for so much later; replaces the one remembered before. `None` forgets it.
+    fn flush_later(&self, delay: Option<Duration>);
     /// From now on the connection is told of these; `None`: as many watch as may.
     fn watch(&self, kinds: Watched) -> Option<Watching>;
     /// Begins a backup of this name; the answer.
@@ -718,7 +719,8 @@ impl Connection {
     fn flush(&mut self, delay: i64, noreply: bool, binary: Option<binary::Words>, context: &mut Context<'_>) {
         context.counters.cmd_flush.add(1);
         let at = expiry(delay, context.wall);
-        let later = (delay > 0 && !at.is_past(context.wall)).then_some(Wall(at.0));
+        let is_later = delay > 0 && !at.is_past(context.wall);
+        let later = is_later.then(|| Duration::from_millis(at.0.saturating_sub(context.wall.0)));
         context.server.flush_later(later);
         match later {
             Some(_) => self.answer(Answer::Flushed(binary), noreply),

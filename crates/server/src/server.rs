@@ -207,7 +207,7 @@ pub(crate) struct Shared {
     tls: Mutex<Option<TlsOptions>>,
     pub(crate) serves_tls: bool,
     pub(crate) stopping: AtomicBool,
-    /// Wall-clock millisecond of the `flush_all` to come; 0 for none.
+    /// Monotonic nanosecond of the `flush_all` to come; 0 for none.
     pub(crate) flush_at: AtomicU64,
 }
 

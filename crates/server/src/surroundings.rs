@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use stratakv_base::Wall;
+use stratakv_base::{Mono, Wall};
 use stratakv_device::Socket;
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
@@ -12,11 +13,13 @@ use crate::connection::Surroundings;
 use crate::server::{Peer, Shared, lent_bytes_max};
 use crate::statistics;
 use crate::watch::Watching;
+use crate::worker::after;
 
 /// The server, as a connection sees it.
 pub(crate) struct Here<'a> {
     pub(crate) shared: &'a Shared,
-    pub(crate) flush_at: &'a Cell<Option<Wall>>,
+    pub(crate) flush_at: &'a Cell<Option<Mono>>,
+    pub(crate) mono: Mono,
     /// Of the connection.
     pub(crate) socket: &'a Socket,
     pub(crate) peer: &'a Peer,
@@ -30,7 +33,9 @@ impl Surroundings for Here<'_> {
         statistics::text(self.shared, which, wall)
     }
 
-    fn flush_later(&self, at: Option<Wall>) {
+    fn flush_later(&self, delay: Option<Duration>) {
+        // However the wall clock is set meanwhile.
+        let at = delay.map(|delay| after(self.mono, delay));
         self.shared.flush_at.store(at.map_or(0, |at| at.0), Ordering::Release);
         self.flush_at.set(at);
     }

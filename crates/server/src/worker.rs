@@ -86,7 +86,7 @@ pub(crate) struct Worker {
     sweep_at: Mono,
     refusals: Refusals,
     /// A `flush_all` to come that was asked for on this thread.
-    flush_at: Cell<Option<Wall>>,
+    flush_at: Cell<Option<Mono>>,
     /// When it began to serve.
     began: Wall,
     /// Socket requests in flight.
@@ -293,7 +293,15 @@ impl Worker {
         entry.touched = false;
         let (seat, connection) = (self.index, number);
         let (shared, flush_at) = (&*self.shared, &self.flush_at);
-        let here = Here { shared, flush_at, socket: &entry.socket, peer: &entry.peer, seat, connection };
+        let here = Here {
+            shared,
+            flush_at,
+            mono: self.driver.now().mono,
+            socket: &entry.socket,
+            peer: &entry.peer,
+            seat,
+            connection,
+        };
         let mut context = Context {
             wall: self.driver.now().wall,
             level: self.shared.level,
@@ -600,15 +608,8 @@ impl Worker {
         let pauses = self.listeners.iter().filter_map(|listener| Some(listener.pause?.1));
         let has_entries = self.entries.len() > self.free.len();
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.sweep_at);
-        let instants = pauses.chain(self.drain_until).chain(sweep);
-        let nearest = instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min();
-        let flush = self.flush_at.get().map(|at| Duration::from_millis(at.0.saturating_sub(now.wall.0)));
-        // The wall clock may be set: not for nothing, and not too often.
-        let flush = flush.map(|left| left.max(Duration::from_millis(50)));
-        match (nearest, flush) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let instants = pauses.chain(self.drain_until).chain(sweep).chain(self.flush_at.get());
+        instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
     }
 
     /// The shortest time that a connection of some kind may be idle.
@@ -648,7 +649,7 @@ impl Worker {
     fn timers(&mut self) {
         let now = self.driver.now();
         self.sweep();
-        if let Some(at) = self.flush_at.get().filter(|at| at.0 <= now.wall.0) {
+        if let Some(at) = self.flush_at.get().filter(|at| *at <= now.mono) {
             self.flush_at.set(None);
             // Unless another flush_all has taken its place.
             if self.shared.flush_at.compare_exchange(at.0, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -740,6 +741,6 @@ fn log<'a>(shared: &'a Shared, wall: Wall, socket: &Socket) -> Log<'a> {
     Log { watches: &shared.watches, details: &shared.details, wall, cfd: socket.as_raw_fd() }
 }
 
-fn after(now: Mono, duration: Duration) -> Mono {
+pub(crate) fn after(now: Mono, duration: Duration) -> Mono {
     Mono(now.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
 }

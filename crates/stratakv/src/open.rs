@@ -13,7 +13,7 @@ use stratakv_device::{Geometry, Pool, Volume, open_ring};
 use stratakv_engine::Progress;
 use stratakv_matrix::MatrixConfig;
 use stratakv_pmem::Mapping;
-use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard};
+use stratakv_runtime::{Member, Runtime, RuntimeOptions, open_shard_by};
 use stratakv_slab::{CheckpointPace, Placement, SCANNED_PER_WRITE_MIN, SlabConfig, SlabOpener};
 use stratakv_tier::{TierConfig, TierOpener};
 
@@ -257,7 +257,7 @@ fn run_shards(directory: &Directory, manifest: &Manifest, options: &Options, cre
     let recovery = summarise(&shards, created);
     let members = shards.into_iter().map(|OpenedShard { shard, volume, pool }| Member { shard, volume, pool });
     let members: Vec<_> = members.collect();
-    let runtime = Runtime::start(members, runtime_options(options, manifest.shards));
+    let runtime = Runtime::start_by(options.clock.clone(), members, runtime_options(options, manifest.shards));
     let runtime = runtime.map_err(io_error("start the reactors of", &directory.path))?;
     Ok(Running { runtime, recovery, region, mapping: containers.map(|containers| containers.mapping()) })
 }
@@ -411,7 +411,7 @@ fn open_one(
             let config = tier_config(&config, manifest, volume_bytes);
             let capacity_bytes = config.capacity_bytes;
             let opener = if created { TierOpener::create(config) } else { TierOpener::recover(config) };
-            let tier = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
+            let tier = open_shard_by(&options.clock, opener, &volume, &pool, ring.as_mut(), watch);
             let tier = tier.map_err(|error| Error::opening(path.clone(), error))?;
             if !options.read_only && !tier.is_returning() {
                 // With less than before it began empty: what lies beyond goes back to the file system.
@@ -422,12 +422,12 @@ fn open_one(
         }
         None => {
             let opener = if created { SlabOpener::create(config) } else { SlabOpener::recover(config) };
-            let slab = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
+            let slab = open_shard_by(&options.clock, opener, &volume, &pool, ring.as_mut(), watch);
             AnyShard::Slab(Box::new(slab.map_err(|error| Error::opening(path, error))?))
         }
         Some(containers) => {
             let opener = containers.opener(matrix_config(&config, manifest))?;
-            let matrix = open_shard(opener, &volume, &pool, ring.as_mut(), watch);
+            let matrix = open_shard_by(&options.clock, opener, &volume, &pool, ring.as_mut(), watch);
             let told = |error| containers.named(Error::opening(path, error));
             AnyShard::Matrix(Box::new(matrix.map_err(told)?))
         }
