@@ -34,6 +34,8 @@ pub(crate) enum Begun {
     Answer(Vec<u8>),
     /// As well, and from now on the client may do everything.
     Admit(Vec<u8>),
+    /// As well, and from now on the client is a stranger, whatever it was before.
+    Expel(Vec<u8>),
     /// The last answer.
     Quit(Vec<u8>),
 }
@@ -61,7 +63,7 @@ pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, context: &Conte
             context.counters.auth_errors.add(u64::from(!admitted));
             return match admitted {
                 true => Begun::Admit(written(|out| refusal(out, request.tag, Status::Ok, "Authenticated"))),
-                false => Begun::Answer(refused(request.tag, Status::AuthError)),
+                false => Begun::Expel(refused(request.tag, Status::AuthError)),
             };
         }
         (BinaryCommand::Version | BinaryCommand::Quit, _) => {}

@@ -583,6 +583,10 @@ impl Connection {
                 self.admitted = true;
                 self.answer(Answer::Written(text), false);
             }
+            Begun::Expel(text) => {
+                self.admitted = false;
+                self.answer(Answer::Written(text), false);
+            }
             Begun::Request(request, words) => _ = self.plan(request, Dialect::Binary(words), context),
             Begun::Store(request, words, data_bytes) => {
                 let header = Header::Planned(Box::new((request, Dialect::Binary(words))));

@@ -123,6 +123,35 @@ fn a_stranger_in_binary_may_say_who_it_is_and_no_more() {
     }
 }
 
+/// A second attempt that failed left the first account's client admitted.
+#[test]
+fn who_fails_to_be_another_is_nobody() {
+    use conversations::binary::frame;
+    let auth = |opcode, mechanism, data: &'static [u8]| frame(0, (opcode, mechanism, b"", data, 0));
+    let get = frame(1, (0x00, b"a", b"", b"", 0));
+    let (good, failed) =
+        ("#0 21 0 v:Authenticated\n#1 00 1 v:Not found\n", "v:Auth failure.\n#1 00 32 v:Auth failure.\n");
+    let attempts: [(u8, &[u8], &[u8]); 4] = [
+        (0x21, b"PLAIN", b"\0user\0Pass"),
+        (0x21, b"PLAIN", b""),
+        (0x21, b"CRAM-MD5", b"\0user\0pass"),
+        (0x22, b"PLAIN", b"\0other\0pass"),
+    ];
+    for (opcode, mechanism, data) in attempts {
+        let first = [auth(0x21, b"PLAIN", b"\0user\0pass"), get.clone()].concat();
+        let second = [auth(opcode, mechanism, data), get.clone()].concat();
+        assert_eq!(answer_to_a_stranger(&[first, second].concat()), format!("{good}#0 {opcode:02x} 32 {failed}"));
+    }
+}
+
+/// In text a set is a set once somebody is admitted, whatever it says.
+#[test]
+fn an_account_is_said_once_in_text() {
+    let account = |password: &str| format!("set a 0 0 9\r\nuser {password}\r\n");
+    let sent = [account("pass"), account("Pass"), "get a\r\n".into()].concat();
+    assert_eq!(answer_to_a_stranger(sent.as_bytes()), "STORED|STORED|VALUE a 0 9|user Pass|END|");
+}
+
 /// Its client takes nothing: no more pages are asked for than its output holds.
 #[test]
 fn a_listing_does_not_run_ahead_of_its_client() {

@@ -3,9 +3,12 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stratakv::{Engine, IoBackend, Level, Options, Store};
+use stratakv_base::{Mono, Now, Wall};
+use stratakv_runtime::{Clock, ManualClock};
 use stratakv_server::{Error, Server, ServerOptions};
 
 mod compatibility;
@@ -499,6 +502,30 @@ fn a_delayed_flush_all_comes_true() {
         std::thread::yield_now();
     }
     ask(&mut stream, "set a 0 0 1\r\n1\r\nget a\r\n", "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
+}
+
+/// It counts monotonic time: after the wall clock had been set back it came hours late.
+#[test]
+fn a_delayed_flush_all_comes_though_the_clock_is_set_back() {
+    let clock = Arc::new(ManualClock::default());
+    let set = |passed_s: u64, step_s: i64| {
+        let wall = (1_800_000_000 + passed_s).saturating_add_signed(step_s) * 1000;
+        clock.set(Now { mono: Mono((1 + passed_s) * 1_000_000_000), wall: Wall(wall) });
+    };
+    set(0, 0);
+    let options = Options::new().shards(2).level(Level::ProcessCrash).clock(Clock::Manual(Arc::clone(&clock)));
+    let bench = Bench::on(options, |_| {});
+    let mut stream = bench.connect();
+    ask(&mut stream, "set a 0 0 1\r\n1\r\nflush_all 100\r\nmn\r\n", "STORED\r\nOK\r\nMN\r\n");
+    set(99, -7200);
+    (0..10).for_each(|_| ask(&mut stream, "get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n"));
+    set(101, -7200);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while bench.store.get(b"a").unwrap().is_some() {
+        // Each command is a turn of the thread that has it in mind.
+        ask(&mut stream, "mn\r\n", "MN\r\n");
+        assert!(Instant::now() < deadline, "nothing was flushed");
+    }
 }
 
 /// libmemcached's own judgement, where it is installed (Debian: libmemcached-tools).
