@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask ci | explore | nightly | tidy | bindings | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | explore | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -29,6 +29,7 @@ usage: cargo xtask COMMAND
   explore [--minutes N] fresh seeds over every world of the simulator before a change is handed in; what fails is cut down and written down
   nightly               what takes hours: fresh seeds, long forms of the gate's steps, fuzzing, sanitizers, the lab
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
+  dropped               each result that is dropped on a path to a medium, with its reason
   bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
   compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         "explore" => explore::run(&repository(), rest),
         "bindings" => bindings::run(&repository(), rest),
         "tidy" => run_tidy(&repository()),
+        "dropped" => list_dropped(&repository()),
         "fuzz" => fuzz::run(&repository(), rest),
         "interleave" => interleave::run(&repository(), rest),
         "sanitize" => sanitize::run(&repository(), rest),
@@ -88,6 +90,14 @@ fn main() -> ExitCode {
 fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
+}
+
+fn list_dropped(root: &Path) -> Result<(), String> {
+    let tree = tidy::Tree::read(root).map_err(|error| format!("cannot read the repository: {error}"))?;
+    let all = tidy::dropped::list(&tree);
+    all.iter().for_each(|dropped| println!("{dropped}"));
+    println!("{} results are dropped on paths to a medium", all.len());
+    Ok(())
 }
 
 fn run_tidy(root: &Path) -> Result<(), String> {

@@ -2,6 +2,7 @@
 //! it catches a planted violation; the last test runs them all on this repository.
 
 mod calls;
+pub mod dropped;
 mod layers;
 mod names;
 mod scan;
@@ -126,6 +127,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         calls::forbidden_calls,
         calls::unsafe_code,
         calls::allow_attributes,
+        dropped::check,
         names::modules,
         names::workplaces,
         names::crate_documentation,

@@ -13,7 +13,8 @@
  * belongs to one thread at a time.
  *
  * Lifetimes. What a function hands out through a pointer to a pointer is freed by the caller with the function of its name, in any order: collections, scans and so on stay valid
- * memory after stratakv_close, and answer STRATAKV_ERROR_CLOSED. Freeing NULL does nothing. No handle is valid in a child of fork.
+ * memory after stratakv_close, and answer STRATAKV_ERROR_CLOSED. Freeing NULL does nothing. In a child of fork the
+ * parent's handles answer STRATAKV_ERROR_CLOSED and do nothing; they can be freed there.
  *
  * Times are milliseconds since 1970 by the clock of the system (stratakv_wall_ms); an expiry of 0 is never.
  */

@@ -57,6 +57,17 @@ fn a_c_program_does_everything_on_matrix() {
     holds_on("matrix");
 }
 
+/// Only the header warned: writes in a child were acknowledged and lost, and closing hung.
+#[test]
+fn a_forked_child_is_refused() {
+    for engine in ["slab", "hash", "matrix"] {
+        let place = tempfile::tempdir().expect("a folder");
+        let program = place.path().join("forks");
+        compile("cc", &["-std=c11", "-D_GNU_SOURCE"], &source("tests/forks.c"), &program);
+        assert_eq!(run(Command::new(&program).arg(place.path().join("data")).arg(engine)), "all holds\n");
+    }
+}
+
 /// The same with the address sanitizer, which sees what is freed twice, used after it, or never freed, on both sides.
 #[test]
 fn a_c_program_leaks_nothing() {

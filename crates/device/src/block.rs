@@ -7,6 +7,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::fork::Lineage;
+
 /// Size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
@@ -146,6 +148,10 @@ impl std::fmt::Debug for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if self.pool.1.is_forked() {
+            // A thread of the parent may have held the pool's lock.
+            return;
+        }
         self.pool.give_back(self.pointer, self.class, self.chunk);
     }
 }
@@ -164,10 +170,8 @@ pub struct Pool(Arc<Inner>);
 impl Pool {
     /// A pool that holds at most `limit_bytes`, rounded down to whole chunks, at least two (one for each class).
     pub fn new(limit_bytes: usize) -> Pool {
-        Pool(Arc::new(Inner(Mutex::new(State {
-            limit_chunks: (limit_bytes / CHUNK_BYTES).max(2),
-            ..State::default()
-        }))))
+        let state = State { limit_chunks: (limit_bytes / CHUNK_BYTES).max(2), ..State::default() };
+        Pool(Arc::new(Inner(Mutex::new(state), Lineage::here())))
     }
 
     /// A free block, or `None` when the limit is reached: evict something and ask again. O(1).
@@ -235,7 +239,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-struct Inner(Mutex<State>);
+struct Inner(Mutex<State>, Lineage);
 
 #[derive(Default)]
 struct State {

@@ -11,6 +11,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::{Errno, IoSlice};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
 
+use crate::fork::Lineage;
 use crate::request::DiskRequest;
 use crate::ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, Socket, Wait, Waker, accepted};
 use crate::sync;
@@ -33,6 +34,7 @@ pub struct Blocking {
     waker: Waker,
     /// Of this thread; those of the disk threads are their own.
     system_calls: u64,
+    lineage: Lineage,
 }
 
 struct Job {
@@ -95,6 +97,7 @@ impl Blocking {
             net_in_flight: 0,
             done: Vec::new(),
             waker,
+            lineage: Lineage::here(),
             system_calls: 0,
         };
         ring.spawn()?;
@@ -205,6 +208,7 @@ impl Blocking {
                     let _ = rustix::io::read(&self.waker.0.event, &mut [0; 8]);
                 }
                 FINISHED => {
+                    // An event is only taken back here: one that is gone already wakes nobody.
                     let _ = rustix::io::read(&self.shared.finished.0.event, &mut [0; 8]);
                     self.take_done();
                 }
@@ -224,6 +228,7 @@ impl Ring for Blocking {
         self.net_in_flight += 1;
         let fd = match request {
             NetRequest::Accept { listener } => {
+                // A listener that waits all the same is asked only once epoll says that somebody is there.
                 let _ = rustix::io::ioctl_fionbio(&listener, true);
                 let fd = listener.as_raw_fd();
                 self.pending(listener).input.push_back((tag, Input::Accept));
@@ -247,6 +252,7 @@ impl Ring for Blocking {
     }
 
     fn shutdown(&mut self, socket: &Socket) {
+        // A socket that is not connected any more has nothing to end.
         let _ = rustix::net::shutdown(socket, Shutdown::Both);
         self.advance(socket.as_raw_fd());
     }
@@ -297,6 +303,11 @@ impl Ring for Blocking {
 
 impl Drop for Blocking {
     fn drop(&mut self) {
+        if self.lineage.is_forked() {
+            // Its threads are the parent's: there is nobody to join.
+            self.threads.drain(..).for_each(std::mem::forget);
+            return;
+        }
         lock(&self.shared.jobs).stop = true;
         self.shared.ready.notify_all();
         for thread in self.threads.drain(..) {

@@ -61,6 +61,7 @@ impl Geometry {
         let Ok(metadata) = file.metadata() else { return geometry };
         let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
         if let Some(queue) = queue_directory(device) {
+            // What the kernel does not tell stays as for an unknown device, the careful way.
             read_queue(&|name| std::fs::read_to_string(queue.join(name)).ok(), &mut geometry);
             geometry.device = queue.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         }
@@ -97,6 +98,7 @@ fn file_system(file: &File) -> Option<String> {
 /// `/sys/.../queue` of a device or, for a partition, of the disk it is on.
 fn queue_directory(device: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // As above.
     let own = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     [own.join("queue"), own.parent()?.join("queue")].into_iter().find(|queue| queue.is_dir())
 }
@@ -122,6 +124,7 @@ fn chosen_scheduler(text: &str) -> Option<&str> {
 
 /// What a raw device itself says (BLKSSZGET, BLKPBSZGET), also where /sys is not mounted.
 fn ask_device(file: &File, geometry: &mut Geometry) {
+    // As above.
     geometry.sector_bytes = rustix::fs::ioctl_blksszget(file).unwrap_or(geometry.sector_bytes);
     geometry.physical_block_bytes = rustix::fs::ioctl_blkpbszget(file).unwrap_or(geometry.physical_block_bytes);
     // Disks in memory, compressed or not.

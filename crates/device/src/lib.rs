@@ -7,6 +7,7 @@
 
 pub mod block;
 pub mod blocking;
+pub mod fork;
 pub mod geometry;
 pub mod memory;
 mod provided;

@@ -15,6 +15,7 @@ use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::block::{Block, Part};
+use crate::fork::Lineage;
 use crate::provided::Provided;
 use crate::request::{DiskOutcome, DiskRequest, IoFault};
 use crate::ring::{Chunk, Completion, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
@@ -44,6 +45,7 @@ pub struct Uring {
     in_flight: usize,
     disk_in_flight: usize,
     system_calls: u64,
+    lineage: Lineage,
 }
 
 /// Whether receives that wait do without a buffer.
@@ -172,6 +174,7 @@ impl Uring {
             // The older flags mean an older kernel.
             provided: if enabled { Buffers::Refused } else { Buffers::Untried },
             enabled,
+            lineage: Lineage::here(),
             system_calls: 0,
             slots: Vec::new(),
             free: Vec::new(),
@@ -424,6 +427,10 @@ impl Ring for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
+        if self.lineage.is_forked() {
+            // What is in flight is the parent's, and so is the kernel's end of the ring.
+            return;
+        }
         // The kernel holds pointers into the work in flight: what waits for sockets is cancelled (others may still use them), disk requests
         // end by themselves, then all is reaped.
         self.closing = true;

@@ -145,6 +145,11 @@ pub enum Error {
         /// Its number.
         collection: u32,
     },
+    /// The store belongs to the process from which this one was forked. Nothing was done, here or there.
+    #[error(
+        "the store was opened by the process that this one was forked from, and stays its own: nothing was done. Open it in this process once the parent has closed it, or run another program (exec)"
+    )]
+    Forked,
     /// The store is closing.
     #[error("the store is closed")]
     Closed,

@@ -3,6 +3,8 @@
 use stratakv_base::{Corruption, Expiry, Key};
 use stratakv_device::IoFault;
 
+use crate::error::Error;
+
 /// Something an operator wants to hear of when it happens, not when somebody looks at the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -30,10 +32,11 @@ pub enum ShardEvent {
     },
     /// A cache dropped a record for want of room. Told only while [`Effects::tells_evictions`](crate::Effects::tells_evictions) says that somebody listens.
     Evicted(Evicted),
-    /// A write or flush failed: the volume takes no more writes until the store is opened again.
+    /// The shard takes no more writes until the store is opened again, as [`Shard::failure`](crate::Shard::failure)
+    /// says. Drivers tell it once, engines do not.
     Failed {
-        /// How.
-        fault: IoFault,
+        /// Why.
+        error: Error,
     },
 }
 

@@ -67,8 +67,10 @@ pub trait Shard: Send {
     /// Takes a message from another shard of the store.
     fn message(&mut self, from: ShardId, message: Message, effects: &mut Effects);
 
-    /// Another shard of the store is broken: it answers no message any more.
+    /// Another shard of the store is broken: it answers no message any more. Told once, and again for each message that is
+    /// sent to it later: whatever waits for its answer ends here, so this may be called at any time, any number of times.
     fn gone(&mut self, shard: ShardId, effects: &mut Effects) {
+        // No results: names of arguments that this default does not use.
         let _ = (shard, effects);
     }
 
@@ -87,6 +89,12 @@ pub trait Shard: Send {
 
     /// Whether [`Shard::close`] has been carried out.
     fn is_closed(&self) -> bool;
+
+    /// Why the shard takes no more writes until the store is opened again: its medium failed under a write, a flush or
+    /// the end of the shard. Once there is a failure it stays, over [`Shard::close`] too.
+    fn failure(&self) -> Option<Error> {
+        None
+    }
 
     /// Appends counters and gauges.
     fn statistics(&self, out: &mut Vec<Statistic>);

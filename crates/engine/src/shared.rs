@@ -2,6 +2,7 @@
 
 use stratakv_base::Now;
 
+use crate::error::Error;
 use crate::operation::{Operation, Reply};
 use crate::shard::{Capabilities, Statistic};
 
@@ -34,6 +35,12 @@ pub trait Shared: Send + Sync {
 
     /// A bounded step of what nobody waits for: reclaiming what expired, merging, scrubbing. Whether there is more to do at once.
     fn maintain(&self, now: Now) -> bool;
+
+    /// Why it takes no more writes until the store is opened again: its medium failed. Once there is a failure it stays,
+    /// over [`Shared::close`] too.
+    fn failure(&self) -> Option<Error> {
+        None
+    }
 
     /// Appends counters and gauges.
     fn statistics(&self, out: &mut Vec<Statistic>);

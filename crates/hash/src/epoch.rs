@@ -109,6 +109,7 @@ impl Epochs {
         fence_for_loom();
         let last = (epoch.wrapping_sub(1) & 1) as usize;
         if self.stripes.iter().all(|Stripe(counters)| counters[last].load(Ordering::SeqCst) == 0) {
+            // Whoever was faster has advanced it.
             let _ = self.now.compare_exchange(epoch, epoch + 1, Ordering::SeqCst, Ordering::SeqCst);
         }
         self.now()

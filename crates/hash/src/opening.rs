@@ -247,6 +247,7 @@ impl<P: Pmem + Sync> Hash<P> {
         let word = self.region.pmem.load_u64(LEASE_AT)?;
         let lease = root_value(self.region.uuid(), LEASE_AT, word).filter(|lease| *lease < VERSION_MAX / LEASE);
         let lease = lease.unwrap_or_else(|| {
+            // The damage is counted; the error is for callers, and there is none.
             let _ = self.note(self.region.damage(
                 LEASE_AT,
                 "lease of versions",

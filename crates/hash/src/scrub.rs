@@ -49,6 +49,7 @@ impl<P: Pmem> Hash<P> {
             Ok(Some(header)) => header,
             other => {
                 let found = other.err().map_or("something else".into(), |error| error.to_string());
+                // The damage is counted; the error is for callers, and there is none.
                 let _ = self.note(self.region.damage(offset, "record", "a header", found));
                 return 0;
             }

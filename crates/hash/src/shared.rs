@@ -9,7 +9,7 @@ use stratakv_engine::{
     Capabilities, Capability, Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Shared,
     SnapshotOp, Statistic, Unmet, Update, Value,
 };
-use stratakv_pmem::Pmem;
+use stratakv_pmem::{Pmem, PmemError};
 
 use crate::hash::{Hash, Written};
 
@@ -35,7 +35,13 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
         if self.closed.load(Ordering::SeqCst) {
             return Reply::Failed(Error::Closed);
         }
-        self.answer(operation, begun_at, now).unwrap_or_else(Reply::Failed)
+        self.answer(operation, begun_at, now).unwrap_or_else(|error| {
+            if let Error::Pmem(failure @ PmemError::SyncFailed { .. }) = &error {
+                // Whatever it was for, pages may be gone.
+                self.fail(failure);
+            }
+            Reply::Failed(error)
+        })
     }
 
     fn last_version(&self) -> u64 {
@@ -92,8 +98,13 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
         }
         self.calls.wait();
         if let Err(error) = self.region.pmem.sync() {
-            let _ = self.fail(&error);
+            // [`Shared::failure`] tells of it.
+            self.fail(&error);
         }
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.medium_failure().map(Error::Pmem)
     }
 }
 
@@ -136,6 +147,7 @@ impl<P: Pmem> Hash<P> {
                 Ok(Reply::Page { items, next })
             }
             Operation::Sync => {
+                self.check_writable()?;
                 self.region.pmem.sync()?;
                 Ok(Reply::Done { version: self.last_version(), existed: false })
             }

@@ -287,19 +287,25 @@ impl<P: Pmem> Hash<P> {
         Error::Unknown("the persistent memory failed while the write was made durable: open the store again to see")
     }
 
-    /// Whether the memory failed in the middle of a write, or at the end of the store.
+    /// Whether the memory failed in the middle of a write, in a sync, or at the end of the store.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
+    }
+
+    /// How the memory failed, here or for everybody who stores to it; for good.
+    pub(crate) fn medium_failure(&self) -> Option<PmemError> {
+        let noted = *self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.or_else(|| self.region.pmem.failure())
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         if !self.has_failed() {
             return Ok(());
         }
-        let failure = *self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let failure = self.medium_failure();
         let why = failure.map_or_else(String::new, |error| format!(" ({error})"));
         Err(Error::WrongVolume(format!(
-            "the persistent memory failed in the middle of a write{why}; the store takes no more of them: open it again"
+            "the persistent memory failed{why}; the store takes no more writes: see to the medium, then open it again"
         )))
     }
 

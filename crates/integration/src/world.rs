@@ -30,6 +30,8 @@ pub struct Statistics {
     pub closes: u64,
     /// Recoveries that were themselves cut off.
     pub cut_recoveries: u64,
+    /// Shards that broke (store only).
+    pub broken: u64,
     /// Operations or commands asked.
     pub asked: u64,
     /// Of them, answered.
@@ -108,6 +110,7 @@ impl Statistics {
         self.kills += other.kills;
         self.closes += other.closes;
         self.cut_recoveries += other.cut_recoveries;
+        self.broken += other.broken;
         self.asked += other.asked;
         self.answered += other.answered;
         self.undecided += other.undecided;
@@ -131,12 +134,13 @@ impl Statistics {
 /// Runs the world of a seed; the error says what went wrong.
 pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 
-/// The world of that name: `store`, `server`, or one shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a server; none: each
+/// The world of that name: `store`, `breaking` (a store whose shards break), `server`, or one shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a server; none: each
 /// seed has its own.
 pub fn by_name(name: &str, on: Option<On>) -> Option<RunSeed> {
     match (name, on) {
         ("store", None) => Some(store::run),
         ("store", Some(On::Matrix)) => Some(store::run_on_matrix),
+        ("breaking", None) => Some(store::run_breaking),
         ("server", None) => Some(server::run),
         ("server", Some(On::InPlace)) => Some(|seed| server::run_on(On::InPlace, seed)),
         ("server", Some(On::Packed)) => Some(|seed| server::run_on(On::Packed, seed)),

@@ -45,6 +45,7 @@ impl<P: Pmem> Matrix<P> {
             }
             Ok(Attempt::Seen(reply, version)) => self.promises.push((parked.token, reply, version)),
             Ok(Attempt::Logged(reply)) => self.promises.push((parked.token, reply, self.container.version())),
+            Ok(Attempt::Synced) => self.syncs.push(parked.token),
             Ok(Attempt::NoRoom) => {
                 self.wait_for_turn(id, &parked, queued);
                 self.parked.insert(id, parked);
@@ -120,7 +121,7 @@ impl<P: Pmem> Matrix<P> {
                 }
                 Ok(Attempt::Reply(reply))
             }
-            Work::Sync => Ok(Attempt::Logged(Reply::Done { version: 0, existed: false })),
+            Work::Sync => Ok(Attempt::Synced),
             Work::Load(load) => self.begin_load(load),
             Work::AfterLoad(operation) => match self.cut(operation.clone()) {
                 Ok(Work::AfterLoad(_)) => Ok(Attempt::Grows),

@@ -22,6 +22,8 @@ pub(crate) enum Attempt {
     Seen(Reply, u64),
     /// It is in the log; the reply is for when that is durable.
     Logged(Reply),
+    /// All before it is in the log; the reply is for when the region is written back.
+    Synced,
     /// The container has no room now.
     NoRoom,
     /// The volume has to grow first.

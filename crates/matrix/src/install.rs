@@ -162,6 +162,7 @@ impl<P: Pmem> Matrix<P> {
             && let Source::Column(column) = &job.source
             && canary!("matrix_column_released_early")
         {
+            // A planted defect.
             let _ = self.container.release(column, manifest.number);
         }
         let stage = Stage::Manifest { begun: 0, in_flight: 0 };

@@ -108,6 +108,8 @@ pub struct Matrix<P> {
     pub(crate) next_operation: u64,
     /// Replies for when the log is durable, each with the version up to which: of writes, and of whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply, u64)>,
+    /// Who asked for a sync in this turn.
+    pub(crate) syncs: Vec<Token>,
     pub(crate) snapshots: Snapshots,
     pub(crate) batches: Batches,
     pub(crate) ranges: Arc<RangeDeletes>,
@@ -248,7 +250,14 @@ impl<P: Pmem> Matrix<P> {
                 "the store is open for reading only: open it for writing to change it".into(),
             ));
         }
-        self.region_failed.clone().or(self.volume_failed.map(Error::Poisoned))
+        self.medium_failure()
+    }
+
+    /// How the region or the volume failed, if one did; for good.
+    fn medium_failure(&self) -> Option<Error> {
+        let of_volume = self.volume_failed.map(Error::Poisoned);
+        let of_region = || self.container.pmem().failure().map(Error::Pmem);
+        self.region_failed.clone().or(of_volume).or_else(of_region)
     }
 
     /// Levels that are not durable are none of this engine, and no write gets more than its region can give.
@@ -441,13 +450,37 @@ impl<P: Pmem> Matrix<P> {
                 *reply = Reply::Failed(Error::Unknown(why));
             }
         }
+        self.write_region_back(effects);
         for (token, reply, _) in std::mem::take(&mut self.promises) {
             self.answer(token, reply, effects);
         }
     }
 
+    /// Answers those who asked for a sync: what fences left in the page cache goes to the medium first.
+    fn write_region_back(&mut self, effects: &mut Effects) {
+        if self.syncs.is_empty() {
+            return;
+        }
+        let is_left = !self.container.pmem().survives_power_loss();
+        if is_left
+            && self.region_failed.is_none()
+            && !canary!("trial_sync_writes_nothing_back")
+            && let Err(error) = self.container.pmem().sync()
+        {
+            self.fail_region(error.into());
+        }
+        for token in std::mem::take(&mut self.syncs) {
+            let reply = match self.medium_failure() {
+                Some(error) => Reply::Failed(error),
+                None => Reply::Done { version: 0, existed: false },
+            };
+            self.answer(token, reply, effects);
+        }
+    }
+
     fn is_drained(&self) -> bool {
-        let is_idle = self.parked.is_empty() && self.promises.is_empty() && self.batches.is_idle();
+        let owes_nothing = self.promises.is_empty() && self.syncs.is_empty();
+        let is_idle = self.parked.is_empty() && owes_nothing && self.batches.is_idle();
         is_idle && self.io.is_empty() && self.superblock_waits.is_none()
     }
 
@@ -461,7 +494,12 @@ impl<P: Pmem> Matrix<P> {
             self.closing = Closing::Closed;
             return;
         }
-        let _ = self.container.pmem().sync();
+        if let Err(error) = self.container.pmem().sync() {
+            // No clean superblock: what the region holds is not known.
+            self.fail_region(error.into());
+            self.closing = Closing::Closed;
+            return;
+        }
         self.superblock = Superblock { clean: true, known: self.container.known(), ..self.superblock };
         self.closing = Closing::Superblock;
         self.write_superblock(self.superblock, 0, effects);
@@ -618,6 +656,10 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
 
     fn is_closed(&self) -> bool {
         self.closing == Closing::Closed
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.medium_failure()
     }
 
     fn statistics(&self, out: &mut Vec<Statistic>) {

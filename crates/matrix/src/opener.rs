@@ -574,6 +574,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             crowd: VecDeque::new(),
             next_operation: 0,
             promises: Vec::new(),
+            syncs: Vec::new(),
             snapshots: Snapshots::left_over(manifest.kept.iter().copied()),
             batches: Batches::new(self.config.shards),
             backups: Backups::default(),

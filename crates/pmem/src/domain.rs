@@ -43,6 +43,7 @@ impl fmt::Display for Domain {
 /// caches count as volatile.
 pub(crate) fn of_device(device: &Path) -> Domain {
     let Ok(device) = std::fs::canonicalize(device) else { return Domain::Adr };
+    // What the kernel does not tell counts as the weaker domain.
     let named = device.ancestors().find_map(|above| std::fs::read_to_string(above.join("persistence_domain")).ok());
     if named.is_some_and(|named| named.trim() == "cpu_cache") { Domain::Eadr } else { Domain::Adr }
 }

@@ -91,12 +91,19 @@ pub trait Pmem {
     /// Begins to read a range that is about to be loaded from one end to the other. Only disks gain by it; what fails is read when it is loaded.
     fn will_read(&self, _offset: u64, _len_bytes: u64) {}
 
-    /// Writes everything back that was stored so far, also where the domain does not ask for it: an orderly end. O(length of the region) where pages are written back.
+    /// Writes everything back that was stored so far, also where the domain does not ask for it: an orderly end,
+    /// and a flush that a user asks for. O(length of the region) where pages are written back. A failure is kept:
+    /// from then on stores, fences and syncs fail, since the kernel may have dropped the pages.
     ///
     /// # Errors
     /// As [`Pmem::fence`].
     fn sync(&self) -> Result<(), PmemError> {
         self.fence()
+    }
+
+    /// Why the region takes no more stores: writing it back failed once. That stays so until it is opened again.
+    fn failure(&self) -> Option<PmemError> {
+        None
     }
 
     /// Whether what was fenced survives a power cut; else only the death of the process.
@@ -182,6 +189,10 @@ impl<P: Pmem + ?Sized> Pmem for &P {
 
     fn sync(&self) -> Result<(), PmemError> {
         (**self).sync()
+    }
+
+    fn failure(&self) -> Option<PmemError> {
+        (**self).failure()
     }
 
     fn survives_power_loss(&self) -> bool {

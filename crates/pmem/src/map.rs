@@ -1,10 +1,12 @@
 //! A region over a file, a device or memory.
 
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::flush::Flush;
-use crate::group::Group;
+use crate::group::{self, Group};
 use crate::node::{Node, Nodes};
 use crate::source::{Kind, Source, failed};
 use crate::space::{Access, Space};
@@ -75,6 +77,10 @@ pub struct Mapping {
     found: Domain,
     domain: Domain,
     durability: Durability,
+    /// The error that ended it when all of it was written back, or 0.
+    sync_failed: AtomicI32,
+    /// How all of it is written back.
+    write_back: group::Sync,
     options: MapOptions,
     growth: Mutex<()>,
 }
@@ -205,6 +211,8 @@ impl Mapping {
             found,
             domain,
             durability,
+            sync_failed: 0.into(),
+            write_back: Space::sync,
             options,
             growth,
         })
@@ -329,10 +337,35 @@ impl Mapping {
         if !self.access.writable {
             return Err(PmemError::ReadOnly);
         }
+        self.check_written_back()
+    }
+
+    /// Whether all that was to be written back was. After a failure the kernel may have dropped pages, so no later call can make up for it.
+    fn check_written_back(&self) -> Result<(), PmemError> {
+        match self.sync_failed.load(Ordering::Acquire) {
+            0 => {}
+            errno => return Err(PmemError::SyncFailed { errno }),
+        }
         match &self.durability {
             Durability::Pages(group) => group.check(),
             _ => Ok(()),
         }
+    }
+
+    /// As [`Pmem::sync`], of a range only.
+    pub(crate) fn sync_range(&self, range: Range<u64>) -> Result<(), PmemError> {
+        self.fence()?;
+        let ends = self.pieces.iter().skip(1).map(|piece| piece.at).chain([self.space.mapped_bytes()]);
+        for (piece, end) in self.pieces.iter().zip(ends).filter(|(piece, _)| piece.is_file && self.access.writable) {
+            let (from, to) = (piece.at.max(range.start), end.min(range.end));
+            if from < to
+                && let Err(error) = (self.write_back)(&self.space, from..to)
+            {
+                self.sync_failed.store(error.raw_os_error(), Ordering::Release);
+                return self.check_written_back();
+            }
+        }
+        Ok(())
     }
 }
 
@@ -469,13 +502,11 @@ impl Pmem for Mapping {
     }
 
     fn sync(&self) -> Result<(), PmemError> {
-        self.fence()?;
-        let ends = self.pieces.iter().skip(1).map(|piece| piece.at).chain([self.space.mapped_bytes()]);
-        for (piece, end) in self.pieces.iter().zip(ends).filter(|(piece, _)| piece.is_file && self.access.writable) {
-            let synced = self.space.sync(piece.at..end);
-            synced.map_err(|error| PmemError::SyncFailed { errno: error.raw_os_error() })?;
-        }
-        Ok(())
+        self.sync_range(0..self.space.mapped_bytes())
+    }
+
+    fn failure(&self) -> Option<PmemError> {
+        self.check_written_back().err()
     }
 
     fn node_count(&self) -> usize {
@@ -496,6 +527,7 @@ impl Pmem for Mapping {
     }
 
     fn fence(&self) -> Result<(), PmemError> {
+        self.check_written_back()?;
         match &self.durability {
             Durability::Nothing => Ok(()),
             Durability::Pages(group) => group.fence(&self.space),

@@ -50,6 +50,7 @@ impl Nodes {
         let all: Vec<Node> = numbers
             .into_iter()
             .map(|number| {
+                // Without a list threads are kept nowhere: slower, nothing else.
                 let list = std::fs::read_to_string(sys.join(format!("node{number}/cpulist"))).unwrap_or_default();
                 Node { number, processors: listed(&list) }
             })
@@ -97,6 +98,7 @@ fn listed(list: &str) -> Vec<usize> {
 
 /// The node of a device (a path in `/sys/dev`), if the kernel says so.
 pub(crate) fn of_device(device: &Path) -> Option<u32> {
+    // As above.
     let device = std::fs::canonicalize(device).ok()?;
     // −1: of none.
     let named = |above: &Path| std::fs::read_to_string(above.join("numa_node")).ok()?.trim().parse::<i64>().ok();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::{Mapping, Pmem, PmemError};
 
-/// A range of a mapped region, as a region of its own: offset 0 is where it begins. Parts that do not overlap are independent, but for [`Pmem::sync`], which writes the whole
-/// region back.
+/// A range of a mapped region, as a region of its own: offset 0 is where it begins. Parts that do not overlap are
+/// independent, but for a failure to write pages back: then no part takes any more stores.
 #[derive(Clone, Debug)]
 pub struct Part {
     mapping: Arc<Mapping>,
@@ -88,7 +88,11 @@ impl Pmem for Part {
     }
 
     fn sync(&self) -> Result<(), PmemError> {
-        self.mapping.sync()
+        self.mapping.sync_range(self.from_bytes..self.from_bytes + self.len_bytes)
+    }
+
+    fn failure(&self) -> Option<PmemError> {
+        self.mapping.failure()
     }
 
     fn survives_power_loss(&self) -> bool {

@@ -140,6 +140,7 @@ impl Source {
         let to_bytes = from_bytes + len_bytes;
         for at in (from_bytes..to_bytes).step_by(READ_AHEAD_BYTES as usize) {
             let len = NonZeroU64::new(READ_AHEAD_BYTES.min(to_bytes - at));
+            // A hint: what is not read ahead is read when it is loaded.
             if rustix::fs::fadvise(&self.file, at, len, Advice::WillNeed).is_err() {
                 return;
             }
@@ -182,8 +183,9 @@ impl Source {
     /// Makes the name of a new file durable.
     pub(crate) fn sync_directory(&self) -> Result<(), MapError> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let sync = |parent: &Path| File::open(parent)?.sync_all();
-        sync(parent.unwrap_or(Path::new("."))).map_err(failed("write back the directory of", &self.path))
+        let parent = parent.unwrap_or(Path::new("."));
+        let synced = File::open(parent).and_then(|parent| parent.sync_all());
+        synced.map_err(failed("write back the directory of", &self.path))
     }
 
     /// Its domain; `is_synchronous`: it can be mapped with MAP_SYNC.
@@ -205,6 +207,7 @@ impl Source {
 impl Source {
     /// The node of the machine that its memory lies on: that of persistent memory is known.
     pub(crate) fn node(&self, is_synchronous: bool) -> Option<u32> {
+        // Without a node it is near everybody: slower, nothing else.
         let metadata = self.file.metadata().ok()?;
         let described = |class: &str, device: u64| Path::new(SYS).join(class).join(device_name(device));
         match self.kind {
@@ -215,6 +218,7 @@ impl Source {
     }
 
     pub(crate) fn unlock(&self) {
+        // Cannot fail on a descriptor that is open; the kernel also unlocks when the last one closes.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -249,10 +253,12 @@ fn look(file: &File, path: &Path) -> Result<(Kind, u64), MapError> {
 
 /// What the kernel says about a devdax device and its page; `None` of any other device.
 pub(crate) fn devdax(described: &Path) -> Option<(Kind, u64)> {
+    // What the kernel does not describe as a devdax device is refused as a region.
     let subsystem = std::fs::canonicalize(described.join("subsystem")).ok()?;
     if subsystem.file_name()? != "dax" {
         return None;
     }
+    // As above, and so is what says no length.
     let device = std::fs::canonicalize(described).ok()?;
     let number = |name: &str| std::fs::read_to_string(device.join(name)).ok()?.trim().parse::<u64>().ok();
     let len_bytes = number("size")?;

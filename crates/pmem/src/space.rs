@@ -60,6 +60,7 @@ impl Space {
         // SAFETY: both ends are part of what was just mapped and used by nobody. To keep them costs addresses only.
         unsafe {
             let _ = (head > 0).then(|| rustix::mm::munmap(start.cast(), head));
+            // Addresses that stay reserved harm nobody.
             let _ = (tail > 0).then(|| rustix::mm::munmap(base.wrapping_add(reserve_bytes as usize).cast(), tail));
         }
         Ok(Space { base, mapped_bytes: AtomicU64::new(0), reserved_bytes: AtomicU64::new(reserve_bytes) })

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use stratakv_base::{Mono, Now};
+use stratakv_base::{Mono, Now, canary};
 use stratakv_device::{DiskRequest, Pool, Volume};
 use stratakv_engine::{Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic};
 
@@ -24,6 +24,10 @@ pub(crate) struct Cell<S> {
     /// Who has left since the last turn.
     left: Mutex<Vec<Left>>,
     has_left: AtomicBool,
+    /// It takes no messages any more. Set before the other shards are told.
+    is_broken: AtomicBool,
+    /// Of simulations: the next turn breaks the shard, before its stage of this number plus one; 0: it does not.
+    breaks_before: AtomicU8,
     /// Someone asked for a turn: `more`, or a message.
     wants_turn: AtomicBool,
     tells_evictions: AtomicBool,
@@ -45,6 +49,8 @@ struct State<S> {
     broken: Option<&'static str>,
     /// The other shards are told that it is broken.
     told: bool,
+    /// The listener is told that it takes no more writes.
+    told_failure: bool,
 }
 
 /// A shard panicked in the middle of a turn.
@@ -97,6 +103,7 @@ impl<S: Shard> Cell<S> {
             closing: false,
             broken: None,
             told: false,
+            told_failure: false,
         };
         Cell {
             volume,
@@ -106,6 +113,8 @@ impl<S: Shard> Cell<S> {
             has_outgoing: false.into(),
             left: Mutex::default(),
             has_left: false.into(),
+            is_broken: false.into(),
+            breaks_before: 0.into(),
             wants_turn: true.into(),
             tells_evictions: false.into(),
             memory_bytes: 0.into(),
@@ -180,12 +189,19 @@ impl<S: Shard> Cell<S> {
                     None => state.shard.gone(from, &mut state.effects),
                 }
             }
+            if self.breaks(state, 0) {
+                return;
+            }
             state.take_operations(operations);
             if self.has_left.swap(false, Ordering::AcqRel) {
                 let left = std::mem::take(&mut *lock(&self.left));
                 state.cancel(&left, me, out);
             }
+            if self.breaks(state, 1) {
+                return;
+            }
             state.shard.turn_end(&mut state.effects);
+            self.breaks(state, 2);
         });
         if let Some(why) = state.broken {
             completions.clear();
@@ -204,9 +220,26 @@ impl<S: Shard> Cell<S> {
         }
     }
 
+    /// The next turn breaks the shard, as a panic would, before it takes operations (0), before the end of the turn (1) or after it (2).
+    pub(crate) fn break_before(&self, stage: u8) {
+        self.breaks_before.store(stage + 1, Ordering::Relaxed);
+        self.wants_turn.store(true, Ordering::Release);
+    }
+
+    /// Whether the shard is to break here.
+    fn breaks(&self, state: &mut State<S>, stage: u8) -> bool {
+        let breaks = self.breaks_before.load(Ordering::Relaxed) == stage + 1;
+        if breaks {
+            state.broken = Some(DEFECT);
+        }
+        breaks
+    }
+
     /// Answers everybody who waits for a broken shard. What it still wanted done is not: nobody knows whether it should be.
     fn fail(&self, state: &mut State<S>, why: &'static str, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
         out.broke |= !std::mem::replace(&mut state.told, true);
+        // Before the messages go: one that is left from now on is answered by word that this shard is broken.
+        self.is_broken.store(true, Ordering::SeqCst);
         state.effects.requests.clear();
         state.effects.replies.clear();
         state.effects.messages.clear();
@@ -259,6 +292,12 @@ impl<S: Shard> Cell<S> {
             self.has_outgoing.store(true, Ordering::Release);
         }
         out.events.append(&mut state.effects.events);
+        if !state.told_failure
+            && let Some(error) = state.failure()
+        {
+            state.told_failure = true;
+            out.events.push(ShardEvent::Failed { error });
+        }
         self.note_attention(state, out);
         if state.closing && state.is_ended() {
             self.closed.notify_all();
@@ -280,6 +319,11 @@ impl<S: Shard> Cell<S> {
 }
 
 impl<S: Shard> State<S> {
+    /// Why nothing is written here until the store is opened again, if that is so.
+    fn failure(&self) -> Option<Error> {
+        self.broken.map(Error::Unknown).or_else(|| self.shard.failure())
+    }
+
     /// Nothing more will come of the shard.
     fn is_ended(&self) -> bool {
         self.broken.is_some() || self.shard.is_closed()
@@ -371,10 +415,15 @@ impl<S: Shard> Cell<S> {
         }
     }
 
-    /// Leaves a message from another shard, or word that it is broken; taken at the next turn.
-    pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) {
+    /// Leaves a message from another shard, or word that it is broken; taken at the next turn. False: this shard is
+    /// broken and takes none.
+    pub(crate) fn leave_message(&self, from: ShardId, message: Option<Message>) -> bool {
+        if self.is_broken.load(Ordering::SeqCst) && !canary!("messages_to_broken_shards_are_dropped") {
+            return false;
+        }
         lock(&self.messages).push((from, message));
         self.wants_turn.store(true, Ordering::Release);
+        true
     }
 
     /// These callers have left: what they only wanted to read is given up in the next turn.
@@ -432,11 +481,20 @@ impl<S: Shard> Cell<S> {
         }
     }
 
+    /// Why nothing is written here until the store is opened again, if that is so.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.lock().failure()
+    }
+
     pub(crate) fn statistics(&self, out: &mut Vec<Statistic>) {
         let guard = self.lock();
-        if guard.broken.is_none() {
+        let is_broken = guard.broken.is_some();
+        if !is_broken {
             guard.shard.statistics(out);
         }
+        let is_read_only = !is_broken && guard.shard.failure().is_some();
+        out.push(Statistic { name: "read_only_after_a_failure", value: u64::from(is_read_only) });
+        out.push(Statistic { name: "broken_shards", value: u64::from(is_broken) });
         out.push(Statistic { name: "operations_in_progress", value: guard.tokens.len() as u64 });
         out.push(Statistic { name: "operations_waiting_for_room", value: guard.backlog.len() as u64 });
     }

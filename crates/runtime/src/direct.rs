@@ -152,11 +152,25 @@ impl Direct {
         }
     }
 
+    /// Why nothing is written until the store is opened again, if that is so.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        let defect = Some(Error::Unknown(DEFECT));
+        if self.core.broken.load(Ordering::Acquire) {
+            return defect;
+        }
+        self.core.guarded(|| self.core.engine.failure()).unwrap_or(defect)
+    }
+
     /// Counters and gauges.
     pub(crate) fn statistics(&self, out: &mut Vec<Statistic>) {
         if !self.core.broken.load(Ordering::Acquire) {
             self.core.guarded(|| self.core.engine.statistics(out));
         }
+        let failure = self.failure();
+        let is_broken = self.core.broken.load(Ordering::Acquire);
+        let is_read_only = !is_broken && failure.is_some();
+        out.push(Statistic { name: "read_only_after_a_failure", value: u64::from(is_read_only) });
+        out.push(Statistic { name: "broken_shards", value: u64::from(is_broken) });
         out.push(Statistic { name: "operations_in_progress", value: self.workers.in_progress() });
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stratakv_base::{Mono, Now};
 use stratakv_device::{Completion, DiskRequest, NetOutcome, NetRequest, Ring, Socket, Wait, Waker};
-use stratakv_engine::{Io, Operation, Outcome, Reply, Shard};
+use stratakv_engine::{Error, Io, Operation, Outcome, Reply, Shard};
 
 use crate::cell::TurnOutput;
 use crate::runtime::Runtime;
@@ -99,6 +99,9 @@ impl<S: Shard> Driver<S> {
     /// An engine that is called in place does it now; what would wait for its medium is handed over. Either way writes of one key keep their order, a range
     /// delete finds what was submitted before it and leaves what comes later, and `Sync`, snapshots and backups cover what was submitted before them.
     pub fn submit(&mut self, shard: usize, tag: u64, operation: Operation) {
+        if self.runtime.is_forked() {
+            return self.replies.push((tag, Reply::Failed(Error::Forked)));
+        }
         if let Some(direct) = &self.runtime.direct {
             let waiter = || Waiter::Inbox(Arc::clone(&self.inbox), tag);
             self.replies.extend(direct.begin(operation, waiter).map(|reply| (tag, reply)));
@@ -120,16 +123,25 @@ impl<S: Shard> Driver<S> {
 
     /// Queues a socket request. Its outcome comes as an [`Event::Net`] with `tag`.
     pub fn net(&mut self, tag: u64, request: NetRequest) {
+        if self.runtime.is_forked() {
+            return;
+        }
         self.ring.net(tag, request);
     }
 
     /// Ends the requests in flight on a socket.
     pub fn shutdown(&mut self, socket: &Socket) {
+        if self.runtime.is_forked() {
+            return;
+        }
         self.ring.shutdown(socket);
     }
 
     /// Ends the requests in flight on a socket, and leaves the socket as it is.
     pub fn cancel(&mut self, socket: &Socket) {
+        if self.runtime.is_forked() {
+            return;
+        }
         self.ring.cancel(socket);
     }
 
@@ -205,6 +217,9 @@ impl<S: Shard> Driver<S> {
     }
 
     fn refuse_if_failed(&self) -> io::Result<()> {
+        if self.runtime.is_forked() {
+            return Err(io::Error::other(Error::Forked.to_string()));
+        }
         if self.failed { Err(io::Error::other("the I/O ring failed before; drop its driver")) } else { Ok(()) }
     }
 
@@ -335,6 +350,9 @@ impl<S: Shard> Driver<S> {
 
 impl<S: Shard + 'static> Drop for Driver<S> {
     fn drop(&mut self) {
+        if self.runtime.is_forked() {
+            return;
+        }
         if self.rest(&mut Vec::new()).is_err() {
             tracing::error!("the I/O ring failed while closing; what was in flight is in doubt");
         }

@@ -7,9 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stratakv_base::{Now, Wall};
+use stratakv_device::fork::Lineage;
 use stratakv_device::ring::RingKind;
 use stratakv_device::{DiskRequest, Pool, Ring, Volume, Waker, open_ring, sync};
-use stratakv_engine::{Evicted, Io, Operation, Reply, Shard, ShardEvent, ShardId, Shared, Statistic};
+use stratakv_engine::{Error, Evicted, Io, Operation, Reply, Shard, ShardEvent, ShardId, Shared, Statistic};
 
 use crate::cell::{Cell, RING_LOST, TurnOutput};
 use crate::clock::{self, Clock};
@@ -47,6 +48,8 @@ pub struct Runtime<S: Shard + 'static> {
     reactors: Vec<ReactorDoor>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
+    /// The process whose threads and rings these are.
+    lineage: Lineage,
     options: RuntimeOptions,
     pub(crate) clock: Clock,
     listener: OnceLock<Listener>,
@@ -150,6 +153,7 @@ impl<S: Shard + 'static> Runtime<S> {
             cells: members.into_iter().map(|m| Cell::new(m.shard, m.volume, m.pool)).collect(),
             threads: Mutex::default(),
             stopping: false.into(),
+            lineage: Lineage::here(),
             options,
             clock,
             listener: OnceLock::new(),
@@ -163,6 +167,13 @@ impl<S: Shard + 'static> Runtime<S> {
         self.direct.as_ref().map_or_else(|| self.clock.now(), Direct::now)
     }
 
+    /// Whether this process is a child of the one whose threads and rings these are. Then nothing is done, and everything asked is answered
+    /// [`Error::Forked`]. Costs a load.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        self.lineage.is_forked()
+    }
+
     /// Number of shards.
     pub fn shards(&self) -> usize {
         if self.direct.is_some() { 1 } else { self.cells.len() }
@@ -173,6 +184,9 @@ impl<S: Shard + 'static> Runtime<S> {
     /// # Errors
     /// The ring could not be made.
     pub fn driver(self: &Arc<Self>) -> io::Result<Driver<S>> {
+        if self.is_forked() {
+            return Err(io::Error::other(Error::Forked.to_string()));
+        }
         let ring = open_ring(self.options.ring, self.options.ring_entries)?;
         Ok(self.driver_over(ring))
     }
@@ -180,7 +194,7 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Keeps the calling thread near the medium, where the engine's lies on several nodes of the machine: on one of them, in turn by `number`, for as long as the thread
     /// lives. Else it does nothing.
     pub fn stay_near(&self, number: usize) {
-        if let Some(direct) = &self.direct {
+        if let Some(direct) = self.direct.as_ref().filter(|_| !self.is_forked()) {
             direct.stay_near(number);
         }
     }
@@ -194,12 +208,15 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Does one operation, in the calling thread as far as possible: a hit in the cache costs the shard's turn and nothing else; a single
     /// read or write is done in place; only when a turn asks for more than one request at once does a reactor take them.
     pub fn execute(&self, shard: usize, operation: Operation) -> Reply {
+        if self.is_forked() {
+            return Reply::Failed(Error::Forked);
+        }
         if let Some(direct) = &self.direct {
             return direct.execute(operation);
         }
         let slot = Slot::new(1);
         self.run(shard, vec![(Waiter::Slot(Arc::clone(&slot), 0), operation)], &slot);
-        slot.wait().pop().unwrap_or(Reply::Failed(stratakv_engine::Error::Closed))
+        slot.wait().pop().unwrap_or(Reply::Failed(Error::Closed))
     }
 
     /// Does several operations at once; their I/O overlaps on the reactors. Replies are in the order asked.
@@ -209,12 +226,15 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// Begins what [`Runtime::execute_many`] does, to be waited for later; the reactors see to it meanwhile.
     pub fn start_many(&self, operations: Vec<(usize, Operation)>) -> Started {
-        let slot = Slot::new(operations.len());
+        let (slot, lineage, count) = (Slot::new(operations.len()), self.lineage, operations.len());
+        if self.is_forked() {
+            return Started { slot, lineage, count };
+        }
         if self.direct.is_some() {
             for (index, (shard, operation)) in (0u32..).zip(operations) {
                 self.begin(shard, operation, Waiter::Slot(Arc::clone(&slot), index));
             }
-            return Started(slot);
+            return Started { slot, lineage, count };
         }
         let mut queues: Vec<Vec<(Waiter, Operation)>> = self.cells.iter().map(|_| Vec::new()).collect();
         for (index, (shard, operation)) in operations.into_iter().enumerate() {
@@ -227,7 +247,7 @@ impl<S: Shard + 'static> Runtime<S> {
             self.after_turn(shard as u32, &mut out, None);
         }
         out.fire();
-        Started(slot)
+        Started { slot, lineage, count }
     }
 
     /// An operation as a future.
@@ -237,6 +257,9 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// Begins an operation; a reactor does its I/O.
     pub(crate) fn begin(&self, shard: usize, operation: Operation, waiter: Waiter) {
+        if self.is_forked() {
+            return waiter.answer(Reply::Failed(Error::Forked));
+        }
         if let Some(direct) = &self.direct {
             if let Some(reply) = direct.begin(operation, || waiter.clone()) {
                 waiter.answer(reply);
@@ -272,10 +295,15 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// After a turn, lock released: messages go to their shards; attention goes to the reactor that sees to the shard.
     pub(crate) fn after_turn(&self, shard: u32, out: &mut TurnOutput, by_reactor: Option<usize>) {
-        self.cells[shard as usize].deliver_messages(|to, message| {
-            if let Some(cell) = self.cells.get(to.0 as usize) {
-                cell.leave_message(ShardId(shard), Some(message));
+        let sender = &self.cells[shard as usize];
+        sender.deliver_messages(|to, message| {
+            let Some(cell) = self.cells.get(to.0 as usize) else { return };
+            if cell.leave_message(ShardId(shard), Some(message)) {
                 self.reactors[self.reactor_of(to.0)].waker.wake();
+            } else {
+                // Whoever waits for an answer would wait for ever: it hears again that there will be none.
+                sender.leave_message(to, None);
+                self.reactors[self.reactor_of(shard)].waker.wake();
             }
         });
         if std::mem::take(&mut out.broke) {
@@ -290,6 +318,7 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Says who is told what happens to shards, and what happened since they were put to work. Only the first call counts.
     pub fn listen(&self, listener: Listener) {
         let mut unheard = lock(&self.unheard);
+        // Only the first listener counts.
         let _ = self.listener.set(listener);
         let unheard = std::mem::take(&mut *unheard);
         if let Some(listener) = self.listener.get() {
@@ -299,6 +328,9 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// Says who is told of records that caches evict, or that nobody is any more. Costs an event for each of them while somebody is.
     pub fn listen_to_evictions(&self, listener: Option<EvictionListener>) {
+        if self.is_forked() {
+            return;
+        }
         let tells = listener.is_some();
         *lock(&self.evictions) = listener;
         self.cells.iter().for_each(|cell| cell.tell_evictions(tells));
@@ -306,6 +338,9 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// Changes the cap on memory of every shard; one that evicts follows it in its next turns, the first of which is here.
     pub fn set_shard_memory_bytes(&self, bytes: u64) {
+        if self.is_forked() {
+            return;
+        }
         let mut out = TurnOutput::default();
         for (shard, cell) in (0u32..).zip(&self.cells) {
             cell.set_memory_bytes(bytes);
@@ -347,6 +382,9 @@ impl<S: Shard + 'static> Runtime<S> {
     /// Counters and gauges of one shard.
     pub fn statistics_of(&self, shard: usize) -> Vec<Statistic> {
         let mut all = Vec::new();
+        if self.is_forked() {
+            return all;
+        }
         match &self.direct {
             Some(direct) if shard == 0 => direct.statistics(&mut all),
             _ => self.cells.get(shard).into_iter().for_each(|cell| cell.statistics(&mut all)),
@@ -357,8 +395,9 @@ impl<S: Shard + 'static> Runtime<S> {
     /// The other shards hear that one is broken.
     fn tell_of_loss(&self, shard: u32) {
         for (other, cell) in (0u32..).zip(&self.cells).filter(|(other, _)| *other != shard) {
-            cell.leave_message(ShardId(shard), None);
-            self.reactors[self.reactor_of(other)].waker.wake();
+            if cell.leave_message(ShardId(shard), None) {
+                self.reactors[self.reactor_of(other)].waker.wake();
+            }
         }
     }
 
@@ -430,6 +469,9 @@ impl<S: Shard + 'static> Runtime<S> {
 
     /// Most bytes of blocks that the shard with the fewest may have; `None` for an engine that has no blocks.
     pub fn block_bytes_min(&self) -> Option<u64> {
+        if self.is_forked() {
+            return None;
+        }
         self.cells.iter().map(Cell::block_bytes).min()
     }
 
@@ -448,6 +490,16 @@ impl<S: Shard + 'static> Runtime<S> {
             }
         }
         out.fire();
+    }
+
+    /// The shard breaks in its next turn, as by a panic: before it takes operations (`stage` 0), before the end of the turn
+    /// (1) or after it (2). For simulations.
+    #[doc(hidden)]
+    pub fn break_shard(&self, shard: usize, stage: u8) {
+        if let Some(cell) = self.cells.get(shard) {
+            cell.break_before(stage);
+            self.reactors[self.reactor_of(shard as u32)].waker.wake();
+        }
     }
 
     /// A reactor is gone: unless all is over, nobody else would do what is left for it.
@@ -481,8 +533,24 @@ impl<S: Shard + 'static> Runtime<S> {
         self.direct.as_ref().is_none_or(Direct::is_closing) && self.cells.iter().all(Cell::is_ended)
     }
 
+    /// The first shard that takes no more writes until the store is opened again, and why: its medium failed, or a
+    /// defect stopped it. Takes each shard's lock for a moment.
+    pub fn failure(&self) -> Option<(usize, Error)> {
+        if self.is_forked() {
+            return Some((0, Error::Forked));
+        }
+        if let Some(direct) = &self.direct {
+            return Some((0, direct.failure()?));
+        }
+        self.cells.iter().enumerate().find_map(|(shard, cell)| Some((shard, cell.failure()?)))
+    }
+
     /// Finishes what was accepted, closes every shard, ends the reactors. Later operations are answered `Closed`. Idempotent.
+    /// If [`Runtime::failure`] tells of one then, the end was not orderly: that shard may not hold all that was acknowledged.
     pub fn close(&self) {
+        if self.is_forked() {
+            return;
+        }
         self.begin_close();
         self.cells.iter().for_each(Cell::wait_closed);
         self.stop_reactors();

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 
 use stratakv_device::Waker;
+use stratakv_device::fork::Lineage;
 use stratakv_engine::{Error, Operation, Reply, Shard};
 
 use crate::cell::append;
@@ -148,18 +149,26 @@ fn take_replies(state: &mut SlotState) -> Vec<Reply> {
 /// Operations under way, for a blocking caller that has other things to do meanwhile. Dropping it suppresses the replies, never a write
 /// that has begun.
 #[must_use = "nobody else gets the replies"]
-pub struct Started(pub(crate) Arc<Slot>);
+pub struct Started {
+    pub(crate) slot: Arc<Slot>,
+    /// Whose threads see to it.
+    pub(crate) lineage: Lineage,
+    pub(crate) count: usize,
+}
 
 impl Started {
     /// Parks the calling thread until all replies are there, in the order asked.
     pub fn wait(self) -> Vec<Reply> {
-        self.0.wait()
+        if self.lineage.is_forked() {
+            return vec![Reply::Failed(Error::Forked); self.count];
+        }
+        self.slot.wait()
     }
 }
 
 impl std::fmt::Debug for Started {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Started(ready: {})", self.0.is_ready())
+        write!(f, "Started(ready: {})", self.slot.is_ready())
     }
 }
 
@@ -197,6 +206,10 @@ impl<S: Shard> Future for Pending<S> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
         let this = &mut *self;
+        if this.runtime.is_forked() {
+            this.state = PendingState::Done;
+            return Poll::Ready(Reply::Failed(Error::Forked));
+        }
         if let PendingState::Fresh(shard, operation) = &mut this.state {
             let shard = *shard;
             let Some(operation) = operation.take() else { return Poll::Pending };

@@ -478,6 +478,9 @@ impl Server {
     /// # Errors
     /// A thread ended by a defect or because its ring failed.
     pub fn join(&self) -> Result<(), Error> {
+        if self.shared.store.is_forked() {
+            return Err(Error::Store(stratakv_engine::Error::Forked.into()));
+        }
         let threads = std::mem::take(&mut *lock(&self.threads));
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Defect))).collect();
         self.shared.backups.stop();
@@ -488,6 +491,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if self.shared.store.is_forked() {
+            // Its threads and socket files are the parent's.
+            let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+            threads.drain(..).for_each(std::mem::forget);
+            let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
+            files.drain(..).for_each(std::mem::forget);
+            return;
+        }
         self.shutdown();
         if let Err(error) = self.join() {
             tracing::error!(%error, "the server did not stop in order");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Key, Level, canary};
 use stratakv_device::{Block, IoFault, Part};
-use stratakv_engine::{Effects, Error, Reply, ShardEvent};
+use stratakv_engine::{Effects, Error, Reply};
 use stratakv_index::Entry;
 
 use crate::packed::clean::LOW;
@@ -527,7 +527,6 @@ impl Slab {
         }
         tracing::error!(%fault, shard = self.config.shard, "{what}: the volume takes no more writes");
         self.poisoned = Some(fault);
-        self.events.push(ShardEvent::Failed { fault });
         let mut unknown: Vec<Change> = Vec::new();
         for group in std::mem::take(&mut self.groups.in_flight) {
             for member in group.members {

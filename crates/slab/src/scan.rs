@@ -237,6 +237,7 @@ impl Slab {
             page.add(key, Some(entry.place).filter(|_| !of_batch))
         });
         while let Some(next) = added.pop().filter(|_| !page.more) {
+            // No failure: what it says is in `page.more` too.
             let _ = page.add(next.encoded(), None);
         }
         page

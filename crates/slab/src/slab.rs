@@ -366,9 +366,15 @@ impl Slab {
     }
 
     fn close_done(&mut self, outcome: &Outcome, effects: &mut Effects) {
-        let failed = matches!(outcome, Outcome::Flush(Err(_)) | Outcome::Write(Err(_)));
+        if let Outcome::Flush(Err(fault)) | Outcome::Write(Err(fault)) = outcome {
+            // Whoever closes the store is told: what was acknowledged below `power_loss` may be lost.
+            if !canary!("last_flush_fails_in_silence") {
+                self.poison(*fault, "the last flush or superblock failed", effects);
+            }
+            self.closing = Closing::Closed;
+            return;
+        }
         let next = match self.closing {
-            _ if failed => Closing::Closed,
             Closing::Flushing => {
                 self.superblock.generation += 1;
                 self.superblock.clean = true;
@@ -573,6 +579,10 @@ impl Shard for Slab {
         self.closing == Closing::Closed
     }
 
+    fn failure(&self) -> Option<Error> {
+        self.poisoned.map(Error::Poisoned)
+    }
+
     fn statistics(&self, out: &mut Vec<Statistic>) {
         let counters = &self.counters;
         let total = u64::from(self.space.total());
@@ -586,7 +596,6 @@ impl Shard for Slab {
         add("cache_misses", counters.cache_misses);
         add("memory_limit_bytes", self.config.memory_bytes);
         add("damaged_places", self.corruptions.len() as u64);
-        add("read_only_after_a_failure", u64::from(self.poisoned.is_some()));
         add("full", u64::from(self.is_full));
         add("pages_used", self.table.len() as u64);
         add("pages_free", u64::from(self.space.free_pages()));

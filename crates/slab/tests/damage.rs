@@ -245,6 +245,25 @@ fn after_a_failed_flush_nothing_is_written_and_reads_go_on() {
     }
 }
 
+/// It was told to nobody: what `process_crash` had acknowledged could be lost, and the end seemed orderly.
+#[test]
+fn a_failed_last_flush_or_superblock_is_told() {
+    for flush in [true, false] {
+        let mut machine = Machine::create(6, 1 << 30, MEMORY, None);
+        machine.run(put_operation(b"a", b"1", Expiry::NEVER, Level::PowerLoss));
+        machine.settle();
+        assert_eq!(machine.slab.failure(), None);
+        let fault = Some(IoFault::Os(5));
+        (machine.disk.fail_flushes, machine.disk.fail_writes) = if flush { (fault, None) } else { (None, fault) };
+        machine.close();
+        assert_eq!(machine.slab.failure(), Some(Error::Poisoned(IoFault::Os(5))), "the flush: {flush}");
+        (machine.disk.fail_flushes, machine.disk.fail_writes) = (None, None);
+        machine.recover(MEMORY, None).unwrap();
+        assert!(!machine.slab.recovery().clean);
+        assert_eq!(machine.get(b"a"), Ok(Some(b"1".to_vec())));
+    }
+}
+
 #[test]
 fn expired_records_vanish_at_once_and_their_space_comes_back() {
     let mut machine = Machine::create(7, 1 << 30, MEMORY, None);

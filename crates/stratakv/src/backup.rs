@@ -76,6 +76,7 @@ impl Store {
     /// # Errors
     /// As of [`Store::backup`]; also if `watch` called it off. What was written stays in the directory, which is no backup without `backup.toml`.
     pub fn backup_watched(&self, directory: &Path, watch: &BackupWatch<'_>) -> Result<BackupSummary, Error> {
+        self.inner().check_not_forked()?;
         if self.engine() == Engine::Tier {
             // Before anything is made.
             return Err(EngineError::Unsupported(Capability::Backup).into());

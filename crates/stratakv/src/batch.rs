@@ -182,6 +182,7 @@ impl Store {
     /// [`Unknown`](crate::ErrorKind::Unknown): then all of it was, or nothing.
     pub fn write(&self, mut batch: WriteBatch) -> Result<PutOutcome, Error> {
         let lists = batch.pushes.iter().map(|(list, ..)| list.records().id());
+        self.inner().check_not_forked()?;
         let _held = self.inner().list_locks.lock(lists);
         batch.place_pushes(self)?;
         match batch.operation(self.inner().batch_level())? {

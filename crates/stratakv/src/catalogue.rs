@@ -8,7 +8,9 @@
 //! | `dropped/` and a number, 8 hexadecimal digits | the name it had |
 //!
 //! A number is drawn from `next` by an increment, so no two names get one; one drawn for nothing (a crash, a race lost) is never used. Numbers
-//! are not used again: a handle of a dropped collection never meets a later one. Dropping writes `dropped/` first, then removes the name and
+//! are not used again: a handle of a dropped collection never meets a later one. The catalogue is written at the highest level that the medium has,
+//! whatever the store's is. Where a crash may still leave an older catalogue beside newer records (a region at `process_crash`), a number that is named
+//! anywhere, or has records, is passed over. Dropping writes `dropped/` first, then removes the name and
 //! the keys; what a crash leaves of that, and what old handles wrote meanwhile, goes at the next opening. `expiring/` does the same for a collection
 //! that expires (`expiring.rs`).
 
@@ -21,6 +23,7 @@ use stratakv_engine::{Expect, Reply, Unmet, Update};
 
 use crate::collection::{Collection, PutOutcome};
 use crate::error::Error;
+use crate::expiring::EXPIRING;
 use crate::kind::{Kind, NUMBERS_END, Named};
 use crate::order::{InOrder, OrderError};
 use crate::scan::ScanOptions;
@@ -52,6 +55,8 @@ struct All {
     all: HashMap<String, Known>,
     /// How many names were forgotten: what was read of the catalogue before that may not hold any more.
     forgotten: u64,
+    /// The highest number that the catalogue names anywhere, as it was when the first one was drawn.
+    highest: Option<u64>,
 }
 
 impl Names {
@@ -237,6 +242,7 @@ impl Store {
     /// # Errors
     /// As [`Collection::get`].
     pub fn collections(&self) -> Result<Vec<String>, Error> {
+        self.inner().check_not_forked()?;
         if self.inner().has_names().is_err() {
             return Ok(Vec::new());
         }
@@ -264,13 +270,23 @@ impl Store {
 
     /// Finishes what drops before the last end left.
     pub(crate) fn finish_drops(&self) -> Result<(), Error> {
+        let mut emptied = Vec::new();
         for (key, record) in self.catalogue().prefix(DROPPED).collect::<Result<Vec<_>, _>>()? {
             let Some(id) = numbered(DROPPED, &key) else { continue };
             self.unname(&String::from_utf8_lossy(&record.to_bytes()), |named| named.id == id)?;
             self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
-            self.catalogue().delete(&key)?;
+            emptied.push(key);
         }
-        Ok(())
+        self.forget_emptied(&emptied)
+    }
+
+    /// Removes records of the catalogue that have collections emptied at an opening: once that is durable, whatever the store's level is.
+    pub(crate) fn forget_emptied<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), Error> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.sync()?;
+        keys.iter().try_for_each(|key| self.catalogue().delete(key.as_ref()).map(|_| ()))
     }
 
     /// Collections in an order of the user's: all that have a name, and those that had one while the store was open.
@@ -301,11 +317,23 @@ impl Store {
         Ok(updated.version.is_some())
     }
 
+    /// A number that nobody has, and that has no records.
     fn draw_number(&self) -> Result<CollectionId, Error> {
+        let highest = self.highest_number()?;
+        let mut by = 1;
         loop {
-            match self.catalogue().update(NEXT, Update::Increment(1))? {
+            match self.catalogue().update(NEXT, Update::Increment(by))? {
+                Reply::Number { number, .. } if number <= highest => by = highest - number + 1,
                 Reply::Number { number, .. } if (1..NUMBERS_END).contains(&number) => {
-                    return Ok(CollectionId(number as u32));
+                    by = 1;
+                    let id = CollectionId(number as u32);
+                    if self.is_without_records(id)? {
+                        return Ok(id);
+                    }
+                    tracing::warn!(
+                        number,
+                        "a crash left records of a collection without its name: their number is passed over"
+                    );
                 }
                 Reply::Number { .. } => {
                     return Err(Error::Option(
@@ -318,6 +346,29 @@ impl Store {
                 _ => return Err(odd()),
             }
         }
+    }
+
+    /// The highest number that a name, a drop or an expiry of the catalogue has: `next` may be older than they are.
+    fn highest_number(&self) -> Result<u64, Error> {
+        if let Some(highest) = self.inner().names.lock().highest {
+            return Ok(highest);
+        }
+        let mut highest = 0;
+        for item in self.catalogue().scan(ScanOptions::all()) {
+            let (key, record) = item?;
+            let numbered = [DROPPED, EXPIRING].into_iter().find_map(|front| numbered(front, &key));
+            // One that does not decode has a number that is not known; records under it are seen when it is drawn.
+            let named =
+                || Named::decode(&record.to_bytes(), "").ok().filter(|_| key.starts_with(NAME)).map(|named| named.id);
+            highest = highest.max(numbered.or_else(named).map_or(0, |id| u64::from(id.0)));
+        }
+        self.inner().names.lock().highest = Some(highest);
+        Ok(highest)
+    }
+
+    fn is_without_records(&self, id: CollectionId) -> Result<bool, Error> {
+        let mut records = self.records_of(id).scan(ScanOptions::all().keys_only());
+        records.next().transpose().map(|first| first.is_none())
     }
 
     pub(crate) fn records_of(&self, id: CollectionId) -> Collection {
@@ -374,5 +425,67 @@ mod tests {
             HashSet::from([kept]),
             "those of earlier lives are in the catalogue"
         );
+    }
+
+    /// What a store can be of, at `process_crash`.
+    fn kinds() -> Vec<(&'static str, crate::Options)> {
+        let small = || crate::Options::new().memory_bytes(64 << 20).level(crate::Level::ProcessCrash);
+        let region = |engine| small().engine(engine).region_bytes(32 << 20);
+        vec![
+            ("in_place", small().shards(2)),
+            ("packed", small().shards(2).placement(crate::Placement::Packed)),
+            ("hash", region(crate::Engine::Hash)),
+            ("matrix", region(crate::Engine::Matrix).shards(2)),
+        ]
+    }
+
+    /// A power cut at `process_crash` took what said which number a name had, and left the records: the next collection had that number, and showed them.
+    #[test]
+    fn no_collection_shows_the_records_of_another_one() {
+        for (what, options) in kinds() {
+            for names_are_lost in [true, false] {
+                let directory = tempfile::tempdir().unwrap();
+                let store = options.open(directory.path().join("data")).unwrap();
+                let first = store.collection("first").unwrap();
+                let precious: Vec<Vec<u8>> = (0..20).map(|number| format!("key-{number}").into_bytes()).collect();
+                precious.iter().for_each(|key| _ = first.put(key, b"precious").unwrap());
+                let empty = store.collection("empty").unwrap().id();
+                // As an older state of the catalogue has it.
+                store.catalogue().put(NEXT, b"0").unwrap();
+                if names_are_lost {
+                    store.catalogue().delete(&name_key("first")).unwrap();
+                }
+                store.close().unwrap();
+                let store = options.open(directory.path().join("data")).unwrap();
+                let other = store.collection("other").unwrap();
+                assert_eq!(other.scan(ScanOptions::all()).count(), 0, "{what}, {names_are_lost}: others' records");
+                assert!(other.id() != first.id() && other.id() != empty, "{what}: a number with a name");
+                let list = store.list("list").unwrap();
+                assert!(list.is_empty().unwrap(), "{what}");
+                if !names_are_lost {
+                    assert_eq!(store.collection("first").unwrap().scan(ScanOptions::all()).count(), 20, "{what}");
+                }
+                store.close().unwrap();
+            }
+        }
+    }
+
+    /// Catalogue and records were flushed independently: a record could be durable under a number that was not.
+    #[test]
+    fn a_name_is_durable_before_it_is_used() {
+        for (what, options) in kinds().into_iter().take(2) {
+            let directory = tempfile::tempdir().unwrap();
+            let store = options.open(directory.path().join("data")).unwrap();
+            let level = |operation| match operation {
+                stratakv_engine::Operation::Write { level, .. } => level,
+                other => panic!("{other:?}"),
+            };
+            let catalogue = store.catalogue();
+            let put = catalogue.put_operation(NEXT, b"7", &crate::PutOptions::default()).unwrap();
+            assert_eq!(level(put), stratakv_base::Level::PowerLoss, "{what}");
+            assert_eq!(level(catalogue.delete_operation(NEXT).unwrap()), stratakv_base::Level::PowerLoss, "{what}");
+            let record = store.put_operation(b"key", b"v", &crate::PutOptions::default()).unwrap();
+            assert_eq!(level(record), stratakv_base::Level::ProcessCrash, "{what}");
+        }
     }
 }

@@ -160,7 +160,7 @@ impl Collection {
     /// As [`Collection::put`]. Conditions that do not hold come back as [`Reply::Unmet`].
     pub fn update(&self, key: &[u8], update: Update) -> Result<Reply, Error> {
         let key = self.place(key)?;
-        match self.inner.execute(Operation::Update { key, update, level: self.inner.level }) {
+        match self.inner.execute(Operation::Update { key, update, level: self.inner.level_in(self.id) }) {
             Reply::Failed(error) => Err(error.into()),
             reply => Ok(reply),
         }
@@ -249,16 +249,16 @@ impl Collection {
         Ok(Operation::Get { key: self.place(key)?, part: RecordPart::Whole })
     }
 
-    fn put_operation(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<Operation, Error> {
+    pub(crate) fn put_operation(&self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<Operation, Error> {
         let kind = put_kind(Bytes::copy_from_slice(value), options.flags, options.expiry)?;
         let change = Change { key: self.place(key)?, expect: options.expect, kind };
-        let level = options.level.unwrap_or(self.inner.level);
+        let level = options.level.unwrap_or(self.inner.level_in(self.id));
         Ok(Operation::Write { changes: vec![change], level })
     }
 
-    fn delete_operation(&self, key: &[u8]) -> Result<Operation, Error> {
+    pub(crate) fn delete_operation(&self, key: &[u8]) -> Result<Operation, Error> {
         let change = Change { key: self.place(key)?, expect: Expect::Any, kind: ChangeKind::Delete };
-        Ok(Operation::Write { changes: vec![change], level: self.inner.level })
+        Ok(Operation::Write { changes: vec![change], level: self.inner.level_in(self.id) })
     }
 
     fn next_operation(&self, key: &[u8], before: Option<&Record>, next: Next) -> Result<Option<Operation>, Error> {
@@ -270,7 +270,7 @@ impl Collection {
             Next::Put { value, flags, expiry } => put_kind(value, flags, expiry)?,
         };
         let change = Change { key: self.place(key)?, expect, kind };
-        Ok(Some(Operation::Write { changes: vec![change], level: self.inner.level }))
+        Ok(Some(Operation::Write { changes: vec![change], level: self.inner.level_in(self.id) }))
     }
 
     fn range_operation(&self, options: &ScanOptions) -> Result<Operation, Error> {

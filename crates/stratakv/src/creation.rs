@@ -63,6 +63,7 @@ impl Before {
             return;
         }
         if !self.lock {
+            // A lock file that stays is locked by nobody, and is used by the next creation.
             let _ = fs::remove_file(directory.path.join("LOCK"));
         }
         self.remove_directories();
@@ -70,6 +71,7 @@ impl Before {
 
     /// Those that were made; what others have put there keeps its directory.
     pub(crate) fn remove_directories(&self) {
+        // One that stays is empty, or holds what others have put there.
         self.directories.iter().for_each(|path| drop(fs::remove_dir(path)));
     }
 }

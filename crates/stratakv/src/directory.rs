@@ -109,6 +109,7 @@ impl Drop for Directory {
     /// Unlocks rather than only closes: a child that another thread is just starting holds a copy of the descriptor until it runs its
     /// program, and with it the lock.
     fn drop(&mut self) {
+        // Cannot fail on a descriptor that is open; the kernel also unlocks when it closes.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
@@ -213,12 +214,14 @@ pub(crate) fn holds_volumes(directory: &Path) -> bool {
     (0..SHARDS_MAX as u32).any(|shard| directory.join(volume_name(shard)).exists())
 }
 
-/// Makes a directory if there is none.
+/// Makes a directory if there is none, and those above it. The names of all that are new are durable when it returns.
 pub(crate) fn make(path: &Path) -> Result<(), Error> {
+    // Also if it is there: whoever made it a moment ago perhaps did not do so.
+    let above = path.ancestors().skip(1).take_while(|above| !above.as_os_str().is_empty() && !above.exists());
+    let new: Vec<&Path> = [path].into_iter().chain(above).collect();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(io_error("create", path))?;
-    sync_parent(path);
-    Ok(())
+    new.into_iter().rev().try_for_each(sync_parent)
 }
 
 pub(crate) enum Refusal {
@@ -325,6 +328,7 @@ fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Er
     if let Err(errno) = flock(&file, kind) {
         if errno == rustix::io::Errno::WOULDBLOCK {
             let mut holder = String::new();
+            // Who holds it is for the message only.
             let _ = file.read_to_string(&mut holder);
             let holder = holder.trim().parse::<u32>().ok();
             if holder == Some(std::process::id()) {
@@ -348,13 +352,27 @@ fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Er
     Ok(file)
 }
 
-fn sync_parent(path: &Path) {
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
-        && let Ok(parent) = File::open(parent)
-    {
-        let _ = parent.sync_all();
+/// Makes the name of a new directory durable.
+fn sync_parent(path: &Path) -> Result<(), Error> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    match sync_directory(parent) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // Who may not read a directory cannot flush it; what was in it before is there whatever happens.
+            tracing::warn!(directory = %parent.display(), "the name of {} cannot be flushed: {error}", path.display());
+            Ok(())
+        }
+        synced => synced.map_err(io_error("flush", parent)),
     }
 }
+
+#[cfg(not(test))]
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+use tests::sync_directory;
 
 pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_path_buf();
@@ -363,7 +381,36 @@ pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    thread_local! {
+        /// Directories that this thread has flushed.
+        static FLUSHED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+        FLUSHED.with_borrow_mut(|flushed| flushed.push(path.to_owned()));
+        File::open(path)?.sync_all()
+    }
+
+    /// Only the last one was: a power cut took the whole store, however durable its files were.
+    #[test]
+    fn the_names_of_all_new_directories_are_flushed() {
+        let at = tempfile::tempdir().unwrap();
+        let flushed = || FLUSHED.with_borrow_mut(std::mem::take);
+        let path = |name: &str| at.path().join(name);
+        make(&path("a/b/c")).unwrap();
+        assert_eq!(flushed(), [at.path().to_owned(), path("a"), path("a/b")], "from the top down");
+        make(&path("a/b/c")).unwrap();
+        assert_eq!(flushed(), [path("a/b")], "it may be new all the same");
+        crate::Options::new().shards(1).memory_bytes(64 << 20).open(path("a/d/e")).unwrap().close().unwrap();
+        let all = flushed();
+        assert!(all.contains(&path("a")) && all.contains(&path("a/d")), "{all:?}");
+        std::fs::write(path("file"), b"").unwrap();
+        make(&path("file/under")).unwrap_err();
+    }
 
     fn manifest() -> Manifest {
         Manifest {

@@ -1,7 +1,9 @@
 //! The engines behind one name: an enum outside, one match per call of a turn.
 
 use stratakv_base::Corruption;
-use stratakv_engine::{Capabilities, Effects, Io, Message, Operation, Outcome, Shard, ShardId, Statistic, Token};
+use stratakv_engine::{
+    Capabilities, Effects, Error, Io, Message, Operation, Outcome, Shard, ShardId, Statistic, Token,
+};
 use stratakv_matrix::Matrix;
 use stratakv_pmem::Part;
 use stratakv_slab::Slab;
@@ -130,6 +132,9 @@ impl Shard for AnyShard {
     }
     fn is_closed(&self) -> bool {
         each!(self, shard => shard.is_closed())
+    }
+    fn failure(&self) -> Option<Error> {
+        each!(self, shard => shard.failure())
     }
     fn statistics(&self, out: &mut Vec<Statistic>) {
         each!(self, shard => shard.statistics(out));

@@ -237,7 +237,7 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Unknown(_) => ErrorKind::Unknown,
         EngineError::Unsupported(_) | EngineError::NewerFormat { .. } => ErrorKind::Unsupported,
         EngineError::Expired { .. } => ErrorKind::NotFound,
-        EngineError::Closed => ErrorKind::Closed,
+        EngineError::Closed | EngineError::Forked => ErrorKind::Closed,
         EngineError::Busy | EngineError::NoSnapshot { .. } => ErrorKind::Busy,
         _ => ErrorKind::Io,
     }

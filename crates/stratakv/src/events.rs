@@ -57,7 +57,8 @@ pub enum StoreEvent {
         /// Why.
         why: String,
     },
-    /// A device failed under a write or flush: no more writes are taken there until the store is opened again.
+    /// No more writes are taken there until the store is opened again: a device failed under a write or flush, or a
+    /// defect stopped the shard. Once; see [`Store::failure`](crate::Store::failure).
     Failed {
         /// Which shard; none: the whole store.
         shard: Option<u32>,
@@ -84,7 +85,7 @@ pub(crate) fn listener(watcher: Watcher) -> Listener {
             ShardEvent::Room => StoreEvent::Room { shard: Some(shard) },
             ShardEvent::Damaged(corruption) => StoreEvent::Damaged { corruption },
             ShardEvent::ReadInFull { why } => StoreEvent::ReadInFull { shard, why: why.into() },
-            ShardEvent::Failed { fault } => StoreEvent::Failed { shard: Some(shard), why: fault.to_string() },
+            ShardEvent::Failed { error } => StoreEvent::Failed { shard: Some(shard), why: error.to_string() },
             _ => return,
         };
         watcher(&event);

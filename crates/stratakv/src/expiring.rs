@@ -21,7 +21,7 @@ use crate::kind::Named;
 use crate::routing::Inner;
 use crate::store::Store;
 
-const EXPIRING: &[u8] = b"expiring/";
+pub(crate) const EXPIRING: &[u8] = b"expiring/";
 
 /// Collections that expire, or have while the store was open.
 #[derive(Debug, Default)]
@@ -188,6 +188,7 @@ impl Store {
 
     /// At opening: learns what expires, and removes what has.
     pub(crate) fn load_expiring(&self) -> Result<(), Error> {
+        let mut emptied = Vec::new();
         for (key, record) in self.catalogue().prefix(EXPIRING).collect::<Result<Vec<_>, _>>()? {
             let Some(id) = numbered(EXPIRING, &key) else { continue };
             let name = String::from_utf8_lossy(&record.to_bytes()).into_owned();
@@ -197,11 +198,12 @@ impl Store {
                 // Its name is gone already: what is left are keys that old handles wrote meanwhile.
                 None if !self.inner().read_only => {
                     self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
-                    self.catalogue().delete(&key)?;
+                    emptied.push(key);
                 }
                 None => {}
             }
         }
+        self.forget_emptied(&emptied)?;
         self.drop_expired()
     }
 

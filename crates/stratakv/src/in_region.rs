@@ -113,6 +113,14 @@ impl InRegion {
         }
     }
 
+    /// Says that the memory failed, once.
+    fn tell_failure(&self) {
+        if let Some(error) = self.hash.failure().filter(|_| !self.told.failed.swap(true, Ordering::Relaxed)) {
+            tracing::error!(%error, "the store takes no more writes: see to the region's medium, then open it again");
+            self.tell(&StoreEvent::Failed { shard: None, why: error.to_string() });
+        }
+    }
+
     /// Says what a write's end means for the store, once.
     fn note_end(&self, reply: &Reply, now: Now) {
         let told = &self.told;
@@ -124,9 +132,7 @@ impl InRegion {
                     self.tell(&StoreEvent::Full { shard: None });
                 }
             }
-            Reply::Failed(Error::Pmem(error)) if !told.failed.swap(true, Ordering::Relaxed) => {
-                self.tell(&StoreEvent::Failed { shard: None, why: error.to_string() });
-            }
+            Reply::Failed(_) => self.tell_failure(),
             Reply::Done { .. } if told.full.load(Ordering::Relaxed) => told.taken.store(true, Ordering::Relaxed),
             _ => {}
         }
@@ -234,6 +240,7 @@ impl Shared for InRegion {
         if is_over && report.snapshots.index_bytes > 0 && self.hash.end_oldest_snapshot() {
             return true;
         }
+        self.tell_failure();
         self.tell_damage(report.damaged);
         self.tell_room(now);
         has_more
@@ -252,8 +259,13 @@ impl Shared for InRegion {
         }
     }
 
+    fn failure(&self) -> Option<stratakv_engine::Error> {
+        if self.read_only { None } else { self.hash.failure() }
+    }
+
     fn close(&self) {
         self.hash.close();
+        self.tell_failure();
         // What failed was no orderly end.
         if let Some(mark) = self.mark.as_ref().filter(|_| !self.hash.has_failed()) {
             remove_mark(mark);

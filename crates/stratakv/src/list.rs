@@ -130,7 +130,7 @@ impl List {
     /// # Errors
     /// As [`Collection::put`].
     pub fn push(&self, end: End, value: &[u8]) -> Result<Position, Error> {
-        let _held = self.lock();
+        let _held = self.lock()?;
         loop {
             let last = self.end_key(end)?;
             let key = place(last.as_ref(), end)?;
@@ -148,7 +148,7 @@ impl List {
         if values.is_empty() {
             return Ok(());
         }
-        let _held = self.lock();
+        let _held = self.lock()?;
         loop {
             let last = self.end_key(end)?;
             let keys = key::beyond(last.as_ref().map(Key::user), end == End::Back, values.len());
@@ -193,7 +193,7 @@ impl List {
     /// # Errors
     /// As [`List::pop_front`] and [`Store::write`].
     pub fn pop_many(&self, end: End, count: usize) -> Result<Vec<Bytes>, Error> {
-        let _held = self.lock();
+        let _held = self.lock()?;
         loop {
             let items = self.ends(end, count)?;
             if items.is_empty() {
@@ -215,6 +215,7 @@ impl List {
         if !Arc::ptr_eq(self.records.inner(), to.records.inner()) {
             return Err(Error::OtherStore("the other list"));
         }
+        self.records.inner().check_not_forked()?;
         let _held = self.records.inner().list_locks.lock([self.records.id(), to.records.id()]);
         loop {
             let Some((key, record)) = self.ends(from, 1)?.pop() else { return Ok(None) };
@@ -271,7 +272,7 @@ impl List {
     /// # Errors
     /// As [`Collection::put`].
     pub fn insert_at(&self, index: i64, value: &[u8]) -> Result<Option<Position>, Error> {
-        let _held = self.lock();
+        let _held = self.lock()?;
         loop {
             let reverse = index < 0;
             let skip = if reverse { index.unsigned_abs() - 1 } else { index.unsigned_abs() };
@@ -310,7 +311,7 @@ impl List {
 
     fn insert_beside(&self, position: &Position, before: bool, value: &[u8]) -> Result<Option<Position>, Error> {
         let here = Key::new(self.records.id(), &position.key)?;
-        let _held = self.lock();
+        let _held = self.lock()?;
         loop {
             let record = self.records.meta(&position.key)?;
             if record.is_none_or(|record| record.version != position.version) {
@@ -332,7 +333,7 @@ impl List {
     /// # Errors
     /// As [`Collection::delete`].
     pub fn erase(&self, position: &Position) -> Result<bool, Error> {
-        let _held = self.lock();
+        let _held = self.lock()?;
         let change = erasure(Key::new(self.records.id(), &position.key)?, position.version);
         Ok(matches!(self.write(vec![change])?, PutOutcome::Written { .. }))
     }
@@ -342,7 +343,7 @@ impl List {
     /// # Errors
     /// As [`Collection::put`].
     pub fn replace(&self, position: &Position, value: &[u8]) -> Result<Option<Position>, Error> {
-        let _held = self.lock();
+        let _held = self.lock()?;
         let outcome = self.records.put_if(&position.key, value, Expect::Version(position.version))?;
         Ok(match outcome {
             PutOutcome::Written { version } => Some(Position { key: position.key.clone(), version }),
@@ -360,8 +361,9 @@ impl List {
         Elements::new(self.records.scan(ScanOptions::all().reverse()))
     }
 
-    fn lock(&self) -> lock::Held<'_> {
-        self.records.inner().list_locks.lock([self.records.id()])
+    fn lock(&self) -> Result<lock::Held<'_>, Error> {
+        self.records.inner().check_not_forked()?;
+        Ok(self.records.inner().list_locks.lock([self.records.id()]))
     }
 
     /// Puts an element under a key that must be free; `None` if it is not.

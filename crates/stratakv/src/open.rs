@@ -492,6 +492,7 @@ fn tier_config(config: &SlabConfig, manifest: &Manifest, room_bytes: u64) -> Tie
 
 /// The identity of the running system.
 fn boot() -> Option<[u8; 16]> {
+    // Without it a cache begins empty.
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)

@@ -206,6 +206,7 @@ fn refuse_contents(mapping: &Mapping, manifest: &Manifest, begun: bool, device: 
         Ok(found) if begun && Some(found.uuid) == manifest.uuid_bytes() => return Ok(()),
         Ok(_) => return refuse("a store of the engine `hash`"),
         Err(EngineError::NewerFormat { .. }) => return refuse("a store of a newer program"),
+        // It is looked at further below.
         Err(_) => {}
     }
     match container::uuid_of(mapping) {
@@ -528,6 +529,7 @@ fn no_store_or(error: EngineError, mapping: &Mapping, directory: &Directory, man
 
 /// Whether a file of that path lies in memory that ends with the machine.
 fn was_in_memory(path: &Path) -> bool {
+    // What cannot be opened here cannot be used later, which says why.
     let folder = File::open(nearest_directory(path)).ok();
     folder.is_some_and(|folder| !Geometry::probe(&folder).survives_power_loss)
 }
@@ -543,6 +545,7 @@ fn way_out(path: &Path, directory: &Directory, manifest: &Manifest) -> String {
     let (mut remove, mut option) = (format!("rm -r {home}"), String::new());
     if manifest.region.is_some() {
         option = format!(" --region-path {}", path.display());
+        // As above.
         let found = fs::metadata(path).ok();
         if found.as_ref().is_some_and(|found| found.file_type().is_char_device()) {
             remove += ", make its namespace anew (ndctl create-namespace)";

@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::VALUE_BYTES_MAX;
-use stratakv_base::{Key, Level};
+use stratakv_base::{CollectionId, Key, Level};
 use stratakv_engine::{
     Capability, Change, ChangeKind, Error as EngineError, Item, Operation, PageRequest, Reply, SnapshotOp,
 };
@@ -18,7 +18,7 @@ use stratakv_matrix::table::values::APART_BYTES_MIN;
 use stratakv_pmem::Mapping;
 use stratakv_runtime::{Pending, Runtime};
 
-use crate::catalogue::Names;
+use crate::catalogue::{CATALOGUE, Names};
 use crate::directory::Directory;
 use crate::engine::{AnyShard, Engine};
 use crate::error::Error;
@@ -70,17 +70,32 @@ impl Inner {
         if self.engine == Engine::Slab { Level::PowerLoss } else { self.level }
     }
 
+    /// The level of writes to a collection that name none. What says which number a name stands for is as durable as
+    /// anything can be: a record that is durable under a number that is not would turn up under another name.
+    pub(crate) fn level_in(&self, collection: CollectionId) -> Level {
+        if collection == CATALOGUE { self.batch_level() } else { self.level }
+    }
+
     /// Whether there can be collections with names.
     ///
     /// # Errors
     /// There cannot.
     pub(crate) fn has_names(&self) -> Result<(), Error> {
+        self.check_not_forked()?;
         match self.engine {
             Engine::Tier => Err(Error::Option(
                 "a collection with a name: the engine `tier` is a cache, which may evict names too, and has the default collection only".into(),
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Whether this is the process that opened the store.
+    ///
+    /// # Errors
+    /// It is a child that was forked from that one: the store's locks may be held by threads that are not there.
+    pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
+        if self.runtime.is_forked() { Err(EngineError::Forked.into()) } else { Ok(()) }
     }
 
     pub(crate) fn shards(&self) -> usize {
@@ -93,6 +108,10 @@ impl Inner {
 
     /// Where an operation goes; what is out of limits goes nowhere.
     pub(crate) fn route(&self, operation: &Operation) -> Route {
+        if self.runtime.is_forked() {
+            // Before any lock that a thread of the parent may have held.
+            return Route::Refused(EngineError::Forked);
+        }
         if let Some(reply) = self.expired_reply(operation) {
             return Route::Answered(reply);
         }
@@ -309,6 +328,9 @@ impl Inner {
     }
 
     pub(crate) fn close(&self) {
+        if self.runtime.is_forked() {
+            return;
+        }
         if !self.closed.swap(true, Ordering::SeqCst) {
             self.runtime.close();
             if let Some(mapping) = &self.mapping {
@@ -317,15 +339,32 @@ impl Inner {
             let mut directory = self.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             *directory = None;
             drop(directory);
-            if let Some(watcher) = &self.watcher {
-                watcher(&StoreEvent::Closed { path: self.path.clone() });
+            match (self.failure(), &self.watcher) {
+                (Some(error), _) => {
+                    tracing::error!(%error, path = %self.path.display(), "the store was not closed in order")
+                }
+                (None, Some(watcher)) => watcher(&StoreEvent::Closed { path: self.path.clone() }),
+                (None, None) => {}
             }
         }
+    }
+
+    /// See [`Store::failure`](crate::Store::failure).
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.runtime.failure().map(|(_, error)| error.into())
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.runtime.is_forked() {
+            // Threads, rings and locks are the parent's: nothing of theirs is dropped here, however many hold them.
+            std::mem::forget(Arc::clone(&self.runtime));
+            std::mem::forget(self.mapping.clone());
+            let directory = self.directory.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            std::mem::forget(directory.take());
+            return;
+        }
         self.close();
     }
 }

@@ -207,6 +207,12 @@ impl Store {
         Ok(self.session_over(driver))
     }
 
+    /// A shard breaks in its next turn, as by a panic: see [`Runtime::break_shard`]. For tests.
+    #[doc(hidden)]
+    pub fn break_shard(&self, shard: usize, stage: u8) {
+        self.inner().runtime.break_shard(shard, stage);
+    }
+
     /// A session over a given driver: for simulations.
     #[doc(hidden)]
     pub fn session_over(&self, driver: crate::Driver) -> Session {
@@ -277,10 +283,11 @@ impl Store {
         Ok(())
     }
 
-    /// Makes every acknowledged write durable at power loss, whatever its level was.
+    /// Makes every acknowledged write durable at power loss, whatever its level was. On a medium that no power cut
+    /// survives (tmpfs), there is nothing to make durable, and it answers `Ok`.
     ///
     /// # Errors
-    /// An I/O error.
+    /// The medium failed, now or earlier: see [`Store::failure`].
     pub fn sync(&self) -> Result<(), Error> {
         match self.execute(Operation::Sync) {
             Reply::Failed(error) => Err(error.into()),
@@ -288,13 +295,28 @@ impl Store {
         }
     }
 
+    /// Whether this process was forked from the one that opened the store. Then every operation is answered
+    /// [`EngineError::Forked`], and dropping the store does nothing. Costs a load.
+    pub fn is_forked(&self) -> bool {
+        self.inner().runtime.is_forked()
+    }
+
+    /// Why the store, or a shard of it, takes no more writes until it is opened again: its medium failed under a write, a
+    /// flush or the end of the store, or a defect stopped a shard. Once there is a failure it stays, after
+    /// [`Store::close`] too.
+    pub fn failure(&self) -> Option<Error> {
+        self.inner().failure()
+    }
+
     /// Finishes what is in flight, makes it durable, and lets the directory go. Other clones answer `Closed` from then on. Idempotent.
     ///
     /// # Errors
-    /// None today; a later close may have something to say.
+    /// What [`Store::failure`] tells then: the end was not orderly. The store is closed all the same; open it again to see
+    /// what it holds.
     pub fn close(&self) -> Result<(), Error> {
+        self.inner().check_not_forked()?;
         self.inner().close();
-        Ok(())
+        self.failure().map_or(Ok(()), Err)
     }
 }
 

@@ -228,6 +228,7 @@ impl Transaction {
     }
 
     fn write(&self, changes: Vec<Change>) -> Result<Commit, Error> {
+        self.inner.check_not_forked()?;
         let _held = self.inner.list_locks.lock(self.ends.keys().copied());
         for (id, ends) in &self.ends {
             if let Some(key) = ends.changed(*id, &self.inner)? {

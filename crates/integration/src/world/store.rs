@@ -29,6 +29,9 @@ const STEPS_MAX: u64 = 1_500_000;
 /// Rounds without an event after which the store counts as stuck.
 const IDLE_ROUNDS_MAX: u32 = 3_000;
 
+/// Events after a shard broke.
+const EVENTS_WHEN_BROKEN_MAX: u64 = 24;
+
 /// Beside the region of a shard of engine `matrix` its volume has at least so many.
 const VOLUME_BYTES_MIN: u64 = 96 * 4096;
 
@@ -52,7 +55,27 @@ pub fn run_on_matrix(seed: u64) -> Result<Statistics, String> {
     run_with(seed, change, |_| {})
 }
 
+/// As [`run`], on either engine of several shards, one or two of which break in each life, as by a panic. Everything is
+/// answered all the same, and each life ends.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_breaking(seed: u64) -> Result<Statistics, String> {
+    let change = |setup: &mut Setup| setup.shards = setup.shards.max(2);
+    let change_matrix = |setup: &mut Setup| {
+        setup.shards = setup.shards.max(2);
+        setup.engine = Engine::Matrix;
+        setup.capacity_bytes = setup.capacity_bytes.max(VOLUME_BYTES_MIN);
+    };
+    let change = if seed % 3 == 0 { change_matrix } else { change };
+    run_of(seed, change, |_| {}, true)
+}
+
 fn run_with(seed: u64, change: fn(&mut Setup), tamper: Tamper) -> Result<Statistics, String> {
+    run_of(seed, change, tamper, false)
+}
+
+fn run_of(seed: u64, change: fn(&mut Setup), tamper: Tamper, breaks: bool) -> Result<Statistics, String> {
     let mut random = Random::new(seed ^ 0x5701_E000_0000_0001);
     let mut setup = Setup::draw(&mut random);
     change(&mut setup);
@@ -68,6 +91,8 @@ fn run_with(seed: u64, change: fn(&mut Setup), tamper: Tamper) -> Result<Statist
         history: History::new(is_matrix),
         in_doubt: 0,
         backup: None,
+        breaks,
+        is_broken: false,
         statistics: Statistics { runs: 1, ..Statistics::default() },
     };
     let lives = 2 + run.random.below(4);
@@ -96,6 +121,10 @@ struct Run {
     in_doubt: usize,
     /// A backup that is being made.
     backup: Option<Backing>,
+    /// Shards break.
+    breaks: bool,
+    /// One has, in this life.
+    is_broken: bool,
     statistics: Statistics,
 }
 
@@ -135,6 +164,7 @@ impl Run {
         let (process, power_cut) = self.host.reopen(&mut self.random, &mut self.statistics)?;
         self.in_doubt = 0;
         self.backup = None;
+        self.is_broken = false;
         if power_cut {
             let at = self.tick();
             self.history.crash(at, Level::PowerLoss);
@@ -146,10 +176,20 @@ impl Run {
         }
         self.look_at_everything(&mut life)?;
         let events = [10, 60, 250][self.random.below(3) as usize] + self.random.below(40);
-        for _ in 0..events {
+        let mut left = events;
+        while left > 0 {
+            left -= 1;
+            if self.breaks && self.random.below(events) == 0 {
+                self.break_a_shard(&life);
+                // Each answer that is unknown makes the history harder to judge.
+                left = left.min(EVENTS_WHEN_BROKEN_MAX);
+            }
             if !left_out::is_next() {
                 self.event(&mut life)?;
             }
+        }
+        if self.is_broken {
+            return self.end_broken(life);
         }
         match self.random.below(6) {
             0 => self.close(life),
@@ -159,6 +199,32 @@ impl Run {
             }
             _ => self.crash(life),
         }
+    }
+
+    fn break_a_shard(&mut self, life: &Life) {
+        let shard = self.random.below(u64::from(self.host.setup.shards)) as usize;
+        life.process.runtime.break_shard(shard, self.random.below(3) as u8);
+        self.is_broken = true;
+        self.statistics.broken += 1;
+    }
+
+    /// A life in which a shard broke: everything is answered, now or by an end, which comes and says that it is not orderly.
+    fn end_broken(&mut self, mut life: Life) -> Result<(), String> {
+        if self.random.below(2) == 0 {
+            self.drain(&mut life)?;
+        }
+        life.process.runtime.begin_close();
+        self.turn_until(&mut life, |life| {
+            let answered = life.clients.iter().all(|client| client.session.in_flight() == 0);
+            life.process.runtime.is_ended() && answered && life.futures.is_empty()
+        })?;
+        if life.process.store.close().is_ok() {
+            return Err("a store with a broken shard says that it was closed in order".into());
+        }
+        // What was in flight is done in part.
+        self.host.crash(false);
+        drop(life);
+        self.over(Level::ProcessCrash)
     }
 
     fn client(&self, process: &Process) -> Result<Client, String> {
@@ -311,6 +377,7 @@ impl Run {
     /// Nothing fails here but for want of space.
     fn is_expected(&self, reply: &Reply) -> Result<(), String> {
         match reply {
+            Reply::Failed(Error::Unknown(_)) if self.is_broken => Ok(()),
             Reply::Failed(Error::Full(_) | Error::MemoryFull { .. } | Error::Busy | Error::Closed) => Ok(()),
             Reply::Failed(error) => Err(format!("an operation failed on a sound machine: {error}")),
             _ => Ok(()),

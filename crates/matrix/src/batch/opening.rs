@@ -212,7 +212,8 @@ impl<P: Pmem> Matrix<P> {
             if !self.batches.opening.lists.contains_key(&peer) {
                 self.participant_found(peer, None);
             }
-        } else if peer == 0 {
+        } else if peer == 0 && self.batches.opening.phase == Phase::Told {
+            // Before all is read, nobody may be served: what is told then comes back with the word that the shard is broken.
             let shares: Vec<BatchId> = self.batches.shares.keys().copied().collect();
             shares.into_iter().for_each(|id| self.doubt_share(id));
             self.batches.opening.decided();

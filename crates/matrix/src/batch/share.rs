@@ -331,9 +331,15 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// The coordinator broke. What is not logged never will be; of what is, nobody knows.
+    /// The coordinator broke. What is shown is committed, whether or not it said so. What is not logged never will be; of
+    /// what is, nobody knows.
     pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
-        let of_peer = self.batches.shares.keys().filter(|id| id.coordinator == peer);
+        let shown = self.batches.logged.iter().filter(|(id, shown)| id.coordinator == peer && is_set(shown));
+        for id in shown.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.carry(id, effects);
+        }
+        let is_carried = |id: &BatchId| self.batches.carrying.contains(id);
+        let of_peer = self.batches.shares.keys().filter(|id| id.coordinator == peer && !is_carried(id));
         for id in of_peer.copied().collect::<Vec<_>>() {
             let phases = [Phase::Holding, Phase::Held, Phase::Logging];
             if !self.wake_share(id, &phases, Phase::Erasing, effects) {

@@ -8,7 +8,7 @@ use crate::{job, pace};
 
 use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, reads, space};
 
-const DEFECTS: [(&str, fn()); 50] = [
+const DEFECTS: [(&str, fn()); 51] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
@@ -17,6 +17,7 @@ const DEFECTS: [(&str, fn()); 50] = [
     ("trial_half_written_is_refused", failures::a_write_that_was_stored_half_way_is_unknown_and_keeps_its_value),
     ("trial_all_rests_on_the_log", failures::reads_are_answered_when_the_memory_fails),
     ("trial_failed_region_is_waited_for", failures::nobody_waits_for_a_region_that_failed),
+    ("trial_sync_writes_nothing_back", failures::a_sync_writes_the_region_back),
     ("trial_large_batches_wait", failures::a_batch_larger_than_the_container_is_refused_and_says_so),
     ("trial_long_values_in_one_piece", failures::values_larger_than_the_memory_are_read_in_pieces),
     ("trial_lacks_blocks_silently", failures::a_shard_without_blocks_neither_hangs_nor_spins),

@@ -71,6 +71,54 @@ pub(super) fn nobody_waits_for_a_region_that_failed() {
     trial.close();
 }
 
+/// At `process_crash` the region's pages stayed in the page cache: a sync wrote nothing back and was answered `Done`.
+#[test]
+pub(super) fn a_sync_writes_the_region_back() {
+    let mut trial = small();
+    let syncs = |trial: &Trial| trial.region.syncs.load(std::sync::atomic::Ordering::Relaxed);
+    trial.fill(0..3, 10);
+    assert!(matches!(trial.ask(Operation::Sync), Reply::Done { .. }));
+    assert_eq!(syncs(&trial), 0, "fences do it");
+    trial.region.volatile.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(matches!(trial.ask(Operation::Sync), Reply::Done { .. }));
+    assert_eq!(syncs(&trial), 1);
+    trial.fail_syncs_after(0);
+    assert!(matches!(trial.ask(Operation::Sync), Reply::Failed(Error::Pmem(_))));
+    trial.fail_syncs_after(i64::MAX);
+    assert!(matches!(trial.ask(Operation::Sync), Reply::Failed(_)), "it is for good");
+    assert!(matches!(trial.ask(write(vec![put("a", value(1, 1))])), Reply::Failed(_)));
+    assert!(trial.shard.failure().is_some());
+    trial.close();
+    assert!(trial.shard.failure().is_some());
+    assert_eq!(syncs(&trial), 2);
+}
+
+/// What could not be written back at the end was told to nobody, and the superblock said that the end was orderly.
+#[test]
+pub(super) fn a_failed_last_sync_is_told_and_leaves_no_clean_superblock() {
+    for at_sync in [true, false] {
+        let mut trial = small();
+        trial.fill(0..3, 10);
+        assert_eq!(trial.shard.failure(), None);
+        if at_sync {
+            trial.fail_syncs_after(0);
+            trial.close();
+        } else {
+            trial.shard.close(&mut trial.effects);
+            trial.turn();
+            while !trial.shard.is_closed() {
+                trial.complete_where(Some(stratakv_device::IoFault::Os(5)), |_| true);
+                trial.turn();
+            }
+        }
+        assert!(trial.shard.failure().is_some(), "at the sync: {at_sync}");
+        trial.fail_syncs_after(i64::MAX);
+        trial.reopen();
+        assert!(!trial.shard.recovery().clean, "at the sync: {at_sync}");
+        trial.assert_filled(0..3, 10);
+    }
+}
+
 #[test]
 pub(super) fn a_batch_larger_than_the_container_is_refused_and_says_so() {
     let mut trial = small();

@@ -36,12 +36,19 @@ pub(crate) struct Faulty {
     memory: Memory,
     stores_left: Arc<AtomicI64>,
     fences_left: Arc<AtomicI64>,
+    syncs_left: Arc<AtomicI64>,
+    /// Calls of sync.
+    pub(crate) syncs: Arc<AtomicI64>,
+    /// What fences is lost with the power.
+    pub(crate) volatile: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Faulty {
     fn new(bytes: usize) -> Faulty {
         let many = || Arc::new(AtomicI64::new(i64::MAX));
-        Faulty { memory: Memory::new(bytes, 3), stores_left: many(), fences_left: many() }
+        let (stores_left, fences_left, syncs_left) = (many(), many(), many());
+        let memory = Memory::new(bytes, 3);
+        Faulty { memory, stores_left, fences_left, syncs_left, syncs: Arc::default(), volatile: Arc::default() }
     }
 
     fn count(left: &AtomicI64) -> Result<(), PmemError> {
@@ -77,6 +84,14 @@ impl Pmem for Faulty {
     fn fence(&self) -> Result<(), PmemError> {
         Faulty::count(&self.fences_left)?;
         self.memory.fence()
+    }
+    fn sync(&self) -> Result<(), PmemError> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Faulty::count(&self.syncs_left)?;
+        self.fence()
+    }
+    fn survives_power_loss(&self) -> bool {
+        !self.volatile.load(Ordering::Relaxed)
     }
 }
 
@@ -215,6 +230,10 @@ impl Trial {
 
     pub(crate) fn fail_fences_after(&self, fences: i64) {
         self.region.fences_left.store(fences, Ordering::Relaxed);
+    }
+
+    pub(crate) fn fail_syncs_after(&self, syncs: i64) {
+        self.region.syncs_left.store(syncs, Ordering::Relaxed);
     }
 
     /// Hands over an operation, in a turn that has not ended.

@@ -1,10 +1,12 @@
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
 use super::*;
+use crate::Part;
 use crate::group::Sync;
 
 const REGION_BYTES: u64 = 16 * PAGE_BYTES;
@@ -249,4 +251,47 @@ fn lines_are_written_back_and_keep_what_they_hold() {
         assert_eq!(mapping.store_nt(REGION_BYTES, &[1]), Err(beyond));
         assert_eq!(mapping.flush(REGION_BYTES, 0), Ok(()));
     }
+}
+
+/// It was forgotten: the next sync was answered `Ok`, and so were stores.
+#[test]
+fn after_a_failed_sync_the_region_takes_nothing_more() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    fn fails_once(_: &Space, _: Range<u64>) -> Result<(), Errno> {
+        if CALLS.fetch_add(1, Ordering::Relaxed) == 0 { Err(Errno::IO) } else { Ok(()) }
+    }
+    let mut mapping = with(Durability::Nothing);
+    mapping.pieces[0].is_file = true;
+    mapping.write_back = fails_once;
+    let (mapping, failed) = (Arc::new(mapping), Err(PmemError::SyncFailed { errno: Errno::IO.raw_os_error() }));
+    let parts = [0, 1].map(|part| Part::new(Arc::clone(&mapping), part * 4 * PAGE_BYTES, 4 * PAGE_BYTES).unwrap());
+    assert_eq!(parts[0].failure(), None);
+    assert_eq!(parts[0].sync(), failed);
+    for part in &parts {
+        assert_eq!(
+            (part.sync(), part.fence(), part.store(0, b"x"), part.store_u64(8, 1)),
+            (failed, failed, failed, failed)
+        );
+        assert_eq!(part.store_nt(0, b"x"), failed);
+        assert_eq!(part.failure(), failed.err());
+        part.load(0, &mut [0; 8]).unwrap();
+    }
+    assert_eq!(CALLS.load(Ordering::Relaxed), 1, "the kernel may have dropped the pages: it is not asked again");
+}
+
+/// A sync of a part wrote the whole region back.
+#[test]
+fn a_part_writes_back_its_own_range() {
+    static RANGES: Mutex<Vec<Range<u64>>> = Mutex::new(Vec::new());
+    fn notes(_: &Space, range: Range<u64>) -> Result<(), Errno> {
+        RANGES.lock().unwrap().push(range);
+        Ok(())
+    }
+    let mut mapping = with(Durability::Nothing);
+    mapping.pieces[0].is_file = true;
+    mapping.write_back = notes;
+    let mapping = Arc::new(mapping);
+    Part::new(Arc::clone(&mapping), 4 * PAGE_BYTES, 2 * PAGE_BYTES).unwrap().sync().unwrap();
+    mapping.sync().unwrap();
+    assert_eq!(*RANGES.lock().unwrap(), [4 * PAGE_BYTES..6 * PAGE_BYTES, 0..REGION_BYTES]);
 }

@@ -119,7 +119,10 @@ fn a_panic_in_a_turn_left_the_backlog_without_an_answer() {
     assert_eq!(events.len(), 2, "{events:?}");
     assert!(events.iter().all(|event| matches!(event, Event::Reply { reply, .. } if is_unknown(reply))));
     assert!(poll(waiting.as_mut()).is_some_and(|reply| is_unknown(&reply)));
-    assert!(runtime.statistics().iter().all(|statistic| statistic.value == 0), "{:?}", runtime.statistics());
+    let expected = |name: &str| u64::from(name == "broken_shards");
+    let told = runtime.statistics();
+    assert!(told.iter().all(|statistic| statistic.value == expected(statistic.name)), "{told:?}");
+    assert!(matches!(runtime.failure(), Some((0, Error::Unknown(_)))), "{:?}", runtime.failure());
 }
 
 /// What was left for a reactor whose ring had failed was never done, nor answered.

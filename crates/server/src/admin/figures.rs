@@ -115,6 +115,7 @@ fn add_server(shared: &Shared, told: &mut Map<String, Value>) {
     told.insert("uptime_s".into(), shared.started.elapsed().as_secs().into());
     told.insert("durability".into(), shared.level.name().into());
     told.insert("engine".into(), engine(shared).into());
+    told.insert("failure".into(), shared.store.failure().map(|error| error.to_string()).into());
     let connections = json!({ "open": shared.connections(), "max": shared.connections_max });
     told.insert("connections".into(), connections);
     let counters = Counters::sum(&shared.counters);

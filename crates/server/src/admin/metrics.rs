@@ -20,9 +20,9 @@ pub(super) fn text(phase: &Phase) -> String {
     out.family(
         "ready",
         "gauge",
-        "1 while commands are accepted, 0 while the store is being opened or the server drains.",
+        "1 while commands are accepted, 0 while the store is being opened, after its medium failed, or while the server drains.",
     );
-    out.sample(&[], u8::from(matches!(phase, Phase::Serving(_))));
+    out.sample(&[], u8::from(phase.is_ready()));
     let process = Process::now();
     out.one("process_resident_bytes", "gauge", "Memory of the process.", process.resident_bytes);
     out.one("process_open_files", "gauge", "Descriptors of the process.", process.open_files);

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use stratakv_device::fork::Lineage;
+
 use crate::listener;
 use crate::server::{Error, Server, Shared, lock};
 use http::{Asked, Response, Status};
@@ -36,6 +38,8 @@ pub struct Admin {
     /// Closed to end the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    /// Whose thread it is.
+    lineage: Lineage,
 }
 
 #[derive(Debug)]
@@ -85,7 +89,7 @@ impl Admin {
         let body = move || accept(&its, &listener, &stopped);
         let thread = std::thread::Builder::new().name("admin".into()).spawn(body);
         let thread = Some(thread.map_err(refused("start a thread"))?);
-        Ok(Admin { state, address, stop: Some(stop), thread })
+        Ok(Admin { state, address, stop: Some(stop), thread, lineage: Lineage::here() })
     }
 
     /// The address it listens on.
@@ -101,6 +105,10 @@ impl Admin {
 
 impl Drop for Admin {
     fn drop(&mut self) {
+        if self.lineage.is_forked() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         drop(self.stop.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the admin thread ended by a defect");
@@ -182,7 +190,10 @@ impl State {
         let phase = self.phase();
         match (asked.path.as_str(), &phase) {
             ("/healthz", _) => Response::text(Status::Ok, "alive\n"),
-            ("/readyz", Phase::Serving(_)) => Response::text(Status::Ok, "ready\n"),
+            ("/readyz", Phase::Serving(shared)) => match shared.store.failure() {
+                None => Response::text(Status::Ok, "ready\n"),
+                Some(error) => Response::text(Status::Unavailable, &format!("failed: {error}\n")),
+            },
             ("/readyz", _) => Response::text(Status::Unavailable, &format!("{}\n", phase.name())),
             ("/stats.json", _) => Response::json(figures::json(&phase).to_string()),
             ("/metrics", _) => Response::metrics(metrics::text(&phase)),
@@ -216,6 +227,11 @@ impl State {
 }
 
 impl Phase {
+    /// Whether commands are accepted, and the store takes writes.
+    fn is_ready(&self) -> bool {
+        matches!(self, Phase::Serving(shared) if shared.store.failure().is_none())
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Phase::Opening => "opening",

@@ -163,15 +163,21 @@ impl Slab {
 
     /// A shard is broken before it told what it found.
     pub(super) fn opening_lost(&mut self, peer: u32, effects: &mut Effects) {
-        let Some(lists) = &self.batches.opening.lists else {
-            if peer == 0 && self.batches.opening.undecided {
+        if self.config.shard != 0 {
+            // Before all is read, nobody may be served: what is told then comes back with the word that the shard is broken.
+            if peer == 0 && self.batches.opening.undecided && self.batches.opening.told {
                 let shares: Vec<BatchId> = self.batches.shares.keys().copied().collect();
                 let why = "the shard that decides on batches broke; reopen the store";
                 shares.into_iter().for_each(|id| self.get_stuck(id, Error::Unknown(why), effects));
                 self.decided();
             }
             return;
-        };
+        }
+        if !self.batches.opening.told {
+            // Perhaps it breaks before this one's first turn.
+            self.batches.opening.lists.get_or_insert_default();
+        }
+        let Some(lists) = &self.batches.opening.lists else { return };
         if !lists.contains_key(&peer) && !self.batches.opening.lost.contains(&peer) {
             self.batches.opening.lost.push(peer);
             // Told as if by itself, so that the count is looked at.

@@ -143,6 +143,14 @@ impl Slab {
                     self.all_held(id, effects);
                 }
             }
+            (Step::Hold(_), Event::Answered(reply), State::Holding) if share.recovered => {
+                // The record is durable, and its batch perhaps committed: it is neither refused nor let go, which would let later writes of its keys in, over which the
+                // next opening would carry it out. It waits for that opening; reads are told what it makes of the keys, once it is known to hold.
+                let in_doubt = Error::Unknown("a batch could not be resumed when the store was opened; open it again");
+                let error = if let Reply::Failed(error) = reply { error } else { in_doubt };
+                self.show_when_committed(id);
+                self.get_stuck(id, error, effects);
+            }
             (Step::Hold(_), Event::Answered(reply), State::Holding) => self.refuse(id, reply, effects),
             (Step::Log, Event::Answered(Reply::Done { .. }), State::Logging) => self.logged(id, effects),
             (Step::Log, Event::Answered(reply), State::Logging) => self.refuse(id, reply, effects),
@@ -329,7 +337,8 @@ impl Slab {
         }
     }
 
-    /// The share cannot be: it is not durable, so the batch never was. (If its write failed, that is not known: the others erase theirs.)
+    /// The share cannot be: it is not durable, so the batch never was. (If its write failed, that is not known: the others erase theirs.) It leaves what is on the
+    /// medium alone: a share found at an opening never comes here, and one that is being logged is not prepared, so no coordinator has committed its batch.
     fn refuse(&mut self, id: BatchId, reply: Reply, effects: &mut Effects) {
         self.let_go_keys(id, effects);
         let aborted = self.batches.shares.remove(&id).is_none_or(|share| share.aborted);
@@ -355,6 +364,11 @@ impl Slab {
         }
         if let Some(fault) = self.poisoned {
             return self.get_stuck(id, Error::Poisoned(fault), effects);
+        }
+        if share.state == State::Stuck {
+            // Whoever decides must not wait for it; the marks of the others stay until the next opening.
+            let decider = share.decider(id);
+            return self.say(decider, Say::Settled { id, resolved: false }, effects);
         }
         // Only a defect commits before the share is durable.
         if share.state != State::Prepared {
@@ -506,13 +520,22 @@ impl Slab {
         }
     }
 
-    /// A shard is broken: batches that it would have decided are in doubt.
+    /// A shard is broken. Of the batches that it decides, those that are shown are committed, whether or not it said so;
+    /// those that are not logged here never were; the others are in doubt.
     pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
-        let undecided =
-            self.batches.shares.iter().filter(|(id, share)| share.decider(**id) == peer && !share.is_shown());
-        for id in undecided.map(|(id, _)| *id).collect::<Vec<_>>() {
-            let why = "the shard that decides on a batch broke; reopen the store";
-            self.get_stuck(id, Error::Unknown(why), effects);
+        let decided_there = self.batches.shares.iter().filter(|(id, share)| share.decider(**id) == peer);
+        for id in decided_there.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let Some(share) = self.batches.shares.get(&id) else { continue };
+            match share.state {
+                State::Prepared if share.is_shown() && !share.aborted => self.commit(id, effects),
+                State::Holding | State::Reserving | State::Held if share.is_shown() => self.commit(id, effects),
+                State::Holding | State::Reserving | State::Held if !share.recovered => self.abort(id, effects),
+                _ if share.aborted || share.is_shown() => {}
+                _ => {
+                    let why = "the shard that decides on a batch broke; reopen the store";
+                    self.get_stuck(id, Error::Unknown(why), effects);
+                }
+            }
         }
     }
 

@@ -287,6 +287,7 @@ pub(super) fn how(path: &Path, options: &Options) -> MapOptions {
 
 pub(super) fn same_file(one: &Path, other: &Path) -> bool {
     one == other
+        // A path that leads nowhere is no other name of a file that is there.
         || fs::canonicalize(one).ok().is_some_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
 }
 

@@ -145,6 +145,7 @@ impl Files {
             let share = share_of(left, plain.len() as u64 - number);
             let bytes = if options.region_bytes.is_some() { share } else { default_bytes(path)? };
             left = left.saturating_sub(bytes);
+            // If it stays, the next line says that it exists.
             let _ = fs::remove_file(path);
             let mapping = Mapping::create(path, bytes, how(path, options)).map_err(refused)?;
             grants.push(self.push_new(mapping, options)?);

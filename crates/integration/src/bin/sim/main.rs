@@ -23,7 +23,7 @@ const USAGE: &str = "\
 usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--from SEED] [--threads 2]    search
        sim [--engine slab|matrix] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
-       sim --world store|tier [--engine matrix] --seeds N [--from SEED]   the same for a whole store (on matrix too), or a shard of engine tier
+       sim --world store|breaking|tier [--engine matrix] --seeds N [--from SEED]   the same for a whole store (on matrix too), one whose shards break, or a shard of engine tier
        sim --world server [--engine slab|matrix|tier] [--minutes M] [--from SEED]   a server with its clients, network and disks failing; without --engine each
                                                          seed has its own
        sim --world NAME --seed SEED [--without A..B,C..D]   one seed of a world again, without some of its events; it is cut down if it fails
@@ -141,7 +141,7 @@ fn arguments() -> Result<Arguments, String> {
             Which::Matrix => On::Matrix,
             Which::Tier => On::Tier,
         });
-        let known = "known: shard, store, server (with --engine), tier";
+        let known = "known: shard, store, breaking, server (with --engine), tier";
         let found = by_name(&name, on);
         arguments.world = Some(found.ok_or_else(|| format!("there is no world `{name}` with that engine; {known}"))?);
     }
@@ -263,8 +263,8 @@ fn print_world(sums: &world::Statistics) {
         sums.runs, sums.power_cuts, sums.kills, sums.closes, sums.cut_recoveries, sums.failed_openings
     );
     println!(
-        "{} operations asked, {} answered, {} backups, {} histories too hard to judge",
-        sums.asked, sums.answered, sums.backups, sums.undecided
+        "{} operations asked, {} answered, {} backups, {} histories too hard to judge; {} shards broke",
+        sums.asked, sums.answered, sums.backups, sums.undecided, sums.broken
     );
     println!(
         "{} connections: {} closed, {} reset, {} gone without a word, {} of them in the middle of a command; {} times one stopped reading; {} accepts failed",

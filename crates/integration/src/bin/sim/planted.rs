@@ -17,7 +17,8 @@ use crate::Arguments;
 const SEEDS_AFTER_KNOWN: u64 = 500;
 
 /// Whose canaries are hunted in which world.
-const WORLDS: [(&str, RunSeed); 6] = [
+const WORLDS: [(&str, RunSeed); 7] = [
+    ("messages_to_broken_", world::store::run_breaking),
     ("matrix:matrix_batch_", world::store::run_on_matrix),
     // Odd seeds have checks.
     ("batch_checks_", |seed| world::store::run(2 * seed + 1)),
