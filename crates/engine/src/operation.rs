@@ -300,7 +300,7 @@ pub struct Item {
 pub enum Reply {
     /// A write is durable at its level.
     Done {
-        /// Version of the (last) change that is no check; 0 if there is none.
+        /// Version of the (last) change that is no check; 0 if there is none, or if it deleted nothing.
         version: u64,
         /// Whether its key existed before; false if there is none.
         existed: bool,
@@ -327,6 +327,13 @@ pub enum Reply {
     Unmet(Unmet),
     /// It failed; see the error for whether the outcome is known.
     Failed(Error),
+}
+
+impl Reply {
+    /// Of a delete: one of a key that was not there, or had expired, changed nothing, so it has no version.
+    pub fn deleted(version: u64, existed: bool) -> Reply {
+        Reply::Done { version: if existed { version } else { 0 }, existed }
+    }
 }
 
 impl Value {

@@ -1,6 +1,6 @@
 //! Read-modify-write: the new value of a record from its old one. Pure functions.
 
-use crate::{Error, Update};
+use crate::{Error, Reply, Unmet, Update};
 use bytes::Bytes;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 
@@ -22,6 +22,14 @@ pub enum Refusal {
     NotANumber,
     /// The new value would be longer than the limit.
     TooLarge(Error),
+}
+
+/// What an update of a key that is not there is answered: a touch finds no record, every other one has a condition that does not hold.
+pub fn absent(update: &Update) -> Reply {
+    match update {
+        Update::Touch(_) => Reply::Record(None),
+        _ => Reply::Unmet(Unmet::Absent),
+    }
 }
 
 /// Applies `update` to a record.

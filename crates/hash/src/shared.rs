@@ -168,7 +168,7 @@ impl<P: Pmem> Hash<P> {
     /// Reads, computes, and writes if nobody was faster; else again.
     fn update(&self, key: &Key, update: &Update, wall: Wall) -> Result<Reply, Error> {
         loop {
-            let Some(record) = self.get(key, wall)? else { return Ok(Reply::Unmet(Unmet::Absent)) };
+            let Some(record) = self.get(key, wall)? else { return Ok(update::absent(update)) };
             let outcome = match update::apply(update, &record.value.to_bytes(), record.expiry.0) {
                 Ok(outcome) => outcome,
                 Err(Refusal::NotANumber) => return Ok(Reply::Unmet(Unmet::NotANumber)),

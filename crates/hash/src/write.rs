@@ -218,11 +218,9 @@ impl<P: Pmem> Hash<P> {
             Ok(existed) => existed,
             Err(unmet) => return Ok(Written::Unmet(unmet)),
         };
-        let version = match current {
-            Some(current) => self.remove(slot, current, key)?,
-            None => self.next_version()?,
-        };
-        Ok(Written::Done { version, existed })
+        // One that has expired goes too, and is told of as if it had been gone.
+        let removed = current.map(|current| self.remove(slot, current, key)).transpose()?;
+        Ok(Written::Done { version: removed.filter(|_| existed).unwrap_or(0), existed })
     }
 
     /// The slot of a key, locked to write, and its record.

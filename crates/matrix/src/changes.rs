@@ -213,7 +213,7 @@ impl<P: Pmem> Matrix<P> {
         long: &mut Option<LongRead>,
     ) -> Result<Attempt, Stop> {
         let Some((meta, value)) = self.record_in_memory(key, long)? else {
-            return Ok(Attempt::Reply(Reply::Unmet(Unmet::Absent)));
+            return Ok(Attempt::Reply(stratakv_engine::update::absent(update)));
         };
         let outcome = match apply(update, &value, meta.expiry.0) {
             Ok(outcome) => outcome,

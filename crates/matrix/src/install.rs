@@ -45,6 +45,8 @@ pub(crate) struct Install {
     superblock: Superblock,
     /// Its manifest has all deletes of ranges up to this version.
     ranges_kept: u64,
+    /// Files whose orphans it gives up. They are nobody's until it holds.
+    orphans: Vec<u64>,
 }
 
 /// What an installation that failed has of the volume: free once its writes have ended.
@@ -109,8 +111,12 @@ impl<P: Pmem> Matrix<P> {
             Made::Hidden(change) => (std::mem::take(change), Vec::new()),
             Made::Repair => Default::default(),
         };
-        for (file, bytes) in self.orphans.drain() {
-            *change.dropped.entry(file).or_default() += bytes;
+        let orphans: Vec<u64> = self.orphans.keys().copied().collect();
+        for (file, bytes) in &self.orphans {
+            *change.dropped.entry(*file).or_default() += bytes;
+        }
+        if canary!("trial_orphans_lost_with_a_failed_install") {
+            self.orphans.clear();
         }
         for output in &mut outputs {
             let (file, extents) = (output.file(), output.extents(&mut self.extents));
@@ -167,7 +173,7 @@ impl<P: Pmem> Matrix<P> {
         }
         let stage = Stage::Manifest { begun: 0, in_flight: 0 };
         let ranges_kept = self.container.durable_version();
-        Ok(Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept })
+        Ok(Install { stage, made, levels, free, extent, bytes, superblock, ranges_kept, orphans })
     }
 
     /// Pages side by side for a manifest, with room for it to grow: those of the last but one, so that a volume in pieces has them, too.
@@ -337,6 +343,7 @@ impl<P: Pmem> Matrix<P> {
         self.levels = install.levels;
         self.limbo.extend(install.free);
         self.counters.installs += 1;
+        install.orphans.iter().for_each(|file| _ = self.orphans.remove(file));
         if matches!(install.made, Made::Compaction(_)) {
             self.failures = Default::default();
         }

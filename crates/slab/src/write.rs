@@ -347,7 +347,11 @@ impl Slab {
         if let Some(unmet) = work.expect.unmet(newest.exists, current.as_ref().map(|(meta, _)| meta.version)) {
             // Decided by a state that may still be lost: ask again when it is durable.
             let pending = newest.pending && !canary!("refused_by_what_may_be_lost");
-            return Err(if pending { Wait::Drain.into() } else { Stop::Answer(Reply::Unmet(unmet)) });
+            let refusal = match &work.kind {
+                Kind::Update(update) if unmet == Unmet::Absent => update::absent(update),
+                _ => Reply::Unmet(unmet),
+            };
+            return Err(if pending { Wait::Drain.into() } else { Stop::Answer(refusal) });
         }
         if let Some((meta, _)) = &current
             && meta.version > work.not_after
@@ -398,7 +402,7 @@ impl Slab {
         change: &Update,
         effects: &mut Effects,
     ) -> Result<(), Stop> {
-        let Some((meta, old)) = current else { return Err(Stop::Answer(Reply::Unmet(Unmet::Absent))) };
+        let Some((meta, old)) = current else { return Err(Stop::Answer(update::absent(change))) };
         let outcome = match update::apply(change, &old, meta.expiry) {
             Ok(outcome) => outcome,
             Err(_) if newest.pending => return Err(Wait::Drain.into()),
@@ -595,7 +599,7 @@ impl Slab {
                 self.ensure_dirty(logical, effects)?;
                 let version = self.next_number();
                 self.free_slot(logical, slot);
-                let reply = Reply::Done { version, existed: newest.exists };
+                let reply = Reply::deleted(version, newest.exists);
                 self.changed(work, place, 0, Changed::Delete, reply);
                 Ok(())
             }
@@ -604,7 +608,7 @@ impl Slab {
             Place::Run { .. } => {
                 let Some(block) = work.head.take() else { return Err(Wait::Head.into()) };
                 let version = self.next_number();
-                let reply = Reply::Done { version, existed: newest.exists };
+                let reply = Reply::deleted(version, newest.exists);
                 let ack = Some(Ack { origin: work.origin, reply });
                 let change = Change { key: work.key.clone(), place, expiry: 0, kind: Changed::Delete, ack };
                 let pending = self.pending.entry(work.key.clone()).or_default();

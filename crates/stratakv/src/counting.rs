@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use stratakv_base::{Expiry, Key};
-use stratakv_engine::{Operation, PageRequest, RecordPart, Reply, Unmet, Update};
+use stratakv_engine::{Operation, PageRequest, RecordPart, Reply, Update};
 
 use crate::collection::{Collection, record};
 use crate::error::Error;
@@ -62,7 +62,6 @@ impl Collection {
     pub fn expire(&self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
         match self.update(key, Update::Touch(expiry.min(Expiry::MAX)))? {
             Reply::Record(record) => Ok(record.is_some()),
-            Reply::Unmet(Unmet::Absent) => Ok(false),
             _ => Err(odd()),
         }
     }

@@ -579,7 +579,7 @@ impl Tier {
             return Step::Done(Reply::Unmet(unmet));
         }
         if version.is_none() {
-            return Step::Done(Reply::Done { version: 0, existed: false });
+            return Step::Done(Reply::deleted(0, false));
         }
         self.version += 1;
         self.supersede(key, tag, self.version);
@@ -592,11 +592,7 @@ impl Tier {
             Err(missing) => return Step::Missing(missing),
         };
         let Some(old) = self.record(&found, RecordPart::Whole) else {
-            let absent = match update {
-                Update::Touch(_) => Reply::Record(None),
-                _ => Reply::Unmet(Unmet::Absent),
-            };
-            return Step::Done(absent);
+            return Step::Done(update::absent(update));
         };
         let outcome = match update::apply(update, &old.value.to_bytes(), old.expiry.0) {
             Ok(outcome) => outcome,

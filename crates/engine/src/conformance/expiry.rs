@@ -5,9 +5,11 @@ use std::ops::Bound;
 use stratakv_base::Expiry;
 
 use super::Subject;
-use super::ask::{delete, done, expect_absent, expect_value, key, page_of, put, put_with, scan, unmet, update_of};
+use super::ask::{
+    brief, delete_of, done, expect_absent, expect_value, key, page_of, put, put_with, scan, unmet, update_of,
+};
 use crate::error::Unmet;
-use crate::operation::{Expect, Update};
+use crate::operation::{Expect, Reply, Update};
 
 /// Visible one millisecond before, gone at it.
 pub fn at_its_millisecond_a_record_is_gone(subject: &mut dyn Subject) {
@@ -44,7 +46,9 @@ pub fn an_expired_key_is_absent_to_conditions(subject: &mut dyn Subject) {
     assert_eq!(unmet(subject.execute(put_with(&k, "x", 0, Expiry::NEVER, Expect::Version(version)))), Unmet::Absent);
     assert_eq!(unmet(subject.execute(update_of(&k, Update::Increment(1)))), Unmet::Absent);
     assert_eq!(unmet(subject.execute(update_of(&k, Update::Append("x".into())))), Unmet::Absent);
-    assert!(!delete(subject, &k), "it did not exist any more");
+    let touch = subject.execute(update_of(&k, Update::Touch(Expiry::NEVER)));
+    assert!(matches!(touch, Reply::Record(None)), "a touch does not revive it: {}", brief(&touch));
+    assert_eq!(done(subject.execute(delete_of(&k))), (0, false), "it did not exist any more");
     dying(subject);
     let (_, existed) = done(subject.execute(put_with(&k, "new", 0, Expiry::NEVER, Expect::Absent)));
     assert!(!existed);

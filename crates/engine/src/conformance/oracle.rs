@@ -140,9 +140,7 @@ impl Oracle {
 
     fn update(&mut self, key: Key, update: Update) -> Result<Reply, Reply> {
         let Some(old) = self.live(&key).cloned() else {
-            let absent =
-                if matches!(update, Update::Touch(_)) { Reply::Record(None) } else { Reply::Unmet(Unmet::Absent) };
-            return Err(absent);
+            return Err(crate::update::absent(&update));
         };
         let (mut new, mut number) = (old.clone(), None);
         match update {

@@ -159,8 +159,6 @@ impl<'a> Differential<'a> {
                     .or_else(|| (meta(expected) != meta(found)).then_some("length, flags or expiry"))
             }
             (Reply::Record(None), Reply::Record(None)) => None,
-            // A touch of an absent key may be answered either way.
-            (Reply::Record(None), Reply::Unmet(crate::Unmet::Absent)) => None,
             (Reply::Number { number, version }, Reply::Number { number: seen, version: seen_version }) => {
                 (number != seen).then_some("the number").or_else(|| self.version(*version, *seen_version))
             }
@@ -174,7 +172,7 @@ impl<'a> Differential<'a> {
     /// Versions of changes are new; 0 where nothing changed.
     fn version(&mut self, expected: u64, seen: u64) -> Option<&'static str> {
         if expected == 0 {
-            return None;
+            return (seen != 0).then_some("a version though nothing was changed");
         }
         let fresh = !self.versions.values().any(|known| *known == seen);
         self.versions.insert(expected, seen);

@@ -11,6 +11,7 @@ use super::{compression, failures, giving_up, growth, installs, layer, load, pai
 const DEFECTS: [(&str, fn()); 51] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
+    ("trial_orphans_lost_with_a_failed_install", installs::orphans_of_a_failed_manifest_go_with_the_next_one),
     ("trial_superblocks_differ", installs::superblocks_are_alike_before_anything_is_written_over_the_older_ones),
     ("trial_errors_of_dropped_files_count", installs::a_late_error_of_a_dropped_file_is_not_the_next_ones),
     ("trial_cached_pages_outlive_their_file", reads::pages_of_a_dropped_file_leave_the_cache),

@@ -176,3 +176,29 @@ pub(super) fn a_late_error_of_a_dropped_file_is_not_the_next_ones() {
     trial.settle();
     trial.assert_sound();
 }
+
+/// Values that no record points to any more go with the next manifest. One that failed forgot them, and their room with them.
+#[test]
+pub(super) fn orphans_of_a_failed_manifest_go_with_the_next_one() {
+    let mut trial = with_a_long_manifest();
+    let reply = trial.ask(write(vec![put("long", value(1, 9000))]));
+    assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    trial.ask(write(vec![put("long", value(1, 10))]));
+    trial.settle();
+    assert!(trial.shard.reclaim() && trial.shard.orphans.len() == 1, "{:?}", trial.shard.orphans);
+    let orphan = trial.shard.orphans.keys().copied().next().unwrap();
+    let is_there = |trial: &Trial| trial.shard.levels.value_files().any(|values| values.file == orphan);
+    trial.settle_until(|trial| trial.shard.install.is_some());
+    trial.turn();
+    assert!(trial.complete_where(Some(IoFault::Os(5)), is_write));
+    assert!(trial.shard.install.is_none() && is_there(&trial));
+    trial.pass(5);
+    trial.settle();
+    trial.submit(write(vec![put("b", value(1, 4080))]));
+    trial.settle();
+    assert!(!is_there(&trial), "nobody knows of it any more");
+    assert!(trial.shard.orphans.is_empty());
+    trial.assert_sound();
+    trial.reopen();
+    trial.assert_filled(0..4000, 4080);
+}

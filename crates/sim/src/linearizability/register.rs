@@ -201,8 +201,11 @@ fn write(
 
 fn update(change: &Update, answer: Answer, register: &mut Register, values: &mut Values) -> Option<()> {
     if !register.exists() {
-        let touch = matches!(change, Update::Touch(_)) && answer == Answer::Record(None);
-        return (touch || answer == Answer::Unmet(Unmet::Absent)).then_some(());
+        let absent = match change {
+            Update::Touch(_) => Answer::Record(None),
+            _ => Answer::Unmet(Unmet::Absent),
+        };
+        return (answer == absent).then_some(());
     }
     let old = values.get(register.value);
     let (new, number) = match change {

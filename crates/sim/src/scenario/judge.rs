@@ -110,7 +110,7 @@ impl<E: Engine> World<'_, E> {
             (Reply::Record(Some(record)), Expected::Record) => record.version,
             (Reply::Number { number, version }, Expected::Number(wanted)) if *number == wanted => *version,
             // What the disk made of the record before decides.
-            (Reply::Unmet(_), _) if lies => {
+            (Reply::Unmet(_) | Reply::Record(None), _) if lies => {
                 self.histories[key].refused(number);
                 return Ok(());
             }
@@ -134,10 +134,11 @@ impl<E: Engine> World<'_, E> {
         match reply {
             Reply::Unmet(Unmet::Present { version: 0 } | Unmet::Version { found: 0 }) => Err("no version".into()),
             // A refusal tells of a state: it must not be lost as long as nobody has said that it holds.
-            Reply::Unmet(_) if !self.histories[key].is_answered(after) => {
+            // Of a touch that is no record.
+            Reply::Unmet(_) | Reply::Record(None) if !self.histories[key].is_answered(after) => {
                 Err(format!("refused by a write without an answer: {}", self.histories[key].describe()))
             }
-            Reply::Unmet(_) => Ok(()),
+            Reply::Unmet(_) | Reply::Record(None) => Ok(()),
             // It may look for space before it is refused.
             Reply::Failed(error) => self.failed(error, false, Some(2)),
             // It found another state than it should: with a lying disk nothing is known of the key from here on.

@@ -164,7 +164,7 @@ impl Slab {
         }
         let version = self.next_number();
         let meta = Meta { version, ..meta };
-        let reply = Reply::Done { version, existed: newest.exists };
+        let reply = Reply::deleted(version, newest.exists);
         self.append(work, RecordKind::Deleted { laid: 0 }, meta, Bytes::new(), reply);
         Ok(())
     }
