@@ -1,4 +1,5 @@
-//! Damage found on a medium: where, what was expected, what was found.
+//! Damage found on a medium: where, what was expected, what was found. And bytes that a device
+//! does not give, which is something else.
 
 use std::fmt;
 
@@ -29,4 +30,24 @@ pub struct Corruption {
     pub expected: String,
     /// What is there.
     pub found: String,
+}
+
+/// Bytes that a device did not give. What lies there may be whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{len_bytes} bytes cannot be read ({place}): {why}")]
+pub struct Unreadable {
+    /// Where they begin.
+    pub place: Place,
+    /// How many.
+    pub len_bytes: u64,
+    /// What the device answered.
+    pub why: String,
+}
+
+impl Unreadable {
+    /// Whether a place lies in them.
+    pub fn holds(&self, place: Place) -> bool {
+        let begins = self.place.offset_bytes;
+        place.shard == self.place.shard && (begins..begins + self.len_bytes).contains(&place.offset_bytes)
+    }
 }

@@ -14,7 +14,7 @@ pub mod quantity;
 pub mod random;
 pub mod time;
 
-pub use corruption::{Corruption, Place};
+pub use corruption::{Corruption, Place, Unreadable};
 pub use key::{CollectionId, Key};
 pub use time::{Expiry, Mono, Now, Wall};
 

@@ -37,12 +37,14 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let mut incomplete = None;
     let summary = match arguments.server.connect()? {
         Some(server) => remote::backup(server, &arguments.target.to_string_lossy())?,
         None => {
             let store = arguments.open.read()?;
             let summary = store.backup(&arguments.target)?;
             store.close()?;
+            incomplete = Failure::incomplete(&store, "all that can be read is in the backup");
             summary
         }
     };
@@ -52,5 +54,5 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let (records, bytes) = (format_count(records, "record"), format_bytes(bytes));
     say!("{records} ({bytes}) written to {}", arguments.target.display());
-    Ok(())
+    incomplete.map_or(Ok(()), Err)
 }

@@ -4,23 +4,27 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::json;
-use stratakv::{CheckReport, Engine};
+use stratakv::{CheckReport, Engine, Options};
 use stratakv_base::quantity::{format_bytes, format_count};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{DEVICE_ADVICE, Exit, Failure};
 use crate::json_line::Line;
-use crate::opening::DataArguments;
+use crate::opening::{DataArguments, Io};
 use crate::{Output, progress};
 
 /// Read and verify a whole store that no process has open; changes nothing
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stratakv check\n  stratakv check --data /mnt/nvme/store --json
 
-Every record's checksum and place, the index against the disk, the books of free space. Exit code 4 when something is damaged;
-records that are lost are listed with their keys, then each damaged place.")]
+Every byte that a get could read, the index against the disk, the books of free space. Exit code 4 when something is damaged or
+lost: lost records are listed with their keys, then each damaged place. Exit code 1 when nothing is, but the device did not give
+all bytes: these places are listed, and what lies there may be whole.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
+    /// What carries the I/O
+    #[arg(long, value_enum, default_value_t)]
+    io: Io,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -28,14 +32,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let path = arguments.data.first();
-    let watch = Some(progress::watch("checking"));
-    let mut report = stratakv::check_spread(
-        path,
-        arguments.data.further(),
-        arguments.data.devices(),
-        arguments.data.regions(),
-        watch,
-    )?;
+    let options = Options::new().io(arguments.io.into()).progress(progress::watch("checking"));
+    let options = options.further_directories(arguments.data.further()).devices(arguments.data.devices());
+    let mut report = stratakv::check_with(path, &options.region_paths(arguments.data.regions()))?;
     // Recovery and the check of the books may both have met a place.
     report.damage.sort();
     report.damage.dedup();
@@ -45,7 +44,25 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return Ok(());
     }
     let is_cache = stratakv::format_of(path).ok().flatten().is_some_and(|format| format.engine == Engine::Tier);
-    Err(Failure::new(Exit::Corrupt, summary(&report, &path.display().to_string(), is_cache)))
+    Err(failure(&report, &path.display().to_string(), is_cache))
+}
+
+/// Why a store is not sound: damage, or a device that does not answer, which is none.
+fn failure(report: &CheckReport, path: &str, is_cache: bool) -> Failure {
+    let unreadable = report.unreadable.len() as u64;
+    let places = format_count(unreadable, "place");
+    let knows_damage = !report.damage.is_empty() || report.lost_records + report.lost_unknown > 0;
+    match (unreadable, knows_damage || !report.mistakes.is_empty()) {
+        (0, _) => Failure::new(Exit::Corrupt, summary(report, path, is_cache)),
+        (_, true) => {
+            let damage = summary(report, path, is_cache);
+            Failure::new(Exit::Corrupt, format!("{damage}. Besides, the device did not give {places}; {DEVICE_ADVICE}"))
+        }
+        (_, false) => Failure::failed(format!(
+            "the device did not give {places} of {path}, and nothing else is wrong; {DEVICE_ADVICE}, then check again. \
+             What can be read is copied with `stratakv dump --skip-damaged`"
+        )),
+    }
 }
 
 fn summary(report: &CheckReport, path: &str, is_cache: bool) -> String {
@@ -60,7 +77,7 @@ fn summary(report: &CheckReport, path: &str, is_cache: bool) -> String {
         }
     };
     match (report.damage.len(), report.lost_records, report.lost_unknown) {
-        (0, 0, 0) => {
+        (0, 0, 0) if !report.mistakes.is_empty() => {
             let books = plural(report.mistakes.len() as u64, "book does", "books do");
             format!("{books} not add up: a defect of this program, please report it")
         }
@@ -78,7 +95,8 @@ fn write_json(report: &CheckReport, output: &mut Output) -> io::Result<()> {
     let object = json!({
         "sound": report.is_sound(), "shards": report.shards, "records": report.records, "pages": report.pages,
         "pages_free": report.pages_free, "torn": report.torn, "lost": lost, "lost_records": report.lost_records,
-        "lost_unknown": report.lost_unknown, "damage": report.damage, "mistakes": report.mistakes,
+        "lost_unknown": report.lost_unknown, "damage": report.damage, "unreadable": report.unreadable,
+        "mistakes": report.mistakes,
     });
     writeln!(output, "{object}")
 }
@@ -100,6 +118,9 @@ fn write_text(report: &CheckReport, output: &mut Output) -> io::Result<()> {
     }
     for damage in &report.damage {
         writeln!(output, "damaged: {damage}")?;
+    }
+    for place in &report.unreadable {
+        writeln!(output, "unreadable: {place}")?;
     }
     for mistake in &report.mistakes {
         writeln!(output, "does not add up: {mistake}")?;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::ops::Bound;
 
 use clap::Args;
+use stratakv::ErrorKind;
 use stratakv_base::quantity::format_count;
 
 use crate::failure::{Exit, Failure};
@@ -56,12 +57,20 @@ impl Arguments {
         let store = self.open.write(&self.durability, None)?;
         let collection = self.collection.read(&store)?;
         let deleted = match &prefix {
-            Some(prefix) => collection.delete_prefix(prefix)?,
+            Some(prefix) => collection.delete_prefix(prefix),
             None => collection.delete_range(
                 from.as_deref().map_or(Bound::Unbounded, Bound::Included),
                 to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
-            )?,
+            ),
         };
+        let deleted = deleted.map_err(|error| match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::Io => {
+                let failure = Failure::from(error);
+                let rest = "All others that can be found are deleted; `stratakv check` says what is left";
+                Failure { message: format!("{}. {rest}", failure.message), ..failure }
+            }
+            _ => Failure::from(error),
+        })?;
         drop(collection);
         store.close()?;
         say!("{} deleted", format_count(deleted, "key"));

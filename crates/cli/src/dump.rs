@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     drop(all);
     store.close()?;
     match passed_over.len() {
-        0 => Ok(()),
+        0 => Failure::incomplete(&store, "all that can be read is dumped").map_or(Ok(()), Err),
         damaged => Err(Failure::new(
             Exit::Corrupt,
             format!("missing from this dump: {}", format_count(damaged as u64, "damaged record")),
@@ -141,7 +141,7 @@ fn dump_undamaged(
         match read {
             Ok(Some((key, record))) => write(&key, &record)?,
             Ok(None) => {}
-            Err((at, error)) if error.kind() == ErrorKind::Corrupt => {
+            Err((at, error)) if error.kind() == ErrorKind::Corrupt || has_points && error.kind() == ErrorKind::Io => {
                 pass_over(&at, &error, passed_over);
             }
             Err((_, error)) => return Err(error.into()),

@@ -2,7 +2,13 @@
 
 use std::io;
 
-use stratakv::{Capability, EngineError, ErrorKind, OrderError, Unmet};
+use stratakv::{Capability, EngineError, ErrorKind, OrderError, Store, Unmet};
+use stratakv_base::quantity::format_count;
+use stratakv_device::IoFault;
+
+/// What to do about a device that does not answer. That is no damage: nothing is to be removed.
+pub(crate) const DEVICE_ADVICE: &str = "that is an error of the device, not damage: what lies there may be whole, so remove nothing. \
+     Look at the device (dmesg, smartctl), and copy it to a whole one if it goes on";
 
 /// Exit codes. They are an interface: documented in `--help` and docs/cli.md, never renumbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +57,25 @@ impl Failure {
     pub(crate) fn at(mut self, place: impl std::fmt::Display) -> Failure {
         self.message = format!("{place}: {}", self.message);
         self
+    }
+
+    /// Why an answer may lack something though nothing failed: damaged records that nobody knows the keys
+    /// of, or places that the device did not give. `what`: the answer.
+    pub(crate) fn incomplete(store: &Store, what: &str) -> Option<Failure> {
+        let recovery = store.recovery();
+        let (unknown, unreadable) = (recovery.lost_unknown, recovery.unreadable.len() as u64);
+        if unknown > 0 {
+            let lost = format_count(unknown, "damaged record");
+            let why =
+                format!("{what}, but {lost} whose keys cannot be read may be missing: `stratakv check` says where");
+            return Some(Failure::new(Exit::Corrupt, why));
+        }
+        let places = format_count(unreadable, "place");
+        (unreadable > 0).then(|| {
+            Failure::failed(format!(
+                "{what}, but records in {places} may be missing: the device did not give these; {DEVICE_ADVICE}"
+            ))
+        })
     }
 
     /// There is no such key.
@@ -108,8 +133,23 @@ impl From<stratakv::Error> for Failure {
                 "`{collection}` is in the order `{order}`, which only the program that made it knows: `scan` and `dump` show all of it, `backup` copies it, `del --prefix ''` \
                  empties it; single keys, ranges and writes are for that program"
             ),
+            other if is_of_device(other) => format!("{other}; {DEVICE_ADVICE}"),
             other => other.to_string(),
         };
         Failure { exit, message }
     }
 }
+
+/// Whether a device did not answer as one that is whole does.
+fn is_of_device(error: &stratakv::Error) -> bool {
+    let errno = match error {
+        stratakv::Error::Operation(EngineError::Io { fault: IoFault::Os(errno), .. })
+        | stratakv::Error::Volume { error: EngineError::Io { fault: IoFault::Os(errno), .. }, .. } => Some(*errno),
+        stratakv::Error::Io { error, .. } => error.raw_os_error(),
+        _ => None,
+    };
+    errno.is_some_and(|errno| DEVICE_ERRORS.contains(&errno))
+}
+
+/// EIO, ENXIO, ENODEV, EREMOTEIO, ETIMEDOUT, EBADMSG (a checksum of the file system), EUCLEAN.
+const DEVICE_ERRORS: [i32; 7] = [5, 6, 19, 121, 110, 74, 117];

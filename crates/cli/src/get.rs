@@ -42,7 +42,12 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return ask(server, &key, arguments.json, output);
     }
     let store = arguments.open.read()?;
-    let record = arguments.collection.read(&store)?.get(&key)?.ok_or_else(|| Failure::no_key(&key))?;
+    let record = arguments.collection.read(&store)?.get(&key)?;
+    let absent = || {
+        let what = format!("there is no key `{}` that can be read", key.escape_ascii());
+        Failure::incomplete(&store, &what).unwrap_or_else(|| Failure::no_key(&key))
+    };
+    let record = record.ok_or_else(absent)?;
     let written = if arguments.json {
         write_line(&Line { version: Some(record.version), ..Line::new(&key, &record) }, output)
     } else {

@@ -11,7 +11,7 @@ use stratakv_base::quantity::{format_bytes, format_count};
 use crate::Output;
 use crate::failure::{Exit, Failure};
 use crate::json_line::Line;
-use crate::opening::{DataArguments, DurabilityArguments};
+use crate::opening::{DataArguments, DurabilityArguments, Io};
 
 /// Tables of a lost layer that are listed in words, of a shard: what is lost in each level is said before them.
 const TABLES_LISTED: usize = 5;
@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// Cap on index, cache and I/O buffers together
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = stratakv_base::quantity::parse_bytes)]
     memory: u64,
+    /// What carries the I/O
+    #[arg(long, value_enum, default_value_t)]
+    io: Io,
     #[command(flatten)]
     durability: DurabilityArguments,
     /// One JSON object
@@ -48,7 +51,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let Arguments { data, durability, .. } = arguments;
-    let options = Options::new().memory_bytes(arguments.memory);
+    let options = Options::new().memory_bytes(arguments.memory).io(arguments.io.into());
     let options = options.further_directories(data.further()).devices(data.devices());
     let mut options = durability.add_to(options.region_paths(data.regions()));
     if let Some(bytes) = arguments.region {
@@ -160,7 +163,10 @@ fn write_text(report: &RepairReport, output: &mut Output) -> io::Result<()> {
         }
     }
     match (&report.region, report.lost.is_empty()) {
-        (_, true) => writeln!(output, "region and volumes belong together: there is nothing to repair"),
+        (_, true) => writeln!(
+            output,
+            "region and volumes belong together: `repair` has nothing to do. It read no records; `stratakv check` does"
+        ),
         (Some(region), false) => writeln!(output, "repaired: the new region is {region}: {}", lengths(report)),
         (None, false) => writeln!(
             output,

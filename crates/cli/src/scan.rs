@@ -117,7 +117,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         }
     }
     drop(collection);
-    Ok(store.close()?)
+    store.close()?;
+    Failure::incomplete(&store, "what can be read is shown").map_or(Ok(()), Err)
 }
 
 /// Keys from the index first, then the records of those that match.

@@ -174,10 +174,10 @@ impl<P: Pmem> Hash<P> {
         wall: Wall,
     ) -> Result<(u64, u64), Error> {
         let (mut from, mut to) = (from.clone(), before_engine_keys(to));
-        let (mut deleted, mut version) = (0, 0);
         if is_empty_range(&from, &to) {
             return Ok((0, 0));
         }
+        let mut done = Deleted::default();
         if !is_above_unordered(&from) {
             return self.delete_range_of_all((from.as_ref(), to.as_ref()), not_after, wall);
         }
@@ -185,13 +185,11 @@ impl<P: Pmem> Hash<P> {
             let taken = self.orders.keys(&from, &to, false, TAKEN_MAX);
             let is_last = taken.len() < TAKEN_MAX;
             for (key, _) in taken {
-                if let Some(done) = self.delete_if_not_after(&key, not_after, wall)? {
-                    (deleted, version) = (deleted + 1, done);
-                }
+                done.add(self.delete_if_not_after(&key, not_after, wall))?;
                 after(&mut from, &mut to, false, &key);
             }
             if is_last {
-                return Ok((deleted, version));
+                return done.result();
             }
         }
     }
@@ -204,21 +202,19 @@ impl<P: Pmem> Hash<P> {
         wall: Wall,
     ) -> Result<(u64, u64), Error> {
         let bits = self.table.bits();
-        let (mut deleted, mut version) = (0, 0);
+        let mut done = Deleted::default();
         for share in 0..1 << bits {
             let (keys, damaged) = {
                 let _inside = self.epochs.enter();
                 self.keys_of_share(share, bits)?
             };
-            damaged.into_iter().next().map_or(Ok(()), Err)?;
+            damaged.into_iter().try_for_each(|error| done.add(Err(error)))?;
             let keys = keys.iter().filter_map(|key| Key::from_encoded(key));
             for key in keys.filter(|key| range.contains(key)) {
-                if let Some(done) = self.delete_if_not_after(&key, not_after, wall)? {
-                    (deleted, version) = (deleted + 1, done);
-                }
+                done.add(self.delete_if_not_after(&key, not_after, wall))?;
             }
         }
-        Ok((deleted, version))
+        done.result()
     }
 
     /// Deletes a key unless its version is later; the version of the delete.
@@ -229,6 +225,30 @@ impl<P: Pmem> Hash<P> {
             }
         }
         Ok(None)
+    }
+}
+
+/// What a delete of a range has done. Damage of one record is no reason to leave the others.
+#[derive(Debug, Default)]
+struct Deleted {
+    records: u64,
+    version: u64,
+    damage: Option<Error>,
+}
+
+impl Deleted {
+    fn add(&mut self, deleted: Result<Option<u64>, Error>) -> Result<(), Error> {
+        match deleted {
+            Ok(Some(version)) => (self.records, self.version) = (self.records + 1, version),
+            Ok(None) => {}
+            Err(error @ Error::Corrupt(_)) => drop(self.damage.get_or_insert(error)),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn result(self) -> Result<(u64, u64), Error> {
+        self.damage.map_or(Ok((self.records, self.version)), Err)
     }
 }
 

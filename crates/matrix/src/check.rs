@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use stratakv_base::checksum::crc32c;
-use stratakv_base::{Corruption, Place, Wall};
+use stratakv_base::{Corruption, Key, Place, Wall};
 use stratakv_pmem::Pmem;
 
-use crate::container::Fault;
+use crate::container::{DamagedValue, Fault};
 use crate::cursor::{Cursor, Pages, Stop};
 use crate::entry::{Body, Meta, Pointer, value_checksum_head};
 use crate::job::Job;
@@ -34,11 +34,12 @@ impl<P: Pmem> Matrix<P> {
         (damage, mistakes)
     }
 
-    /// Records that are there, those included that have expired but were not dropped yet. Reads all tables.
+    /// Records in front of this key that are there, those included that have expired but were not
+    /// dropped yet. Reads all tables.
     ///
     /// # Errors
     /// [`Stop`]: a part of them cannot be read.
-    pub fn count_records(&self, pages: &dyn Pages) -> Result<u64, Stop> {
+    pub fn count_records(&self, to: &Key, pages: &dyn Pages) -> Result<u64, Stop> {
         let level = |level| Box::new(LevelCursor::new(self.levels.level(level), pages)) as Box<dyn Cursor + '_>;
         let mut merge = Merge::new((0..self.levels.depth()).map(level).collect());
         merge.seek(&[])?;
@@ -46,7 +47,7 @@ impl<P: Pmem> Matrix<P> {
         merge.join(container.map(|cursor| Box::new(cursor) as Box<dyn Cursor + '_>));
         let mut visible = Visible::new(&mut merge, Sight { at: u64::MAX, now: Wall(0) }, &self.ranges);
         let mut records = 0;
-        while visible.forward(false)?.is_some() {
+        while visible.forward(false)?.is_some() && visible.key() < to.encoded() {
             records += 1;
         }
         Ok(records)
@@ -172,6 +173,12 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         Ok(values)
+    }
+
+    /// Values beside their keys in the container that do not check, and how many versions lie behind
+    /// records that do not.
+    pub fn damaged_in_container(&self) -> (Vec<DamagedValue>, u64) {
+        self.container.damaged_values()
     }
 
     /// Goes over a table. Blocks that cannot be read are passed over.

@@ -1,6 +1,6 @@
 //! What a shard is told when it is opened, and what opening finds.
 
-use stratakv_base::Corruption;
+use stratakv_base::{Corruption, Unreadable};
 
 use crate::pairing::Loss;
 
@@ -62,6 +62,8 @@ pub struct RecoveryReport {
     pub tables: u64,
     /// Versions in them.
     pub entries: u64,
+    /// What the device did not give, of superblocks and manifests: the other copy counted.
+    pub unreadable: Vec<Unreadable>,
     /// One superblock was damaged; the other one counted.
     pub superblock_repaired: bool,
     /// The region was given up, as was asked for.

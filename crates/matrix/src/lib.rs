@@ -50,6 +50,7 @@ pub mod volume;
 
 pub use check::{TableContents, ValueApart, ValueCheck};
 pub use config::{Compression, MatrixConfig, RecoveryReport};
+pub use container::DamagedValue;
 pub use growth::SET_ASIDE_BYTES;
 pub use matrix::Matrix;
 pub use opener::MatrixOpener;

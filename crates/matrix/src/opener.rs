@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
-use stratakv_base::{Corruption, Mono, Now, Place, canary};
-use stratakv_device::{Class, Part};
+use stratakv_base::{Corruption, Mono, Now, Place, Unreadable, canary};
+use stratakv_device::{Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Io, IoTable, Opener, Outcome, Progress};
 use stratakv_index::PageCache;
 use stratakv_pmem::Pmem;
@@ -85,6 +85,8 @@ pub struct MatrixOpener<P> {
     closed_in_order: bool,
     /// A superblock, or a copy of the manifest, is damaged or old.
     repairs: bool,
+    /// What the device did not give, of superblocks and copies of the manifest.
+    unreadable: Vec<(Unreadable, IoFault)>,
     /// The second copy of a manifest is read.
     second_copy: bool,
     /// Slots of superblocks that are written before the shard serves.
@@ -122,6 +124,7 @@ impl<P: Pmem> MatrixOpener<P> {
             failed: None,
             closed_in_order: false,
             repairs: false,
+            unreadable: Vec::new(),
             second_copy: false,
             mends: VecDeque::new(),
             counted: Superblock::default(),
@@ -356,8 +359,19 @@ impl<P: Pmem> MatrixOpener<P> {
 
     fn read_manifest(&mut self, from: usize, effects: &mut Effects) {
         let pages = ((self.manifest_bytes() - from).min(SLICE_BYTES) / PAGE_BYTES).max(1);
-        let first = self.superblock.page + u64::from(self.superblock.pages) * u64::from(self.second_copy);
-        self.read(first + (from / PAGE_BYTES) as u64, pages, Purpose::Manifest(from), effects);
+        self.read(self.copy_page() + (from / PAGE_BYTES) as u64, pages, Purpose::Manifest(from), effects);
+    }
+
+    /// Where the copy begins that is being read.
+    fn copy_page(&self) -> u64 {
+        self.superblock.page + u64::from(self.superblock.pages) * u64::from(self.second_copy)
+    }
+
+    fn note_unreadable(&mut self, page: u64, pages: u64, fault: IoFault) {
+        let (shard, page_bytes) = (self.config.shard, PAGE_BYTES as u64);
+        let place = Place { shard, offset_bytes: page.saturating_mul(page_bytes) };
+        let unreadable = Unreadable { place, len_bytes: pages * page_bytes, why: fault.to_string() };
+        self.unreadable.push((unreadable, fault));
     }
 
     /// Of one copy, as its superblock says. Memory is taken for what was read of it.
@@ -374,6 +388,13 @@ impl<P: Pmem> MatrixOpener<P> {
         let number = self.superblock.number;
         let found = manifest_checksum(&self.config.uuid, number, &self.bytes);
         if found != self.superblock.checksum {
+            // The copy that was not given may be whole.
+            if let Some((_, fault)) = self.unreadable.last() {
+                return Err(Error::Io {
+                    what: "reading a copy of the manifest, the other one being damaged,",
+                    fault: *fault,
+                });
+            }
             let expected = format!("checksum {:08x}", self.superblock.checksum);
             return Err(self.damaged("manifest", &expected, format!("{found:08x}"), self.superblock.page));
         }
@@ -431,6 +452,8 @@ fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refu
                     "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
                 );
             }
+            // It may be whole, and all that is needed.
+            Refusal::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
             Refusal::Damaged(_) => {}
         }
     }
@@ -461,7 +484,10 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 self.read_bytes += PAGE_BYTES as u64;
                 let found = match result {
                     Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(_) => Err(Refusal::Damaged("it cannot be read")),
+                    Err(fault) => {
+                        self.note_unreadable(slot as u64, 1, fault);
+                        Err(Refusal::Unreadable(fault))
+                    }
                 };
                 if let Some(place) = self.found.get_mut(slot) {
                     *place = Some(found);
@@ -484,7 +510,10 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                     self.pair(effects);
                 }
             }
-            (Purpose::Manifest(_), Outcome::Read(_, Err(_))) if !self.copies.is_empty() => self.try_copy(effects),
+            (Purpose::Manifest(_), Outcome::Read(_, Err(fault))) if !self.copies.is_empty() => {
+                self.note_unreadable(self.copy_page(), u64::from(self.superblock.pages), fault);
+                self.try_copy(effects);
+            }
             (_, Outcome::Read(_, Err(fault))) => self.fail(Error::Io { what: "reading the manifest", fault }),
             (Purpose::Level | Purpose::Mend, Outcome::Write(Err(fault))) => self.fail(Error::Io {
                 what: "writing a superblock (open the store for reading only to see what is there)",
@@ -543,6 +572,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             tables: (0..levels.depth()).map(|level| levels.level(level).len() as u64).sum(),
             entries: manifest.levels.iter().flatten().map(|table| table.facts.entries).sum(),
             superblock_repaired: self.repairs,
+            unreadable: self.unreadable.into_iter().map(|(place, _)| place).collect(),
             loss: self.loss.take(),
         };
         let ranges = ranges_after(&manifest, &mut container);

@@ -219,7 +219,14 @@ impl Work {
 
     /// A page that it wanted is damaged. Whether it goes on all the same: what is damaged can be deleted.
     pub(crate) fn bears(&mut self, found: &Corruption) -> bool {
-        let Work::Write { changes, damage, .. } = self else { return false };
+        let (changes, damage) = match self {
+            Work::Write { changes, damage, .. } => (changes, damage),
+            Work::Deleting(range) => {
+                range.bear(found);
+                return true;
+            }
+            _ => return false,
+        };
         let bears = changes.iter().any(|change| matches!(change.kind, ChangeKind::Delete));
         if bears {
             *damage = Some(found.clone());

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use stratakv_base::{Expiry, Key, canary};
+use stratakv_base::{Corruption, Expiry, Key, canary};
 use stratakv_engine::Reply;
 use stratakv_engine::range::{before_engine_keys, is_empty_range};
 use stratakv_pmem::Pmem;
@@ -36,8 +36,10 @@ pub(crate) struct RangeWork {
     deleted: u64,
     /// The first of them, as many as are few.
     few: Vec<Key>,
-    /// All are counted.
+    /// All are counted, or all that can be read.
     is_counted: bool,
+    /// A page that it wanted is damaged: keys on it are deleted uncounted.
+    damage: Option<Corruption>,
     /// Each key gets a record of its own, before the next ones are looked for.
     one_by_one: Option<bool>,
     version: u64,
@@ -53,6 +55,7 @@ impl RangeWork {
             deleted: 0,
             few: Vec::new(),
             is_counted: false,
+            damage: None,
             one_by_one: None,
             version: 0,
             skips: 0,
@@ -62,6 +65,11 @@ impl RangeWork {
     /// Grows with every key that it deletes, counts or passes over.
     pub(crate) fn progress(&self) -> usize {
         self.deleted as usize + self.skips
+    }
+
+    /// A page that it wanted is damaged: it goes on without a look at what lies there.
+    pub(crate) fn bear(&mut self, damage: &Corruption) {
+        self.damage = Some(damage.clone());
     }
 
     /// Whether a part of it is done.
@@ -99,11 +107,18 @@ impl<P: Pmem> Matrix<P> {
             return self.delete_some(work);
         }
         if !work.is_counted {
-            let (keys, is_last) = self.next_keys(work, COUNTED_MAX, u64::MAX)?;
-            let more = self.config.range_keys_few.saturating_sub(work.few.len());
-            work.few.extend(keys.iter().take(more).cloned());
-            work.is_counted = is_last;
-            work.pass(&keys);
+            match self.next_keys(work, COUNTED_MAX, u64::MAX) {
+                Ok((keys, is_last)) => {
+                    let more = self.config.range_keys_few.saturating_sub(work.few.len());
+                    work.few.extend(keys.iter().take(more).cloned());
+                    work.is_counted = is_last;
+                    work.pass(&keys);
+                }
+                // One record deletes what nobody can count, too.
+                Err(Stop::Missing) if work.damage.is_some() => work.is_counted = true,
+                Err(Stop::Damaged(damage)) => (work.is_counted, work.damage) = (true, Some(damage)),
+                Err(stop) => return Err(stop),
+            }
         }
         if !work.is_counted {
             return Ok(Attempt::Again);
@@ -127,7 +142,8 @@ impl<P: Pmem> Matrix<P> {
     fn delete_counted(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
         let few_bytes = work.few.iter().map(|key| key.encoded().len() as u64).sum::<u64>();
         // Together they must find room in an empty container.
-        if work.deleted == work.few.len() as u64 && few_bytes < self.container.record_bytes_max() {
+        let knows_all = work.damage.is_none() && work.deleted == work.few.len() as u64;
+        if knows_all && few_bytes < self.container.record_bytes_max() {
             return Ok(match self.delete_keys(&work.few) {
                 Ok(version) => {
                     work.version = version;
@@ -157,7 +173,11 @@ impl<P: Pmem> Matrix<P> {
     /// Goes on, each key with a record of its own.
     fn delete_some(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
         // A step of it must find room in the container.
-        let (keys, is_last) = self.next_keys(work, DELETED_MAX, self.container.record_bytes_max())?;
+        let (keys, is_last) = match (self.next_keys(work, DELETED_MAX, self.container.record_bytes_max()), &work.damage)
+        {
+            (Err(Stop::Missing), Some(damage)) => return Err(Stop::Damaged(damage.clone())),
+            (found, _) => found?,
+        };
         match self.delete_keys(&keys) {
             Ok(0) => {}
             Ok(version) => work.version = version,
@@ -183,7 +203,7 @@ impl<P: Pmem> Matrix<P> {
         while keys.len() < keys_max && bytes < bytes_max {
             let found = match visible.forward(false) {
                 // What was found so far is dealt with before the rest is read.
-                Err(Stop::Missing) if !keys.is_empty() => return Ok((keys, false)),
+                Err(_) if !keys.is_empty() => return Ok((keys, false)),
                 Err(stop) => {
                     if let Some(passed) = visible.passed(false).filter(|passed| is_further(&work.next, passed, false)) {
                         (work.next, work.skips) = (passed, work.skips + 1);

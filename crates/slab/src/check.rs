@@ -3,6 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use foldhash::HashSet;
+use stratakv_base::Key;
 use stratakv_engine::ShardEvent;
 use stratakv_index::PageCache;
 
@@ -93,6 +94,16 @@ impl Slab {
             next_budget_at: 0,
             config,
         }
+    }
+
+    /// Records in the index from this key on.
+    pub fn records_from(&self, from: &Key) -> u64 {
+        let mut records = 0;
+        self.index.0.scan(Bound::Included(from.encoded()), Bound::Unbounded, false, &mut |_, _| {
+            records += 1;
+            ControlFlow::Continue(())
+        });
+        records
     }
 
     /// The digest of the durable state.

@@ -1,6 +1,6 @@
 //! What a shard is told when it is opened, and what opening and checking find.
 
-use stratakv_base::{Corruption, Key};
+use stratakv_base::{Corruption, Key, Unreadable};
 use stratakv_device::Geometry;
 
 /// Where small records go. Fixed when a volume is created, and kept in its superblocks.
@@ -78,7 +78,7 @@ pub struct SlabConfig {
 pub const SCANNED_PER_WRITE_MIN: u32 = 8;
 
 /// Keys of lost records that are named; all are counted.
-const LOST_MAX: usize = 100;
+pub(crate) const LOST_MAX: usize = 100;
 
 /// What recovery found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub struct RecoveryReport {
     pub torn: u64,
     /// Damage to data that was durable.
     pub corrupt: Vec<Corruption>,
+    /// What the device did not give: opened for reading only, the rest is served.
+    pub unreadable: Vec<Unreadable>,
     /// Keys whose newest record is damaged, so that it cannot be read: the first hundred of them.
     pub lost: Vec<Key>,
     /// How many there are.

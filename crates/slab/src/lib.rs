@@ -39,4 +39,5 @@ mod write;
 
 pub use config::{CheckReport, CheckpointPace, Placement, RecoveryReport, SCANNED_PER_WRITE_MIN, SlabConfig};
 pub use opener::SlabOpener;
+pub use packed::verify::{ReadVolume, VerifiedValues};
 pub use slab::Slab;

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Corruption, Place, canary};
+use stratakv_base::{Corruption, Place, Unreadable, canary};
 use stratakv_device::{Block, Class, IoFault, Part};
 use stratakv_engine::{Effects, Error, Io, Opener, Outcome, Progress};
 
-use crate::config::{Placement, SlabConfig};
+use crate::config::{Placement, RecoveryReport, SlabConfig};
 use crate::grow::{initial_pages, zero_parts};
 use crate::packed::checkpoint::load::{LogOpening, Range, slices};
 use crate::packed::{self, Packed};
-use crate::recovery::{Found, Scanner};
+use crate::recovery::{Found, REPORTED_MAX, Scanner, WHOLE_VOLUME};
 use crate::slab::Slab;
 use crate::space::{SEGMENT_PAGES, Space};
 use crate::superblock::{INCARNATIONS_MAX, PACKED_FORMAT, Refusal, Superblock};
@@ -76,6 +76,7 @@ impl SlabOpener {
             io: IoTable::new(),
             error: None,
             read_bytes: 0,
+            unreadable: Vec::new(),
         }))
     }
 }
@@ -319,6 +320,7 @@ pub struct Recovery {
     io: IoTable<Purpose>,
     error: Option<Error>,
     read_bytes: u64,
+    unreadable: Vec<Unreadable>,
 }
 
 impl Recovery {
@@ -347,7 +349,7 @@ impl Recovery {
             (Purpose::Superblock(slot), Outcome::Read(block, result)) => {
                 let found = match result {
                     Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(_) => Err(Refusal::Damaged("it cannot be read")),
+                    Err(fault) => Err(Refusal::Unreadable(fault)),
                 };
                 self.superblocks.push((slot, found));
                 drop(block);
@@ -358,12 +360,15 @@ impl Recovery {
                     }
                 }
             }
-            (Purpose::Slice(slice), Outcome::Read(mut block, Err(IoFault::Os(_))))
+            (Purpose::Slice(slice), Outcome::Read(mut block, Err(fault @ IoFault::Os(_))))
                 if self.config.read_only || self.scanner.as_ref().is_some_and(AnyScanner::may_do_without) =>
             {
                 // Saves what can be read. For writing this would be dangerous: the pages would count as free.
                 block.fill(0);
-                let first = self.ranges.get(slice).map_or(0, |(first, _)| *first);
+                let (first, pages) = self.ranges.get(slice).copied().unwrap_or_default();
+                if self.scanner.as_ref().is_some_and(|scanner| !scanner.may_do_without()) {
+                    self.note_unreadable(first, pages, fault);
+                }
                 if let Some(scanner) = &mut self.scanner {
                     scanner.unreadable(first);
                 }
@@ -390,9 +395,9 @@ impl Recovery {
 
     fn choose_superblock(&mut self) -> Result<Superblock, Error> {
         let mut best: Option<Superblock> = None;
-        let mut why = "";
-        for (slot, found) in &self.superblocks {
-            match found {
+        let (mut why, mut unreadable) = ("", None);
+        for (slot, found) in std::mem::take(&mut self.superblocks) {
+            match &found {
                 Ok(found) if best.is_none_or(|best| found.generation > best.generation) => best = Some(*found),
                 Ok(_) => {}
                 Err(Refusal::Newer(found)) => {
@@ -404,13 +409,21 @@ impl Recovery {
                         self.config.shard
                     )));
                 }
+                // It may be whole, and the only one that is.
+                Err(Refusal::Unreadable(fault)) => {
+                    unreadable = Some(*fault);
+                    self.note_unreadable(slot, 1, *fault);
+                }
                 Err(Refusal::Damaged(how)) => {
                     tracing::debug!(shard = self.config.shard, slot, "a superblock is damaged: {how}");
-                    (why, self.repaired) = (how, true);
+                    (why, self.repaired) = (*how, true);
                 }
             }
         }
         let shard = self.config.shard;
+        if let Some(fault) = unreadable.filter(|_| best.is_none()) {
+            return Err(Error::Io { what: "reading the superblock", fault });
+        }
         let Some(best) = best else {
             return Err(Error::Corrupt(Corruption {
                 place: Place { shard, offset_bytes: 0 },
@@ -432,6 +445,25 @@ impl Recovery {
             )));
         }
         Ok(best)
+    }
+
+    fn note_unreadable(&mut self, first: u32, pages: u32, fault: IoFault) {
+        let place = Place { shard: self.config.shard, offset_bytes: Slab::offset(first) };
+        let len_bytes = u64::from(pages) * PAGE_BYTES as u64;
+        let unreadable = Unreadable { place, len_bytes, why: fault.to_string() };
+        if !self.unreadable.contains(&unreadable) && self.unreadable.len() < REPORTED_MAX {
+            self.unreadable.push(unreadable);
+        }
+    }
+
+    /// What zeros in place of unreadable bytes look like is no damage.
+    fn tell_unreadable(&mut self, report: &mut RecoveryReport) {
+        let unreadable = std::mem::take(&mut self.unreadable);
+        if !unreadable.is_empty() {
+            let is_known = |corruption: &Corruption| unreadable.iter().any(|one| one.holds(corruption.place));
+            report.corrupt.retain(|corruption| corruption.what != WHOLE_VOLUME && !is_known(corruption));
+        }
+        report.unreadable = unreadable;
     }
 
     fn start_scan(&mut self, superblock: Superblock) {
@@ -508,6 +540,7 @@ impl Recovery {
         found.report.clean = superblock.clean;
         found.report.superblock_repaired = self.repaired;
         found.report.read_bytes = self.read_bytes;
+        self.tell_unreadable(&mut found.report);
         superblock.incarnation = superblock.incarnation.max(found.last_number >> 40);
         superblock.incarnation += u64::from(!canary!("versions_are_reused"));
         if superblock.incarnation >= INCARNATIONS_MAX && !self.config.read_only {

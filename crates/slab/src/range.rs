@@ -34,7 +34,10 @@ struct Range {
     outstanding: usize,
     deleted: u64,
     version: u64,
+    /// Of the first key that could not be deleted.
     error: Option<Error>,
+    /// No further key is tried.
+    is_stopped: bool,
 }
 
 impl Ranges {
@@ -101,6 +104,7 @@ impl Slab {
                 deleted: 0,
                 version: 0,
                 error: None,
+                is_stopped: false,
             },
         );
         for key in waiting {
@@ -116,7 +120,7 @@ impl Slab {
             let Some(range) = self.ranges.active.get_mut(&number) else { continue };
             let room = STEPS_MAX.saturating_sub(range.outstanding);
             let mut keys: Vec<Key> = Vec::new();
-            if range.error.is_none() && room > 0 {
+            if !range.is_stopped && room > 0 {
                 let kept = range.pending.len().saturating_sub(room);
                 keys = range.pending.split_off(kept);
                 if !range.walked && keys.len() < room {
@@ -159,10 +163,14 @@ impl Slab {
                 range.deleted += u64::from(existed);
                 range.version = range.version.max(version);
             }
-            Reply::Failed(error) => range.error = range.error.take().or(Some(error)),
+            Reply::Failed(error) => {
+                // What one key has is no reason to leave the others.
+                range.is_stopped |= !matches!(error, Error::Corrupt(_) | Error::Io { .. });
+                range.error = range.error.take().or(Some(error));
+            }
             _ => {}
         }
-        let finished = range.error.is_some() || (range.walked && range.pending.is_empty());
+        let finished = range.is_stopped || (range.walked && range.pending.is_empty());
         if range.outstanding > 0 || !finished {
             return;
         }

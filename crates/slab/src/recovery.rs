@@ -21,6 +21,8 @@ use crate::table::{self, NOWHERE, PageEntry, PageTable};
 
 /// Damage reported in full; the rest is counted in the log.
 pub(crate) const REPORTED_MAX: usize = 1000;
+/// What is damaged if not all is there that was at the last orderly close.
+pub(crate) const WHOLE_VOLUME: &str = "volume";
 
 /// What recovery hands to the shard.
 #[derive(Debug)]
@@ -75,6 +77,8 @@ struct ImageAt {
     free: u8,
     /// Slots that are not free and of no known key.
     lost: u8,
+    /// Slots that were found damaged before the page was written: sound but for them.
+    marked: u8,
     /// Damaged slots, or damaged header or trailer.
     bad: u8,
     edges: bool,
@@ -131,6 +135,23 @@ pub(crate) struct Scanner {
     run: Option<OpenRun>,
     bad_runs: Vec<BadRun>,
     corrupt: Vec<Corruption>,
+    unread: Unread,
+}
+
+/// First pages of slices that the device did not give. What zeros in their place look like is no damage.
+#[derive(Debug, Default)]
+pub(crate) struct Unread(Vec<u32>);
+
+impl Unread {
+    pub(crate) fn add(&mut self, first: u32) {
+        self.0.push(first);
+    }
+
+    /// Whether some of these pages are in one.
+    pub(crate) fn meets(&self, first: u32, pages: u32) -> bool {
+        let slice = (SLICE_BYTES / PAGE_BYTES) as u32;
+        self.0.iter().any(|unread| *unread < first.saturating_add(pages) && first < unread + slice)
+    }
 }
 
 impl Scanner {
@@ -149,6 +170,7 @@ impl Scanner {
             run: None,
             bad_runs: Vec::new(),
             corrupt: Vec::new(),
+            unread: Unread::default(),
         }
     }
 
@@ -184,7 +206,7 @@ impl Scanner {
 
     /// A slice cannot be read; zeros are given for it.
     pub(crate) fn unreadable(&mut self, page: u32) {
-        self.damage(page, "slice", "64 KiB that can be read", "a device error".into());
+        self.unread.add(page);
     }
 
     fn note(&mut self, sequence: u64, durable: u64) {
@@ -208,7 +230,7 @@ impl Scanner {
             return;
         }
         let class = header.class;
-        let (mut free, mut lost) = (0, 0);
+        let (mut free, mut lost, mut marked) = (0, 0, 0);
         for slot in 0..class.slots() {
             let (key, meta, damaged) = match page::slot(page, slot) {
                 Slot::Free => {
@@ -222,6 +244,7 @@ impl Scanner {
                 }
                 Slot::Damaged { key, below } => (key, page::Meta { version: below, ..page::Meta::default() }, true),
             };
+            marked += u8::from(damaged);
             let Some(key) = key.filter(|key| Key::from_encoded(key).is_some()) else {
                 lost += 1;
                 continue;
@@ -237,7 +260,7 @@ impl Scanner {
                 damaged,
             });
         }
-        let image = ImageAt { sequence: header.sequence, place, class, free, lost, bad, edges };
+        let image = ImageAt { sequence: header.sequence, place, class, free, lost, marked, bad, edges };
         if sound {
             self.images[logical as usize] = Some(image);
         } else {
@@ -334,12 +357,13 @@ impl Scanner {
         found.report = RecoveryReport { torn, ..RecoveryReport::default() };
         found.torn_places = torn_places;
         let mut digest_found = Digest::default();
+        self.tell_marked();
         self.place_images(&mut found, &mut digest_found);
         self.place_records(&mut found, &mut digest_found);
         if digest.is_some_and(|digest| digest != digest_found.sum()) {
             self.damage(
                 0,
-                "volume",
+                WHOLE_VOLUME,
                 "the pages of the last orderly close",
                 "another set of pages: some are lost or outdated".into(),
             );
@@ -384,7 +408,9 @@ impl Scanner {
                 torn_places.push(run.first);
                 continue;
             }
-            self.damage(run.first, "large value", "slices that check", "a checksum that does not match".into());
+            if !self.unread.meets(run.first, run.pages) {
+                self.damage(run.first, "large value", "slices that check", "a checksum that does not match".into());
+            }
             // Kept, with its pages: the head still claims them.
             let (key_at, key_len) = run.key.unwrap_or((0, 0));
             self.candidates.push(Candidate {
@@ -398,6 +424,16 @@ impl Scanner {
             });
         }
         torn
+    }
+
+    /// Damage that a write of the page took along: the page checks, and its record is lost all the same.
+    fn tell_marked(&mut self) {
+        let marked = |image: &ImageAt| image.marked > 0 && image.bad == 0 && image.edges;
+        let marked: Vec<ImageAt> = self.images.iter().flatten().copied().filter(marked).collect();
+        for ImageAt { place, marked, .. } in marked {
+            let found = format!("{marked} that did not when the page was written last");
+            self.damage(place, "page", "records that match their checksums", found);
+        }
     }
 
     fn place_images(&mut self, found: &mut Found, digest: &mut Digest) {
@@ -460,7 +496,8 @@ impl Scanner {
                 continue;
             }
             (last, last_damaged) = (Some(key), candidate.damaged);
-            if candidate.damaged {
+            let is_unread = matches!(candidate.place, Place::Run { first, pages } if self.unread.meets(first, pages));
+            if candidate.damaged && !is_unread {
                 found.report.lose(key);
             }
             if let Place::Run { first, .. } = candidate.place {

@@ -3,6 +3,7 @@
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::codec::{Reader, Writer};
 use stratakv_base::limits::PAGE_BYTES;
+use stratakv_device::IoFault;
 
 use crate::page::FORMAT;
 
@@ -41,6 +42,8 @@ pub(crate) struct Superblock {
 pub(crate) enum Refusal {
     /// Damaged, or none at all.
     Damaged(&'static str),
+    /// The device did not give it.
+    Unreadable(IoFault),
     /// A newer program's.
     Newer(u32),
     /// A whole superblock of another store or shard.

@@ -94,6 +94,15 @@ impl Work {
 }
 
 impl Work {
+    /// A delete of a range takes a record that cannot be read, whatever its version was: nobody
+    /// will read that record again.
+    fn takes_unreadable(&self, error: &Error) -> bool {
+        self.not_after != u64::MAX
+            && matches!(self.kind, Kind::Delete)
+            && matches!(error, Error::Corrupt(_) | Error::Io { .. })
+            && !canary!("range_stops_at_damage")
+    }
+
     /// Space was set aside for it: it must not fail for want of any.
     pub(crate) fn has_reserve(&self) -> bool {
         matches!(self.origin, Origin::Batch(_, Step::Carry | Step::Mark))
@@ -281,6 +290,11 @@ impl Slab {
             self.copy_for_backup(key, None);
             return self.wake(key, effects);
         }
+        let first = self.pending.get_mut(key).and_then(|pending| pending.queue.front_mut());
+        if let Some(work) = first.filter(|work| work.takes_unreadable(&error)) {
+            work.not_after = u64::MAX;
+            return self.wake(key, effects);
+        }
         if let Some(work) = self.pending.get_mut(key).and_then(|pending| pending.queue.pop_front()) {
             self.answer(work.origin, Reply::Failed(error), effects);
         }
@@ -323,7 +337,7 @@ impl Slab {
             return Err(Stop::Answer(Reply::Record(None)));
         }
         let mut newest = self.newest(&work.key, effects);
-        let needs_record = matches!(work.kind, Kind::Update(_) | Kind::Load)
+        let mut needs_record = matches!(work.kind, Kind::Update(_) | Kind::Load)
             || matches!(work.expect, Expect::Absent | Expect::Version(_))
             || work.not_after != u64::MAX;
         let copies = !matches!(work.kind, Kind::Hold | Kind::Load) && self.backup_wants(&work.key);
@@ -331,6 +345,11 @@ impl Slab {
             Some(place) if newest.exists && (needs_record || copies) => {
                 match self.current(work, place, &newest, effects) {
                     Err(Stop::Answer(_)) if !needs_record => None,
+                    Err(Stop::Answer(Reply::Failed(error))) if work.takes_unreadable(&error) => {
+                        work.not_after = u64::MAX;
+                        needs_record = false;
+                        None
+                    }
                     current => Some(current?),
                 }
             }

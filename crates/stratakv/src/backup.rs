@@ -16,6 +16,7 @@ use stratakv_base::quantity::{format_bytes, format_count};
 use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_engine::{Capability, Error as EngineError, Item, LoadRecord, Operation, Reply, SnapshotOp};
 
+use crate::catalogue::CATALOGUE;
 use crate::directory::{io_error, make, write_durably};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -32,9 +33,9 @@ const BLOCK_BYTES: usize = 4 << 20;
 const UNFINISHED: &str = "restore.unfinished";
 
 /// What a backup holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupSummary {
-    /// Records.
+    /// Records of users: those of all collections. The catalogue, which names these, comes besides.
     pub records: u64,
     /// Bytes of its files.
     pub bytes: u64,
@@ -56,8 +57,19 @@ struct Manifest {
     /// Length of the region of a store of engine `hash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     region_bytes: Option<u64>,
-    #[serde(flatten)]
+    /// All records in its files, those of the catalogue too.
+    records: u64,
+    /// Of these, the catalogue's. Backups of before this was told do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    catalogue_records: Option<u64>,
+    bytes: u64,
+}
+
+/// What was written of a shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Written {
     summary: BackupSummary,
+    catalogue_records: u64,
 }
 
 impl Store {
@@ -108,17 +120,18 @@ impl Store {
     }
 
     fn write_backup(&self, cursor: u64, directory: &Path, watch: &BackupWatch<'_>) -> Result<BackupSummary, Error> {
-        let written: Vec<Result<BackupSummary, Error>> = thread::scope(|scope| {
+        let written: Vec<Result<Written, Error>> = thread::scope(|scope| {
             let write = |shard| scope.spawn(move || self.backup_shard(shard, cursor, directory, watch));
             let threads: Vec<_> = (0..self.shards() as u32).map(write).collect();
             let gone = || Error::Option("a thread that wrote a backup ended by a panic".into());
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(gone()))).collect()
         });
-        let mut summary = BackupSummary::default();
+        let (mut summary, mut catalogue_records) = (BackupSummary::default(), 0);
         for written in written {
             let written = written?;
-            summary.records += written.records;
-            summary.bytes += written.bytes;
+            summary.records += written.summary.records;
+            summary.bytes += written.summary.bytes;
+            catalogue_records += written.catalogue_records;
         }
         let (region, shards) = (self.region(), self.shards() as u32);
         let manifest = Manifest {
@@ -127,7 +140,9 @@ impl Store {
             shards,
             engine: region.map(|_| self.engine().name().to_owned()),
             region_bytes: region.map(|region| region.len_bytes),
-            summary: summary.clone(),
+            records: summary.records + catalogue_records,
+            catalogue_records: Some(catalogue_records),
+            bytes: summary.bytes,
         };
         let text = toml::to_string(&manifest).map_err(|error| Error::Option(error.to_string()))?;
         write_durably(
@@ -144,7 +159,7 @@ impl Store {
         cursor: u64,
         directory: &Path,
         watch: &BackupWatch<'_>,
-    ) -> Result<BackupSummary, Error> {
+    ) -> Result<Written, Error> {
         let path = directory.join(file_name(shard));
         let failed = |error| io_error("write", &path)(error);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
@@ -152,9 +167,9 @@ impl Store {
         loop {
             match self.execute(Operation::Backup { cursor, shard }) {
                 Reply::Page { items, next } => {
-                    let before = blocks.summary.clone();
+                    let before = blocks.written.summary;
                     blocks.write(&items).map_err(failed)?;
-                    let (records, bytes) = (blocks.summary.records, blocks.summary.bytes);
+                    let BackupSummary { records, bytes } = blocks.written.summary;
                     let added = BackupSummary { records: records - before.records, bytes: bytes - before.bytes };
                     if !watch(&added) {
                         return Err(Error::Option("the backup was called off".into()));
@@ -167,10 +182,10 @@ impl Store {
                 _ => return Err(odd()),
             }
         }
-        let (file, summary) = blocks.end().map_err(failed)?;
+        let (file, written) = blocks.end().map_err(failed)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error).map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        Ok(summary)
+        Ok(written)
     }
 }
 
@@ -183,13 +198,14 @@ pub(crate) struct Blocks<W> {
     file: W,
     shard: u32,
     number: u64,
-    summary: BackupSummary,
+    written: Written,
 }
 
 impl<W: Write> Blocks<W> {
     pub(crate) fn begin(mut file: W, shard: u32) -> io::Result<Blocks<W>> {
         file.write_all(&header(shard))?;
-        Ok(Blocks { file, shard, number: 0, summary: BackupSummary { records: 0, bytes: HEADER_BYTES as u64 } })
+        let summary = BackupSummary { records: 0, bytes: HEADER_BYTES as u64 };
+        Ok(Blocks { file, shard, number: 0, written: Written { summary, catalogue_records: 0 } })
     }
 
     pub(crate) fn write(&mut self, items: &[Item]) -> io::Result<()> {
@@ -199,7 +215,10 @@ impl<W: Write> Blocks<W> {
             for item in items {
                 let Some(record) = &item.record else { continue };
                 encode(&item.key, record, &mut body);
-                self.summary.records += 1;
+                match is_of_user(&item.key) {
+                    true => self.written.summary.records += 1,
+                    false => self.written.catalogue_records += 1,
+                }
                 if body.len() > BLOCK_BYTES {
                     self.block(&std::mem::take(&mut body))?;
                 }
@@ -216,14 +235,14 @@ impl<W: Write> Blocks<W> {
         self.file.write_all(&crc(self.shard, self.number, body).to_le_bytes())?;
         self.file.write_all(body)?;
         self.number += 1;
-        self.summary.bytes += 8 + body.len() as u64;
+        self.written.summary.bytes += 8 + body.len() as u64;
         Ok(())
     }
 
     /// The last block is empty, so that a file that was cut short is noticed.
-    pub(crate) fn end(mut self) -> io::Result<(W, BackupSummary)> {
+    pub(crate) fn end(mut self) -> io::Result<(W, Written)> {
         self.block(&[])?;
-        Ok((self.file, self.summary))
+        Ok((self.file, self.written))
     }
 }
 
@@ -235,6 +254,11 @@ pub(crate) fn header(shard: u32) -> [u8; HEADER_BYTES] {
     header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     header[12..].copy_from_slice(&shard.to_le_bytes());
     header
+}
+
+/// Whether a record is a user's: what is counted wherever records are.
+fn is_of_user(key: &Key) -> bool {
+    key.collection() < CATALOGUE
 }
 
 /// Tied to the shard and the block's place in the file.
@@ -280,6 +304,7 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
     let (from, directory) = (from.as_ref(), directory.as_ref());
     let manifest = read_manifest(from)?;
     if directory.join("store.toml").exists() {
+        refuse_unfinished(directory, false)?;
         return Err(Error::Exists { path: directory.into() });
     }
     let options = restoring(from, &manifest, options)?;
@@ -289,20 +314,31 @@ pub fn restore(from: impl AsRef<Path>, directory: impl AsRef<Path>, options: &Op
         UNFINISHED,
         "A restore is under way, or was interrupted: then remove this directory and restore again.\n",
     )?;
-    let store = options.open(directory)?;
-    let mut records = 0;
+    let store = options.open(directory).inspect_err(|_| {
+        // Nothing was made: the mark is of nothing either. One that stays is as good as that of a restore.
+        if !directory.join("store.toml").exists() {
+            let _ = remove_mark(directory);
+        }
+    })?;
+    let (mut records, mut of_users) = (0, 0);
     for shard in 0..manifest.shards {
-        records += restore_file(&store, &from.join(file_name(shard)), shard)?;
+        let restored = restore_file(&store, &from.join(file_name(shard)), shard)?;
+        (records, of_users) = (records + restored.0, of_users + restored.1);
     }
-    if records != manifest.summary.records {
-        let why = format!("it has {records} records and should have {}; use another backup", manifest.summary.records);
+    if records != manifest.records {
+        let why = format!("it has {records} records and should have {}; use another backup", manifest.records);
         return Err(Error::Damaged { path: from.into(), why });
     }
     store.close()?;
+    remove_mark(directory)?;
+    Ok(BackupSummary { records: of_users, bytes: manifest.bytes })
+}
+
+/// The store is whole.
+fn remove_mark(directory: &Path) -> Result<(), Error> {
     let path = directory.join(UNFINISHED);
     let removed = fs::remove_file(&path).and_then(|()| File::open(directory)?.sync_all());
-    removed.map_err(io_error("remove", &path))?;
-    Ok(manifest.summary)
+    removed.map_err(io_error("remove", &path))
 }
 
 /// What a restore knows of the store that it makes.
@@ -321,7 +357,7 @@ const REGION_BLOCK_BYTES: u64 = 64;
 /// The options of the store that is made, before anything is.
 fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Options, Error> {
     let mut options = options.clone().create_new(true).level(Level::ProcessCrash);
-    let BackupSummary { records, bytes } = manifest.summary;
+    let (records, bytes) = (manifest.records, manifest.bytes);
     // Blocks have headers too, 8 bytes for each; what is less than that does not matter here.
     let least_bytes = bytes.saturating_add(records.saturating_mul(REGION_RECORD_BYTES));
     let blocks_bytes = least_bytes.saturating_add(records.saturating_mul(REGION_BLOCK_BYTES));
@@ -365,7 +401,7 @@ fn restoring(from: &Path, manifest: &Manifest, options: &Options) -> Result<Opti
 /// An interrupted restore is no store.
 pub(crate) fn refuse_unfinished(directory: &Path, restoring: bool) -> Result<(), Error> {
     let path = directory.join(UNFINISHED);
-    if restoring || !path.exists() {
+    if restoring || !path.try_exists().map_err(io_error("look for", &path))? {
         return Ok(());
     }
     Err(Error::Unfinished { path: directory.into() })
@@ -373,8 +409,9 @@ pub(crate) fn refuse_unfinished(directory: &Path, restoring: bool) -> Result<(),
 
 fn read_manifest(from: &Path) -> Result<Manifest, Error> {
     let path = from.join("backup.toml");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
+    let damaged = |why: &str| Error::Damaged { path: path.clone(), why: format!("{why}; use another backup") };
+    let text = match fs::read(&path) {
+        Ok(bytes) => String::from_utf8(bytes).map_err(|_| damaged("it is not text"))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(Error::Option(format!(
                 "{} holds no complete backup: backup.toml, which is written last, is missing",
@@ -388,23 +425,30 @@ fn read_manifest(from: &Path) -> Result<Manifest, Error> {
             Err(Error::NewerFormat { path, found: manifest.format, known: FORMAT })
         }
         Ok(manifest) => Ok(manifest),
-        Err(error) => Err(Error::Damaged { path, why: format!("{}; use another backup", error.message()) }),
+        Err(error) => Err(damaged(error.message())),
     }
 }
 
-/// Reads a shard's file and writes its records; how many.
-fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<u64, Error> {
-    let file = File::open(path).map_err(|error| io_error("read", path)(error))?;
+/// Reads a shard's file and writes its records; how many, and how many of these are users'.
+fn restore_file(store: &Store, path: &Path, shard: u32) -> Result<(u64, u64), Error> {
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            Error::Damaged { path: path.into(), why: "a file of the backup is missing; use another backup".into() }
+        }
+        _ => io_error("read", path)(error),
+    })?;
     let (mut chunks, mut last) = (Chunks::new(Arc::clone(store.inner()), Level::ProcessCrash), None);
+    let mut of_users = 0;
     let records = read_file(BufReader::with_capacity(1 << 20, file), path, shard, |record| {
         // Those of `matrix` are in order; of others they come as they lie.
+        of_users += u64::from(is_of_user(&record.key));
         if last.replace(record.key.clone()).is_some_and(|last| last >= record.key) {
             chunks.end_order()?;
         }
         chunks.push(record)
     })?;
     chunks.flush()?;
-    Ok(records)
+    Ok((records, of_users))
 }
 
 /// Reads what a shard's file holds, record by record; how many. `path` is what errors call it.

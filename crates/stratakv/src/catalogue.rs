@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stratakv_base::{CollectionId, Expiry};
+use stratakv_base::{CollectionId, Expiry, Key};
 use stratakv_engine::{Expect, Reply, Unmet, Update};
 
 use crate::collection::{Collection, PutOutcome};
@@ -31,6 +31,11 @@ use crate::store::{Store, odd};
 
 /// Where names are kept. The one above is for engines.
 pub(crate) const CATALOGUE: CollectionId = CollectionId(0xFFFF_FFFE);
+/// Keys that are not of users begin here: the catalogue's, and those of engines.
+pub(crate) fn internal_keys() -> Key {
+    Key::bound(CATALOGUE, b"")
+}
+
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -53,6 +58,8 @@ struct Known {
 #[derive(Debug, Default)]
 struct All {
     all: HashMap<String, Known>,
+    /// Records of the catalogue, unless it has changed since they were counted.
+    records: Option<u64>,
     /// How many names were forgotten: what was read of the catalogue before that may not hold any more.
     forgotten: u64,
     /// The highest number that the catalogue names anywhere, as it was when the first one was drawn.
@@ -76,11 +83,13 @@ impl Names {
         if known.forgotten == since {
             known.all.insert(name.to_owned(), is);
         }
+        known.records = None;
     }
 
     pub(crate) fn forget(&self, name: &str) {
         let mut known = self.lock();
         known.all.remove(name);
+        known.records = None;
         known.forgotten += 1;
     }
 }
@@ -266,6 +275,21 @@ impl Store {
         self.unname(name, |named| named.id == id)?;
         self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
         Ok(true)
+    }
+
+    /// Records of the catalogue: counted when it has changed.
+    pub(crate) fn catalogue_records(&self) -> u64 {
+        if let Some(records) = self.inner().names.lock().records {
+            return records;
+        }
+        let since = self.inner().names.lock().forgotten;
+        // What cannot be read cannot be counted.
+        let records = self.catalogue().len().unwrap_or(0);
+        let mut known = self.inner().names.lock();
+        if known.forgotten == since {
+            known.records = Some(records);
+        }
+        records
     }
 
     /// Finishes what drops before the last end left.

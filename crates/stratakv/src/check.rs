@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stratakv_base::Key;
+use stratakv_base::limits::SLICE_BYTES;
+use stratakv_device::sync::execute;
+use stratakv_device::{Class, DiskOutcome, DiskRequest};
 
 use self::of_matrix::check_matrix;
+use self::of_slab::check_slab;
 use self::of_tier::check_tier;
 use crate::devices::{self, Device};
 use crate::directory::Directory;
@@ -17,6 +21,7 @@ use crate::options::{OpenProgress, Options};
 use crate::{parts, region};
 
 mod of_matrix;
+mod of_slab;
 mod of_tier;
 
 /// What [`check`] found, added over the shards.
@@ -24,7 +29,8 @@ mod of_tier;
 pub struct CheckReport {
     /// Shards looked at.
     pub shards: u32,
-    /// Records whose checksum, place and index entry are right.
+    /// Records of users whose checksum, place and index entry are right: what a dump writes, and what
+    /// has expired and was not removed yet.
     pub records: u64,
     /// 4 KiB pages in the volumes, or the region.
     pub pages: u64,
@@ -38,16 +44,22 @@ pub struct CheckReport {
     pub lost_records: u64,
     /// Damaged records whose key cannot be read either; older copies of records may be among them.
     pub lost_unknown: u64,
-    /// Damage, with its place. Empty: the store is sound.
+    /// Damage, with its place.
     pub damage: Vec<String>,
+    /// Places that the device did not give: an I/O error each. What lies there may be whole.
+    pub unreadable: Vec<String>,
     /// Books that do not add up: a defect of this program. Please report it.
     pub mistakes: Vec<String>,
 }
 
 impl CheckReport {
-    /// No damage, and everything adds up.
+    /// Everything was read, nothing is damaged or lost, and everything adds up.
     pub fn is_sound(&self) -> bool {
-        self.damage.is_empty() && self.mistakes.is_empty()
+        self.damage.is_empty()
+            && self.unreadable.is_empty()
+            && self.mistakes.is_empty()
+            && self.lost_records == 0
+            && self.lost_unknown == 0
     }
 }
 
@@ -73,19 +85,29 @@ pub fn check_spread(
     regions: &[PathBuf],
     progress: Option<Arc<dyn Fn(OpenProgress) + Send + Sync>>,
 ) -> Result<CheckReport, Error> {
-    let mut options = Options::new().create(false).read_only(true).memory_bytes(u64::MAX >> 8);
-    options = options.further_directories(further).devices(devices);
+    let mut options = Options::new().further_directories(further).devices(devices);
     options.region_paths = regions.to_vec();
     options.progress = progress;
+    check_with(path, &options)
+}
+
+/// As [`check`]. Of `options` count what says where things are, what carries the I/O, and who is told of
+/// the progress.
+///
+/// # Errors
+/// As [`check_spread`].
+pub fn check_with(path: impl AsRef<Path>, options: &Options) -> Result<CheckReport, Error> {
+    let options = options.clone().create(false).create_new(false).read_only(true).memory_bytes(u64::MAX >> 8);
     options.check()?;
-    let (path, further) = parts::home(path.as_ref(), further)?;
+    let (path, further) = parts::home(path.as_ref(), &options.further)?;
     let mut directory = Directory::lock(&path, false, true)?;
+    crate::backup::refuse_unfinished(&directory.path, false)?;
     let manifest = match directory.read_manifest()? {
         Some(manifest) if manifest.complete => manifest,
         _ => return Err(Error::NotFound { path }),
     };
     directory.parts = parts::find(&directory, &manifest, &further)?;
-    directory.devices = devices::find(&directory.path, &manifest, devices, true)?;
+    directory.devices = devices::find(&directory.path, &manifest, &options.devices, true)?;
     check_engine(&manifest, &directory, &options)?;
     if manifest.engine() == Engine::Hash {
         return region::check(&directory, &manifest, &options);
@@ -93,30 +115,10 @@ pub fn check_spread(
     let mut sum = CheckReport { shards: manifest.shards, ..CheckReport::default() };
     sum.damage.extend(directory.devices.iter().filter_map(Device::damage));
     for (number, shard) in open_shards(&directory, &manifest, &options, false, true)?.0.iter().enumerate() {
-        let slab = match &shard.shard {
-            AnyShard::Slab(slab) => slab,
-            AnyShard::Matrix(matrix) => {
-                check_matrix(matrix, shard, &mut sum);
-                continue;
-            }
-            AnyShard::Tier(tier) => {
-                check_tier(tier, number, shard, &mut sum);
-                continue;
-            }
-        };
-        let (recovery, books) = (slab.recovery(), slab.check());
-        sum.records += recovery.records;
-        sum.torn += recovery.torn;
-        sum.lost.extend(recovery.lost.iter().cloned());
-        sum.lost_records += recovery.lost_records;
-        sum.lost_unknown += recovery.lost_unknown;
-        sum.pages += books.total_pages;
-        sum.pages_free += books.free_pages + books.limbo_pages;
-        sum.damage.extend(recovery.corrupt.iter().map(ToString::to_string));
-        sum.damage.extend(books.corrupt.iter().map(ToString::to_string));
-        sum.mistakes.extend(books.mistakes.iter().map(|mistake| format!("shard {number}: {mistake}")));
-        if recovery.superblock_repaired {
-            sum.damage.push(repaired(shard));
+        match &shard.shard {
+            AnyShard::Slab(slab) => check_slab(slab, number, shard, &mut sum),
+            AnyShard::Matrix(matrix) => check_matrix(matrix, shard, &mut sum),
+            AnyShard::Tier(tier) => check_tier(tier, number, shard, &mut sum),
         }
     }
     // Recovery and the books meet the same damage.
@@ -128,4 +130,20 @@ pub fn check_spread(
 fn repaired(shard: &OpenedShard) -> String {
     let volume = shard.volume.path().display();
     format!("{volume}: one copy of what says where everything lies is damaged; opening the store repairs it")
+}
+
+/// Bytes of a volume, in pieces as long as a block; why the device does not give them.
+fn read_volume(shard: &OpenedShard, offset: u64, len: usize) -> Result<Vec<u8>, String> {
+    let volume = shard.volume.path().display();
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let (at, piece) = (offset + bytes.len() as u64, SLICE_BYTES.min(len - bytes.len()));
+        let block = shard.pool.take(Class::Slice).ok_or("there is no memory to read the volume with")?;
+        match execute(&shard.volume, DiskRequest::Read { offset: at, block, len: piece as u32 }) {
+            DiskOutcome::Read(block, Ok(())) => bytes.extend_from_slice(block.get(..piece).unwrap_or_default()),
+            DiskOutcome::Read(_, Err(fault)) => return Err(format!("{volume}: byte {at} cannot be read: {fault}")),
+            _ => return Err(format!("{volume}: byte {at} cannot be read")),
+        }
+    }
+    Ok(bytes)
 }

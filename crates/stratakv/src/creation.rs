@@ -31,7 +31,8 @@ fn remove_volumes(directory: &Directory) -> Result<(), Error> {
 
 fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", path)(error)),
+        // A directory that could not be made, or not be entered, has nothing of ours.
+        Err(error) if error.kind() != io::ErrorKind::NotFound && path.exists() => Err(io_error("remove", path)(error)),
         _ => Ok(()),
     }
 }
@@ -138,6 +139,18 @@ mod tests {
         fs::create_dir(path.join(volume_name(7))).unwrap();
         undo(&directory, &manifest).unwrap_err();
         assert!(manifest.complete && !directory.read_manifest().unwrap().unwrap().complete);
+    }
+
+    /// `LOCK` and `store.toml` stayed in the first of two directories if the second could not be made.
+    #[test]
+    fn a_creation_without_its_second_directory_leaves_nothing_in_the_first() {
+        let root = tempfile::tempdir().unwrap();
+        let (first, file) = (root.path().join("first"), root.path().join("file"));
+        fs::create_dir(&first).unwrap();
+        fs::write(&file, b"").unwrap();
+        let options = Options::new().create_new(true).shards(2).further_directories([file.join("second")]);
+        options.open(&first).unwrap_err();
+        assert_eq!(fs::read_dir(&first).unwrap().count(), 0);
     }
 
     #[test]

@@ -117,7 +117,8 @@ impl Drop for Directory {
 impl Directory {
     /// Makes (if told) and locks the directory.
     pub(crate) fn lock(path: &Path, create: bool, read_only: bool) -> Result<Directory, Error> {
-        if !path.exists() {
+        let is_there = path.try_exists().map_err(io_error("look for", path))?;
+        if !is_there {
             if !create {
                 return Err(Error::NotFound { path: path.into() });
             }
@@ -311,18 +312,20 @@ fn check_of_hash(manifest: &Manifest) -> Result<(), Refusal> {
 }
 
 fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Error> {
-    let path = directory.join("LOCK");
+    let lock = directory.join("LOCK");
     let mut options = OpenOptions::new();
     options.read(true).mode(0o600);
     if !read_only {
         options.write(true).create(create || directory.join("store.toml").exists());
     }
-    let mut file = match options.open(&path) {
-        Ok(file) => file,
+    let (mut file, path) = match options.open(&lock) {
+        Ok(file) => (file, lock.as_path()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::NotFound { path: directory.into() });
+            // A copy often lacks it, and who reads makes nothing: the directory itself is locked then. From
+            // a writer that makes the file meanwhile, volumes and regions have locks of their own.
+            (File::open(directory).map_err(io_error("open", directory))?, directory)
         }
-        Err(error) => return Err(io_error("open", &path)(error)),
+        Err(error) => return Err(io_error("open", &lock)(error)),
     };
     let kind = if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
     if let Err(errno) = flock(&file, kind) {
@@ -337,15 +340,15 @@ fn lock_file(directory: &Path, create: bool, read_only: bool) -> Result<File, Er
             let holder = holder.map(|pid| format!(" (process {pid})")).unwrap_or_default();
             return Err(Error::Locked { path: directory.into(), holder });
         }
-        return Err(io_error("lock", &path)(errno.into()));
+        return Err(io_error("lock", path)(errno.into()));
     }
-    let (named, locked) = (fs::metadata(&path), file.metadata());
+    let (named, locked) = (fs::metadata(path), file.metadata());
     if !matches!((&named, &locked), (Ok(named), Ok(locked)) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()))
     {
         // A creation that was refused has just removed it: what is locked is the lock of nothing.
         return Err(Error::Locked { path: directory.into(), holder: String::new() });
     }
-    if !read_only {
+    if !read_only && path == lock {
         // Only for the message of whoever comes second; the lock itself is the kernel's.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     }

@@ -1,6 +1,6 @@
 //! The engines behind one name: an enum outside, one match per call of a turn.
 
-use stratakv_base::Corruption;
+use stratakv_base::{Corruption, Unreadable};
 use stratakv_engine::{
     Capabilities, Effects, Error, Io, Message, Operation, Outcome, Shard, ShardId, Statistic, Token,
 };
@@ -8,6 +8,9 @@ use stratakv_matrix::Matrix;
 use stratakv_pmem::Part;
 use stratakv_slab::Slab;
 use stratakv_tier::{Start, Tier};
+
+use crate::catalogue::internal_keys;
+use crate::store::take_away;
 
 /// How a store keeps its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -61,6 +64,7 @@ pub enum AnyShard {
 }
 
 /// What opening a shard found.
+#[derive(Default)]
 pub(crate) struct FoundInShard<'a> {
     pub(crate) clean: bool,
     /// Records; of an LSM tree versions, some of which may be of deleted or overwritten ones.
@@ -68,6 +72,9 @@ pub(crate) struct FoundInShard<'a> {
     pub(crate) torn: u64,
     pub(crate) superblock_repaired: bool,
     pub(crate) corrupt: &'a [Corruption],
+    pub(crate) unreadable: &'a [Unreadable],
+    /// Damaged records whose key cannot be read: any key may be one of theirs.
+    pub(crate) lost_unknown: u64,
 }
 
 impl AnyShard {
@@ -75,21 +82,25 @@ impl AnyShard {
         match self {
             AnyShard::Slab(slab) => {
                 let report = slab.recovery();
-                let (clean, records, torn) = (report.clean, report.records, report.torn);
+                let records = report.records - slab.records_from(&internal_keys());
+                let (clean, torn) = (report.clean, report.torn);
                 let (superblock_repaired, corrupt) = (report.superblock_repaired, &report.corrupt[..]);
-                FoundInShard { clean, records, torn, superblock_repaired, corrupt }
+                let (unreadable, lost_unknown) = (&report.unreadable[..], report.lost_unknown);
+                FoundInShard { clean, records, torn, superblock_repaired, corrupt, unreadable, lost_unknown }
             }
             AnyShard::Matrix(matrix) => {
                 let report = matrix.recovery();
                 let (clean, records, torn) = (report.clean, matrix.records(), report.torn);
                 let (superblock_repaired, corrupt) = (report.superblock_repaired, &report.corrupt[..]);
-                FoundInShard { clean, records, torn, superblock_repaired, corrupt }
+                let unreadable = &report.unreadable[..];
+                FoundInShard { clean, records, torn, superblock_repaired, corrupt, unreadable, lost_unknown: 0 }
             }
             AnyShard::Tier(tier) => {
                 let report = tier.recovery();
                 let clean = matches!(report.start, Start::Created | Start::Clean);
                 let (records, torn) = (report.items, report.invalidated);
-                FoundInShard { clean, records, torn, superblock_repaired: false, corrupt: &[] }
+                let nothing = FoundInShard { corrupt: &[], unreadable: &[], ..FoundInShard::default() };
+                FoundInShard { clean, records, torn, ..nothing }
             }
         }
     }
@@ -138,5 +149,8 @@ impl Shard for AnyShard {
     }
     fn statistics(&self, out: &mut Vec<Statistic>) {
         each!(self, shard => shard.statistics(out));
+        if let AnyShard::Slab(slab) = self {
+            take_away(out, slab.records_from(&internal_keys()));
+        }
     }
 }

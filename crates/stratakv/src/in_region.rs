@@ -16,7 +16,7 @@ use crate::catalogue::CATALOGUE;
 use crate::events::{StoreEvent, Watcher};
 use crate::options::Options;
 use crate::region::remove_mark;
-use crate::store::Region;
+use crate::store::{Region, take_away};
 
 /// See the module.
 pub(crate) struct InRegion {
@@ -248,11 +248,7 @@ impl Shared for InRegion {
 
     fn statistics(&self, out: &mut Vec<Statistic>) {
         self.hash.statistics(out);
-        let catalogue = catalogue_records(&self.hash);
-        for records in out.iter_mut().filter(|one| one.name == "records") {
-            records.value = records.value.saturating_sub(catalogue);
-        }
-        out.push(Statistic { name: "catalogue_records", value: catalogue });
+        take_away(out, catalogue_records(&self.hash));
         if !self.read_only {
             let value = u64::from(self.survives_power_loss);
             out.push(Statistic { name: "region_survives_power_loss", value });

@@ -73,7 +73,7 @@ pub use stratakv_runtime::{Event, EvictionListener, Pending};
 
 pub use backup::{BackupSummary, BackupWatch, restore};
 pub use batch::WriteBatch;
-pub use check::{CheckReport, check, check_spread};
+pub use check::{CheckReport, check, check_spread, check_with};
 pub use collection::{Collection, Next, PutOptions, PutOutcome, Updated};
 pub use counting::Ttl;
 pub use engine::{AnyShard, Engine};

@@ -559,6 +559,8 @@ fn summarise(shards: &[OpenedShard], created: bool) -> RecoverySummary {
         sum.torn += found.torn;
         sum.superblocks_repaired += u64::from(found.superblock_repaired);
         sum.corrupt.extend(found.corrupt.iter().map(ToString::to_string));
+        sum.lost_unknown += found.lost_unknown;
+        sum.unreadable.extend(found.unreadable.iter().map(ToString::to_string));
     }
     if sum.superblocks_repaired > 0 {
         tracing::warn!(
@@ -568,6 +570,9 @@ fn summarise(shards: &[OpenedShard], created: bool) -> RecoverySummary {
     }
     for damage in &sum.corrupt {
         tracing::warn!(%damage, "damaged data; reading it fails, everything else is served");
+    }
+    for place in &sum.unreadable {
+        tracing::warn!(%place, "the device did not give this; reading it fails, everything else is served");
     }
     sum
 }

@@ -123,8 +123,9 @@ pub(crate) fn find(directory: &Directory, manifest: &Manifest, named: &[PathBuf]
 
 fn read(directory: &Path) -> Result<Option<Part>, Error> {
     let path = directory.join("part.toml");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
+    let damaged = |why: &str| Error::Damaged { path: path.clone(), why: format!("{why}; restore it from a backup") };
+    let text = match fs::read(&path) {
+        Ok(bytes) => String::from_utf8(bytes).map_err(|_| damaged("it is not text"))?,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
@@ -133,6 +134,6 @@ fn read(directory: &Path) -> Result<Option<Part>, Error> {
     match toml::from_str::<Part>(&text) {
         Ok(part) if part.format > FORMAT => Err(Error::NewerFormat { path, found: part.format, known: FORMAT }),
         Ok(part) => Ok(Some(part)),
-        Err(error) => Err(Error::Damaged { path, why: format!("{}; restore it from a backup", error.message()) }),
+        Err(error) => Err(damaged(error.message())),
     }
 }

@@ -278,7 +278,9 @@ pub(crate) fn open(
         tracing::warn!(%damage, "damaged data; reading it fails, everything else is served");
     }
     let records = report.records.saturating_sub(catalogue_records(&hash));
-    let recovery = RecoverySummary { created, clean, records, corrupt, grown_bytes, ..RecoverySummary::default() };
+    let lost_unknown = if corrupt.is_empty() { 0 } else { hash.lost().map_err(at(&path))?.1 };
+    let found = RecoverySummary { corrupt, lost_unknown, grown_bytes, ..RecoverySummary::default() };
+    let recovery = RecoverySummary { created, clean, records, ..found };
     let mark = if options.read_only {
         None
     } else {

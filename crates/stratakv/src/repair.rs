@@ -131,6 +131,7 @@ pub fn repair(path: impl AsRef<Path>, options: &Options, accept_lost_region: boo
     options.check()?;
     let (path, further) = parts::home(path.as_ref(), &options.further)?;
     let mut directory = Directory::lock(&path, false, options.read_only)?;
+    crate::backup::refuse_unfinished(&directory.path, false)?;
     let manifest = match directory.read_manifest()? {
         Some(manifest) if manifest.complete => manifest,
         _ => return Err(Error::NotFound { path }),

@@ -54,6 +54,11 @@ pub struct RecoverySummary {
     pub superblocks_repaired: u64,
     /// Damaged places, for people.
     pub corrupt: Vec<String>,
+    /// Damaged records whose key cannot be read: a key that is not there may be one of theirs.
+    pub lost_unknown: u64,
+    /// Places that the device did not give, for people: what lies there may be whole. A store that is
+    /// opened for writing is refused instead.
+    pub unreadable: Vec<String>,
     /// Bytes by which the region of engine `hash` was made longer, as it was asked for.
     pub grown_bytes: u64,
 }
@@ -245,7 +250,12 @@ impl Store {
 
     /// Counters and gauges, added over the shards.
     pub fn stats(&self) -> Vec<Statistic> {
-        self.inner().runtime.statistics()
+        let mut all = self.inner().runtime.statistics();
+        // Of the other engines each shard has taken its own away.
+        if self.inner().engine == Engine::Matrix {
+            take_away(&mut all, self.catalogue_records());
+        }
+        all
     }
 
     /// Counters and gauges of one shard: a hot one shows.
@@ -324,6 +334,14 @@ impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Store({})", self.inner().path.display())
     }
+}
+
+/// Leaves the catalogue out of the records, and tells of it besides.
+pub(crate) fn take_away(statistics: &mut Vec<Statistic>, catalogue_records: u64) {
+    for records in statistics.iter_mut().filter(|one| one.name == "records") {
+        records.value = records.value.saturating_sub(catalogue_records);
+    }
+    statistics.push(Statistic { name: "catalogue_records", value: catalogue_records });
 }
 
 /// The engine answered what no engine should.

@@ -117,7 +117,7 @@ impl TierOpener {
     fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
         let found = match result {
             Ok(()) => Superblock::decode(&self.config.uuid, slot as u64, block),
-            Err(_) => Err(Refusal::Damaged("it cannot be read")),
+            Err(fault) => Err(Refusal::Unreadable(fault)),
         };
         self.superblocks[slot] = Some(found);
         let [Some(first), Some(second)] = &self.superblocks else { return };
@@ -541,6 +541,8 @@ fn refusal(first: &Result<Superblock, Refusal>, second: &Result<Superblock, Refu
                     "this volume belongs to another store (its UUID differs): put the right one in its place".into(),
                 );
             }
+            // It may be whole, and all that is needed.
+            Refusal::Unreadable(fault) => return Error::Io { what: "reading the superblock", fault: *fault },
             Refusal::Damaged(why) => found.push(*why),
         }
     }

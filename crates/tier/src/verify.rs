@@ -27,6 +27,8 @@ pub struct Verified {
     pub torn: u64,
     /// Damage, with its place.
     pub damage: Vec<Corruption>,
+    /// Places that the device did not give.
+    pub unreadable: Vec<String>,
     /// Keys of items that cannot be read: at most a hundred.
     pub lost: Vec<Key>,
     /// How many there are whose key is known.
@@ -83,7 +85,7 @@ impl Verifier<'_, '_> {
         match (self.read)(page * PAGE_BYTES as u64, PAGE_BYTES) {
             Ok(bytes) => Some(bytes),
             Err(why) => {
-                self.damaged(page, what, "a page that can be read", why);
+                self.found.unreadable.push(format!("{why} ({what})"));
                 None
             }
         }
@@ -97,6 +99,8 @@ impl Verifier<'_, '_> {
             let Some(bytes) = self.page(page, "superblock") else { continue };
             match Superblock::decode(&uuid, page, &bytes) {
                 Ok(found) => newest = newest.into_iter().chain([found]).max_by_key(|found| found.generation),
+                // `page` has told what cannot be read.
+                Err(Refusal::Unreadable(_)) => {}
                 Err(Refusal::Damaged(why)) => self.damaged(page, "superblock", "one that checks", why),
                 Err(Refusal::Newer(format)) => {
                     self.damaged(page, "superblock", "the same format as its copy", format!("format {format}"));
@@ -190,10 +194,7 @@ impl Verifier<'_, '_> {
     fn segment(&mut self, stored: &Stored, items: &[(u64, Tag)]) {
         let bytes = match (self.read)(stored.page * PAGE_BYTES as u64, stored.pages as usize * PAGE_BYTES) {
             Ok(bytes) => bytes,
-            Err(why) => {
-                self.found.lost_unknown += items.len() as u64;
-                return self.damaged(stored.page, "segment", "bytes that can be read", why);
-            }
+            Err(why) => return self.found.unreadable.push(format!("{why} (a segment of {} items)", items.len())),
         };
         let head = Head::decode(&self.tier.config.uuid, stored.page, &bytes);
         match head.filter(|head| (head.id, head.order) == (stored.id, stored.order)) {

@@ -8,6 +8,7 @@ use super::directory::Directory;
 use super::row::Row;
 use super::units::Owner;
 use super::{Container, superblock};
+use crate::cursor::{Cursor, Stop};
 
 /// What [`Container::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +19,17 @@ pub enum Fault {
     /// Two things that the container knows do not agree: a defect of the program.
     #[error("{0}")]
     Mistaken(String),
+}
+
+/// A value beside its key that does not check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedValue {
+    /// The key, encoded.
+    pub key: Vec<u8>,
+    /// The version that has it.
+    pub version: u64,
+    /// What is wrong.
+    pub damage: Corruption,
 }
 
 impl From<String> for Fault {
@@ -52,6 +64,32 @@ impl<P: Pmem> Container<P> {
             }
         }
         Ok(records + self.check_memtables()?)
+    }
+
+    /// All values that do not check, and how many versions lie behind records that do not.
+    pub fn damaged_values(&self) -> (Vec<DamagedValue>, u64) {
+        let (mut damaged, mut unread, mut value) = (Vec::new(), 0, Vec::new());
+        let memtables = self.memtables().filter(|memtable| !memtable.is_empty());
+        let rows = self.rows.iter().rev().filter(|row| row.live_elements() > 0);
+        let lens = memtables.map(|memtable| memtable.tree.len() as u64);
+        let lens: Vec<u64> = lens.chain(rows.map(|row| u64::from(row.live_elements()))).collect();
+        for (mut cursor, len) in self.cursors().into_iter().zip(lens) {
+            let (mut walked, mut step) = (0, cursor.seek(&[]));
+            while step.is_ok()
+                && let Some((key, meta)) = cursor.key().zip(cursor.meta())
+            {
+                walked += 1;
+                value.clear();
+                if let Err(Stop::Damaged(damage)) = cursor.value(&mut value) {
+                    damaged.push(DamagedValue { key: key.to_vec(), version: meta.version, damage });
+                }
+                step = cursor.next();
+            }
+            if step.is_err() {
+                unread += len.saturating_sub(walked).max(1);
+            }
+        }
+        (damaged, unread)
     }
 
     /// Each unit belongs to one memtable, one row, or nobody.

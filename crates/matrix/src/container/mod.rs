@@ -33,7 +33,7 @@ use stratakv_base::{Corruption, canary};
 use stratakv_engine::Error;
 use stratakv_pmem::Pmem;
 
-pub use self::check::Fault;
+pub use self::check::{DamagedValue, Fault};
 pub use self::column::{Column, ColumnLimits};
 pub use self::cursors::{ContainerCursor, RowPart};
 pub(crate) use self::directory::NUMBERS_END;

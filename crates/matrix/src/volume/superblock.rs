@@ -2,6 +2,7 @@
 
 use stratakv_base::checksum::crc32c;
 use stratakv_base::codec::{Reader, Truncated, Writer};
+use stratakv_device::IoFault;
 
 use super::extents::Extent;
 use crate::container::NUMBERS_END;
@@ -57,6 +58,8 @@ pub struct Superblock {
 pub enum Refusal {
     /// Damaged, or none at all.
     Damaged(&'static str),
+    /// The device did not give it.
+    Unreadable(IoFault),
     /// A newer program's.
     Newer(u32),
     /// Another store's, whole.

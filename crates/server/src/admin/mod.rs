@@ -191,7 +191,7 @@ impl State {
         match (asked.path.as_str(), &phase) {
             ("/healthz", _) => Response::text(Status::Ok, "alive\n"),
             ("/readyz", Phase::Serving(shared)) => match shared.store.failure() {
-                None => Response::text(Status::Ok, "ready\n"),
+                None => Response::text(Status::Ok, &ready(shared)),
                 Some(error) => Response::text(Status::Unavailable, &format!("failed: {error}\n")),
             },
             ("/readyz", _) => Response::text(Status::Unavailable, &format!("{}\n", phase.name())),
@@ -238,6 +238,18 @@ impl Phase {
             Phase::Serving(_) => "serving",
             Phase::Draining => "draining",
         }
+    }
+}
+
+/// It serves. What is damaged it does not, and says so here too.
+fn ready(shared: &Shared) -> String {
+    let stats = shared.store.stats();
+    let figure = |name| stats.iter().find(|one| one.name == name).map(|one| one.value);
+    // Not every engine knows which places it met more than once.
+    let met = figure("damaged_places").or_else(|| figure("corrupt_records")).unwrap_or(0);
+    match met.max(shared.store.recovery().corrupt.len() as u64) {
+        0 => "ready\n".to_owned(),
+        met => format!("ready, but damage was met ({met} times): `stratakv check` says where\n"),
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod slices;
 pub(crate) mod spot;
 pub(crate) mod table;
 pub(crate) mod tables;
+pub(crate) mod verify;
 pub(crate) mod walk;
 pub(crate) mod write;
 

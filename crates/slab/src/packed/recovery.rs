@@ -20,7 +20,7 @@ use super::tables::{TableGroup, table_page};
 use super::walk::{BatchAt, latest_generation, next_batch};
 use crate::check::Digest;
 use crate::place::Place;
-use crate::recovery::{Found, REPORTED_MAX};
+use crate::recovery::{Found, REPORTED_MAX, Unread, WHOLE_VOLUME};
 use crate::slab::DebugTree;
 use crate::space::{Extent, FIRST_PAGE, Space};
 use crate::table;
@@ -80,6 +80,7 @@ pub(crate) struct LogScanner {
     /// Where the batches begin that a checkpoint does not know, by segment.
     newer_from: HashMap<u32, u32>,
     repaired: bool,
+    unread: Unread,
 }
 
 impl LogScanner {
@@ -102,6 +103,7 @@ impl LogScanner {
             gaps: Vec::new(),
             newer_from: HashMap::new(),
             repaired: false,
+            unread: Unread::default(),
         }
     }
 
@@ -128,6 +130,7 @@ impl LogScanner {
 
     /// A slice cannot be read; zeros are given for it.
     pub(crate) fn unreadable(&mut self, page: u32) {
+        self.unread.add(page);
         self.damage(page, "slice", "64 KiB that can be read".into(), "a device error".into());
     }
 
@@ -282,7 +285,8 @@ impl LogScanner {
                 continue;
             }
             self.batches[index].holds = true;
-            if !whole {
+            let pages = self.batches[index].at.header.pages;
+            if !whole && !self.unread.meets(page, pages) {
                 let expected = format!("the batch of sequence {sequence:x}, whole");
                 self.damage(page, "batch", expected, "headers or records that do not check".into());
             }
@@ -321,7 +325,7 @@ impl LogScanner {
         let differs = |packed: &Packed| digest.is_some_and(|digest| digest != packed_digest(packed, &found.index));
         if found.packed.as_deref().is_some_and(differs) {
             let found = "another set: some are lost or outdated".into();
-            self.damage(0, "volume", "the batches of the last orderly close".into(), found);
+            self.damage(0, WHOLE_VOLUME, "the batches of the last orderly close".into(), found);
         }
         found.report.corrupt = self.corrupt;
         (found, self.repaired)
@@ -473,7 +477,10 @@ impl LogScanner {
             let Some(top) = group.first() else { continue };
             fits &= self.place_entries(&mut entries, Some(key_of(top)), packed, found, &mut builder);
             let spot = |candidate: &Candidate| Spot::new(candidate.at, candidate.bytes);
-            if top.damaged && !matches!(top.kind, RecordKind::Deleted { .. }) {
+            // One that names its run is damaged where no get looks: the run says itself whose it is.
+            let first = (top.at / PAGE_BYTES as u64) as u32;
+            let is_unread = self.unread.meets(first, top.bytes.div_ceil(PAGE_BYTES as u32) + 1);
+            if top.damaged && matches!(top.kind, RecordKind::Value) && !is_unread {
                 found.report.lose(key_of(top));
             }
             match top.kind {

@@ -11,10 +11,11 @@ use stratakv_device::sync::execute;
 use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, Part as BlockPart};
 use stratakv_matrix::cursor::{Pages, Stop};
 use stratakv_matrix::table::values;
-use stratakv_matrix::{Matrix, TableContents, ValueApart, ValueCheck};
+use stratakv_matrix::{DamagedValue, Matrix, TableContents, ValueApart, ValueCheck};
 use stratakv_pmem::Part;
 
 use super::{CheckReport, repaired};
+use crate::catalogue::internal_keys;
 use crate::open::OpenedShard;
 
 /// Keys of lost records that are listed, of a shard.
@@ -22,12 +23,29 @@ const LOST_LISTED: u64 = 100;
 /// Read at once of a value.
 const SLICE_PAGES: u32 = (SLICE_BYTES / PAGE_BYTES) as u32;
 
+/// Why bytes cannot be had.
+#[derive(Clone)]
+enum Trouble {
+    Damaged(String),
+    /// The device did not give them.
+    Unreadable(String),
+}
+
+impl Trouble {
+    fn tell(self, whose: &str, sum: &mut CheckReport) {
+        match self {
+            Trouble::Damaged(damage) => sum.damage.push(format!("{damage}{whose}")),
+            Trouble::Unreadable(why) => sum.unreadable.push(format!("{why}{whose}")),
+        }
+    }
+}
+
 /// A shard, and pages of its tables.
 struct Reader<'a> {
     matrix: &'a Matrix<Part>,
     shard: &'a OpenedShard,
     /// By file and ordinal.
-    pages: RefCell<HashMap<(u64, u32), Result<BlockPart, String>>>,
+    pages: RefCell<HashMap<(u64, u32), Result<BlockPart, Trouble>>>,
     /// Records that are lost.
     lost: Cell<u64>,
 }
@@ -41,25 +59,30 @@ pub(super) fn check_matrix(matrix: &Matrix<Part>, shard: &OpenedShard, sum: &mut
     sum.pages_free += pages_free;
     sum.damage.extend(damage);
     sum.mistakes.extend(mistakes);
-    if recovery.superblock_repaired {
+    sum.unreadable.extend(recovery.unreadable.iter().map(ToString::to_string));
+    if recovery.superblock_repaired && recovery.unreadable.is_empty() {
         sum.damage.push(repaired(shard));
     }
     let reader = Reader { matrix, shard, pages: RefCell::default(), lost: Cell::default() };
     reader.check_files(sum);
     // Of what is damaged nobody can tell how many there were.
-    sum.records += matrix.count_records(&reader).unwrap_or_else(|_| matrix.records());
+    sum.records += matrix.count_records(&internal_keys(), &reader).unwrap_or_else(|_| matrix.records());
 }
 
 impl Reader<'_> {
     fn check_files(&self, sum: &mut CheckReport) {
-        let (mut pointed, damaged_before) = (HashMap::new(), sum.damage.len());
+        let (mut pointed, before) = (HashMap::new(), (sum.damage.len(), sum.unreadable.len()));
         for table in self.matrix.tables() {
-            let damaged_pages = self.load_table(table.facts.file, table.facts.pages);
+            let pages = self.load_table(table.facts.file, table.facts.pages);
+            let is_read = !pages.iter().any(|page| matches!(page, Trouble::Unreadable(_)));
             let TableContents { mut values, entries, damage } = self.matrix.values_of_table(table, self);
             // What lies behind a damaged page makes no sense either, and is not told twice.
-            let nonsense = damage.filter(|_| damaged_pages.is_empty()).map(|corruption| corruption.to_string());
-            sum.damage.extend(damaged_pages.into_iter().chain(nonsense));
-            sum.lost_unknown += table.facts.entries.saturating_sub(entries);
+            let nonsense = damage.filter(|_| pages.is_empty()).map(|corruption| corruption.to_string());
+            sum.damage.extend(nonsense);
+            pages.into_iter().for_each(|page| page.tell("", sum));
+            if is_read {
+                sum.lost_unknown += table.facts.entries.saturating_sub(entries);
+            }
             values.sort_by_key(|value| (value.pointer.file, value.pointer.offset));
             for value in &values {
                 *pointed.entry(value.pointer.file).or_default() += u64::from(value.pointer.value_bytes);
@@ -67,52 +90,68 @@ impl Reader<'_> {
             }
             self.pages.borrow_mut().clear();
         }
+        let (damaged, unread) = self.matrix.damaged_in_container();
+        sum.lost_unknown += unread;
+        for DamagedValue { key, version, damage } in damaged {
+            sum.damage.push(format!("the region: {damage}"));
+            self.lose(&key, version, sum);
+        }
         for value in self.matrix.values_of_container().unwrap_or_default() {
             self.check_value(&value, sum);
         }
-        if sum.damage.len() == damaged_before {
+        if (sum.damage.len(), sum.unreadable.len()) == before {
             sum.mistakes.extend(self.matrix.check_values(&pointed));
         }
     }
 
-    /// Takes a table into memory. Which of its pages are damaged.
-    fn load_table(&self, file: u64, pages: u32) -> Vec<String> {
+    /// Takes a table into memory. What is wrong with its pages.
+    fn load_table(&self, file: u64, pages: u32) -> Vec<Trouble> {
         let mut loaded = self.pages.borrow_mut();
-        let mut damaged = Vec::new();
+        let mut troubles = Vec::new();
         for ordinal in 0..pages {
             let page = self.table_page(file, ordinal);
-            damaged.extend(page.as_ref().err().cloned());
+            troubles.extend(page.as_ref().err().cloned());
             loaded.insert((file, ordinal), page);
         }
-        damaged
+        troubles
     }
 
     /// A page of a table, verified; what is wrong with it.
-    fn table_page(&self, file: u64, ordinal: u32) -> Result<BlockPart, String> {
-        let page = self.matrix.page_of(file, ordinal).ok_or("a table has fewer pages than it says")?;
+    fn table_page(&self, file: u64, ordinal: u32) -> Result<BlockPart, Trouble> {
+        let too_few = || Trouble::Damaged("a table has fewer pages than it says".into());
+        let page = self.matrix.page_of(file, ordinal).ok_or_else(too_few)?;
         let block = self.read(page, 1)?;
         let bytes = block.get(..PAGE_BYTES).unwrap_or_default();
-        self.matrix.verify(file, ordinal, page, bytes).map_err(|corruption| corruption.to_string())?;
+        let checked = self.matrix.verify(file, ordinal, page, bytes);
+        checked.map_err(|corruption| Trouble::Damaged(corruption.to_string()))?;
         Ok(BlockPart { block: Arc::new(block), start: 0, len: PAGE_BYTES as u32 })
     }
 
     /// Verifies a value, and tells if it is damaged. Of an older version that is no loss.
     fn check_value(&self, value: &ValueApart, sum: &mut CheckReport) {
-        let Err(damage) = self.verify_value(value) else { return };
+        let Err(trouble) = self.verify_value(value) else { return };
+        let is_damaged = matches!(trouble, Trouble::Damaged(_));
         let key = Key::from_encoded(&value.key);
         let whose = key.as_ref().map_or_else(|| value.key.escape_ascii().to_string(), Key::to_string);
-        sum.damage.push(format!("{damage} (the value of {whose}, version {})", value.version));
-        if !self.matrix.is_newest(&value.key, value.version, self).unwrap_or(true) {
+        trouble.tell(&format!(" (the value of {whose}, version {})", value.version), sum);
+        if is_damaged {
+            self.lose(&value.key, value.version, sum);
+        }
+    }
+
+    /// This version of a key is damaged. Of an older one that is no loss.
+    fn lose(&self, key: &[u8], version: u64, sum: &mut CheckReport) {
+        if !self.matrix.is_newest(key, version, self).unwrap_or(true) {
             return;
         }
         sum.lost_records += 1;
         self.lost.set(self.lost.get() + 1);
         if self.lost.get() <= LOST_LISTED {
-            sum.lost.extend(key);
+            sum.lost.extend(Key::from_encoded(key));
         }
     }
 
-    fn verify_value(&self, value: &ValueApart) -> Result<(), String> {
+    fn verify_value(&self, value: &ValueApart) -> Result<(), Trouble> {
         let (pointer, mut check) = (&value.pointer, ValueCheck::new(value));
         let range = values::pages_of(pointer);
         let (mut skip, mut left) = ((pointer.offset % PAGE_BYTES as u64) as usize, pointer.value_bytes as usize);
@@ -131,7 +170,7 @@ impl Reader<'_> {
     }
 
     /// Where the pages of a value lie, in pieces that are read at once.
-    fn pieces(&self, value: &ValueApart, ordinals: Range<u64>) -> Result<Vec<(u64, u32)>, String> {
+    fn pieces(&self, value: &ValueApart, ordinals: Range<u64>) -> Result<Vec<(u64, u32)>, Trouble> {
         let mut pieces: Vec<(u64, u32)> = Vec::new();
         for ordinal in ordinals {
             let page = u32::try_from(ordinal).ok().and_then(|ordinal| self.matrix.value_page(&value.pointer, ordinal));
@@ -146,26 +185,32 @@ impl Reader<'_> {
         Ok(pieces)
     }
 
-    fn damage_of(&self, value: &ValueApart, expected: &str, found: &str) -> String {
+    fn damage_of(&self, value: &ValueApart, expected: &str, found: &str) -> Trouble {
         let pointer = &value.pointer;
         let ordinal = u32::try_from(pointer.offset / PAGE_BYTES as u64).ok();
         let page = ordinal.and_then(|ordinal| self.matrix.value_page(pointer, ordinal)).unwrap_or_default();
         let place = self.matrix.place(page * PAGE_BYTES as u64 + pointer.offset % PAGE_BYTES as u64);
-        Corruption { place, what: "value", expected: expected.into(), found: found.into() }.to_string()
+        let damage = Corruption { place, what: "value", expected: expected.into(), found: found.into() };
+        Trouble::Damaged(damage.to_string())
     }
 
-    fn read(&self, page: u64, pages: u32) -> Result<Block, String> {
+    fn read(&self, page: u64, pages: u32) -> Result<Block, Trouble> {
+        let unreadable = |why: &str| Trouble::Unreadable(why.into());
         let (volume, offset) = (self.shard.volume.path().display(), page * PAGE_BYTES as u64);
         let class = if pages == 1 { Class::Page } else { Class::Slice };
-        let mut block = self.shard.pool.take(class).ok_or("there is no memory to read the volume with")?;
+        let mut block =
+            self.shard.pool.take(class).ok_or_else(|| unreadable("there is no memory to read the volume with"))?;
         let into = block.get_mut(..pages as usize * PAGE_BYTES).unwrap_or_default();
         if let Some(loaded) = self.matrix.layer_page(page, into) {
-            return loaded.map(|()| block).map_err(|error| format!("a page of the layer in the region: {error}"));
+            let trouble = |error| Trouble::Damaged(format!("a page of the layer in the region: {error}"));
+            return loaded.map(|()| block).map_err(trouble);
         }
         match execute(&self.shard.volume, DiskRequest::Read { offset, block, len: pages * PAGE_BYTES as u32 }) {
             DiskOutcome::Read(block, Ok(())) => Ok(block),
-            DiskOutcome::Read(_, Err(fault)) => Err(format!("{volume}: byte {offset} cannot be read: {fault}")),
-            _ => Err(format!("{volume}: byte {offset} cannot be read")),
+            DiskOutcome::Read(_, Err(fault)) => {
+                Err(Trouble::Unreadable(format!("{volume}: byte {offset} cannot be read: {fault}")))
+            }
+            _ => Err(Trouble::Unreadable(format!("{volume}: byte {offset} cannot be read"))),
         }
     }
 }
