@@ -18,12 +18,13 @@ What fails is cut down and written to target/explore/WORLD-SEED.txt, with the co
 Then: mend it, and keep it (docs/testing.md, \"When a seed fails\").";
 
 /// Name and arguments of every world, with its share of the time.
-const WORLDS: [(&str, &[&str], u64); 7] = [
+const WORLDS: [(&str, &[&str], u64); 8] = [
     ("in_place", &["--placement", "in_place"], 2),
     ("packed", &["--placement", "packed"], 2),
     ("matrix", &["--engine", "matrix"], 3),
     ("tier", &["--world", "tier"], 2),
     ("store", &["--world", "store"], 1),
+    ("breaking", &["--world", "breaking"], 1),
     ("store_on_matrix", &["--world", "store", "--engine", "matrix"], 1),
     ("server", &["--world", "server"], 3),
 ];

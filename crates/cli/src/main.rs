@@ -175,6 +175,9 @@ fn main() -> ExitCode {
     if let Err(failure) = begin_log(&command) {
         return ended(Err(failure));
     }
+    if let Err(error) = stratakv::explain_bus_errors() {
+        tracing::warn!(%error, "a region that is cut short under this process will end it without a word");
+    }
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
     let result = run(command, &given, &mut output);
     // What was found before a failure is still worth having.

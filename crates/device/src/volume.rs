@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -91,6 +92,11 @@ impl Volume {
             Some(share) => Ok(share.range.end - share.range.start),
             None => crate::sync::file_len(&self.file),
         }
+    }
+
+    /// Whether its file has no name any more: it ends with the last process that has it open. What cannot be examined counts as there.
+    pub fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 0)
     }
 
     /// Cuts a file that is longer to this length. A device, or a range of one, stays as it is.

@@ -3,6 +3,7 @@
 //! [`Pmem`] is what engines write through. [`Mapping`] implements it over persistent memory, a file or memory; what makes its stores durable
 //! is its [`Domain`]. The crate `sim` has a twin that loses what was not flushed and fenced.
 
+mod bus;
 mod domain;
 mod error;
 mod flush;
@@ -17,6 +18,7 @@ mod survey;
 mod words;
 mod zeroed;
 
+pub use bus::explain_bus_errors;
 pub use domain::Domain;
 pub use error::MapError;
 pub use map::{MapOptions, Mapping, Piece};

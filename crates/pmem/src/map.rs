@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::bus::Known;
 use crate::flush::Flush;
 use crate::group::{self, Group};
 use crate::node::{Node, Nodes};
@@ -62,6 +63,8 @@ impl MapOptions {
 /// lock, ends the process with SIGBUS.
 #[derive(Debug)]
 pub struct Mapping {
+    #[expect(dead_code, reason = "held until the region is unmapped: for who explains SIGBUS")]
+    known: Known,
     // Dropped in this order: unmapped, then unlocked.
     space: Space,
     source: Source,
@@ -200,7 +203,10 @@ impl Mapping {
         let number = source.node(synchronous).or(options.node);
         let pieces = vec![Laid { at: 0, is_file: source.kind == Kind::File, number, node: 0 }];
         let (further, nodes, growth) = (Vec::new(), Nodes::of([]), Mutex::new(()));
+        let (base, len) = space.addresses();
+        let known = Known::as_region(base, len, &source.path);
         Ok(Mapping {
+            known,
             space,
             source,
             further,
@@ -230,7 +236,9 @@ impl Mapping {
         let mut mappings = mappings.into_iter();
         let first = mappings.next().ok_or(MapError::TooShort { len_bytes: 0, unit_bytes: PAGE_BYTES })?;
         let further = mappings.map(|mapping| mapping.source).collect();
-        Ok(Mapping { space, further, pieces, nodes, ..first })
+        let (base, len) = space.addresses();
+        let known = Known::as_region(base, len, first.path());
+        Ok(Mapping { known, space, further, pieces, nodes, ..first })
     }
 
     /// The region, treated from now on as if it were in `domain`: as by [`MapOptions::domain`], by one who had to look at it first.
@@ -320,6 +328,11 @@ impl Mapping {
     /// The paths of all its files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.sources().map(|source| source.path.as_path())
+    }
+
+    /// The path of a file of it that was removed meanwhile: what is stored there ends with the process.
+    pub fn removed(&self) -> Option<&Path> {
+        self.sources().find(|source| source.is_removed()).map(|source| source.path.as_path())
     }
 
     /// Whether it is a device, whose length is fixed.

@@ -26,6 +26,8 @@ pub(crate) struct Source {
     pub(crate) kind: Kind,
     /// Lengths are multiples of this: a page.
     pub(crate) unit_bytes: u64,
+    /// It never had a name.
+    pub(crate) is_anonymous: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,9 @@ impl Source {
     pub(crate) fn anonymous() -> Result<Source, MapError> {
         let path = Path::new("(anonymous memory)");
         let file = rustix::fs::memfd_create("region", MemfdFlags::CLOEXEC).map_err(failed("create", path))?;
-        Source::lock(file.into(), path, false)
+        let mut source = Source::lock(file.into(), path, false)?;
+        source.is_anonymous = true;
+        Ok(source)
     }
 
     fn lock(file: File, path: &Path, read_only: bool) -> Result<Source, MapError> {
@@ -76,7 +80,7 @@ impl Source {
             locked => locked.map_err(failed("lock", path))?,
         }
         let (kind, unit_bytes) = look(&file, path)?;
-        Ok(Source { file, path: path.to_path_buf(), kind, unit_bytes })
+        Ok(Source { file, path: path.to_path_buf(), kind, unit_bytes, is_anonymous: false })
     }
 
     /// Its length, in bytes.
@@ -215,6 +219,12 @@ impl Source {
             Kind::File if is_synchronous => node::of_device(&described("block", metadata.dev())),
             Kind::File | Kind::Memory => None,
         }
+    }
+
+    /// Whether its file has no name any more: it ends with the last process that has it open.
+    pub(crate) fn is_removed(&self) -> bool {
+        // Anonymous memory never had one. What cannot be examined counts as there.
+        !self.is_anonymous && self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
     }
 
     pub(crate) fn unlock(&self) {

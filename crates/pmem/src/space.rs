@@ -103,6 +103,11 @@ impl Space {
         Ok(())
     }
 
+    /// Where it begins, and how many bytes are set aside there.
+    pub(crate) fn addresses(&self) -> (usize, usize) {
+        (self.base.addr(), self.reserved_bytes() as usize)
+    }
+
     pub(crate) fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes.load(Ordering::Acquire)
     }

@@ -1,6 +1,7 @@
 //! [`Runtime`]: all shards of a store, its reactors, and the ways in without a ring.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -543,6 +544,11 @@ impl<S: Shard + 'static> Runtime<S> {
             return Some((0, direct.failure()?));
         }
         self.cells.iter().enumerate().find_map(|(shard, cell)| Some((shard, cell.failure()?)))
+    }
+
+    /// The path of a volume that was removed while it is open: what is written there ends with the process.
+    pub fn removed_volume(&self) -> Option<&Path> {
+        self.cells.iter().find(|cell| cell.volume.is_removed()).map(|cell| cell.volume.path())
     }
 
     /// Finishes what was accepted, closes every shard, ends the reactors. Later operations are answered `Closed`. Idempotent.

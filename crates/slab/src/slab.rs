@@ -368,9 +368,7 @@ impl Slab {
     fn close_done(&mut self, outcome: &Outcome, effects: &mut Effects) {
         if let Outcome::Flush(Err(fault)) | Outcome::Write(Err(fault)) = outcome {
             // Whoever closes the store is told: what was acknowledged below `power_loss` may be lost.
-            if !canary!("last_flush_fails_in_silence") {
-                self.poison(*fault, "the last flush or superblock failed", effects);
-            }
+            self.poison(*fault, "the last flush or superblock failed", effects);
             self.closing = Closing::Closed;
             return;
         }

@@ -133,6 +133,12 @@ impl Directory {
         Ok(Directory { path: path.into(), parts: vec![path.into()], devices: Vec::new(), lock })
     }
 
+    /// Whether it was removed, or another one is in its place: what lies in it ends with the process.
+    pub(crate) fn is_removed(&self) -> bool {
+        // What cannot be examined counts as there.
+        self.lock.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+    }
+
     /// Disks that the shards are spread over.
     pub(crate) fn disks(&self) -> usize {
         self.parts.len().max(self.devices.len())

@@ -109,6 +109,15 @@ pub enum Error {
         /// Ours.
         known: u32,
     },
+    /// A directory or file of the store was removed while it was open. Operations go on, on what nobody finds again.
+    #[error(
+        "{path} was removed while the store was open: all that it held is gone when this process ends. Copy what is still wanted out of it first (dump --server), then begin a new store, or restore a backup",
+        path = path.display()
+    )]
+    Removed {
+        /// Which.
+        path: PathBuf,
+    },
     /// What describes the store does not make sense.
     #[error("{path} is damaged: {why}", path = path.display())]
     Damaged {
@@ -201,7 +210,7 @@ impl Error {
             Error::Io { .. } => ErrorKind::Io,
             Error::Order(OrderError::Foreign { .. }) => ErrorKind::Corrupt,
             Error::Locked { .. } | Error::OpenHere { .. } => ErrorKind::Locked,
-            Error::NotFound { .. } | Error::MissingDirectory { .. } => ErrorKind::NotFound,
+            Error::NotFound { .. } | Error::MissingDirectory { .. } | Error::Removed { .. } => ErrorKind::NotFound,
             Error::Exists { .. }
             | Error::NotANumber { .. }
             | Error::OtherKind { .. }

@@ -69,6 +69,7 @@ pub use stratakv_engine::{
     Capability, Change, ChangeKind, Error as EngineError, Evicted, Expect, LoadRecord, Operation, PageRequest,
     Record as EngineRecord, RecordPart, Reply, Statistic, Unmet, Update, Value,
 };
+pub use stratakv_pmem::explain_bus_errors;
 pub use stratakv_runtime::{Event, EvictionListener, Pending};
 
 pub use backup::{BackupSummary, BackupWatch, restore};

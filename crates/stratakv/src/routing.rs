@@ -2,10 +2,10 @@
 
 use std::future::Future;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use stratakv_base::checksum::shard_of;
@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) watcher: Option<Watcher>,
     pub(crate) directory: std::sync::Mutex<Option<Directory>>,
     pub(crate) region: Option<Region>,
+    /// What of it was found to be removed while it was open.
+    pub(crate) removed: OnceLock<PathBuf>,
     pub(crate) engine: Engine,
     pub(crate) mapping: Option<Arc<Mapping>>,
     /// Of scans through `matrix`: see [`Inner::gathered_of`].
@@ -332,6 +334,7 @@ impl Inner {
             return;
         }
         if !self.closed.swap(true, Ordering::SeqCst) {
+            self.removed();
             self.runtime.close();
             if let Some(mapping) = &self.mapping {
                 mapping.unlock();
@@ -351,7 +354,30 @@ impl Inner {
 
     /// See [`Store::failure`](crate::Store::failure).
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.runtime.failure().map(|(_, error)| error.into())
+        let failure = self.runtime.failure().map(|(_, error)| error.into());
+        failure.or_else(|| self.removed().map(|path| Error::Removed { path: path.to_owned() }))
+    }
+
+    /// What of the store was removed while it was open. Looks at its files until it has found one.
+    fn removed(&self) -> Option<&Path> {
+        if self.removed.get().is_none()
+            && !self.runtime.is_forked()
+            && let Some(path) = self.look_for_removed()
+        {
+            tracing::error!(path = %path.display(), "a file of the store was removed while it is open: what it holds ends with this process");
+            // Whoever was faster has found it too.
+            let _ = self.removed.set(path);
+        }
+        self.removed.get().map(PathBuf::as_path)
+    }
+
+    fn look_for_removed(&self) -> Option<PathBuf> {
+        let directory = self.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Once it is let go anybody may remove it.
+        let directory = directory.as_ref()?;
+        let of_region = || self.mapping.as_ref()?.removed().map(Path::to_owned);
+        let of_volumes = || self.runtime.removed_volume().map(Path::to_owned);
+        directory.is_removed().then(|| self.path.clone()).or_else(of_volumes).or_else(of_region)
     }
 }
 

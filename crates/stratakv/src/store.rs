@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use stratakv_base::quantity::format_bytes;
 use stratakv_base::{CollectionId, Key, Level};
@@ -107,6 +107,7 @@ impl Store {
             watcher: options.watcher.clone(),
             directory: Some(opened.directory).into(),
             region: opened.region,
+            removed: OnceLock::new(),
             engine: opened.engine,
             mapping: opened.mapping,
             values_apart: AtomicBool::new(false),
@@ -138,6 +139,7 @@ impl Store {
             watcher: None,
             directory: None.into(),
             region: None,
+            removed: OnceLock::new(),
             engine,
             mapping: None,
             values_apart: AtomicBool::new(false),
@@ -312,8 +314,8 @@ impl Store {
     }
 
     /// Why the store, or a shard of it, takes no more writes until it is opened again: its medium failed under a write, a
-    /// flush or the end of the store, or a defect stopped a shard. Once there is a failure it stays, after
-    /// [`Store::close`] too.
+    /// flush or the end of the store, or a defect stopped a shard. Or its files were removed while it is open. Once there
+    /// is a failure it stays, after [`Store::close`] too. It takes some system calls.
     pub fn failure(&self) -> Option<Error> {
         self.inner().failure()
     }

@@ -202,7 +202,7 @@ fn a_region_is_unlocked_though_its_descriptor_lives_on_elsewhere() {
 #[test]
 fn growth_that_fails_leaves_the_region_as_it_was() {
     let file = memfd_create("region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap().into();
-    let source = Source { file, path: "sealed".into(), kind: Kind::Memory, unit_bytes: PAGE_BYTES };
+    let source = Source { file, path: "sealed".into(), kind: Kind::Memory, unit_bytes: PAGE_BYTES, is_anonymous: true };
     let options = MapOptions { reserve_bytes: 1 << 20, ..MapOptions::default() };
     let mapping = Mapping::fill(source, REGION_BYTES, options).unwrap();
     // It can be extended, but no more of it can be mapped for writing.

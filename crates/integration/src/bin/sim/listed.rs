@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_gate_lists_every_world() {
         let lines = parse(include_str!("../../../seeds/gate.txt")).expect("it can be read");
-        for world in ["in_place", "packed", "matrix", "tier", "store", "store_on_matrix", "server"] {
+        for world in ["in_place", "packed", "matrix", "tier", "store", "breaking", "store_on_matrix", "server"] {
             assert!(lines.iter().any(|line| line.world == world && line.seeds >= 100), "too little of {world}");
         }
     }
