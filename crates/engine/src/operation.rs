@@ -23,8 +23,8 @@ pub enum RecordPart {
         /// How many.
         len: u64,
     },
-    /// As `Range`, for who takes a long value slice by slice. Without a hold it begins: the engine may answer with a [`Reply::Part`], which has less than was
-    /// asked for, and a hold. With its number more of that record is asked for, of the engine that gave it: it is the same record, whatever was
+    /// As `Range`, for who takes a long value slice by slice. Without a hold it begins: the engine may answer with all of the value, if it had to read all of it,
+    /// or with a [`Reply::Part`], which has less than was asked for, and a hold. With its number more of that record is asked for, of the engine that gave it: it is the same record, whatever was
     /// written since. [`Reply::Record`] of `None`: it cannot be had any more.
     Sliced {
         /// [`Hold::id`]; 0 to begin.

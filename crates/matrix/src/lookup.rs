@@ -200,6 +200,8 @@ pub(crate) fn value_bytes(meta: Meta) -> u64 {
 pub(crate) fn record(meta: Meta, value: Bytes, part: RecordPart) -> Record {
     let len = value.len() as u64;
     let value = match part {
+        // All of it was read: it is not to be read again for the rest.
+        RecordPart::Sliced { start: 0, .. } => value,
         RecordPart::Sliced { start, len, .. } => {
             return record(meta, value, RecordPart::Range { start, len: len.into() });
         }

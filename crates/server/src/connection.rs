@@ -288,7 +288,11 @@ impl Connection {
         }
         if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
             self.value_bytes = record.value_bytes.max(self.value_bytes - self.value_bytes / 8);
-            if !pending.whole && record.value_bytes > pending.reading_bytes {
+            let missing_bytes = record.value_bytes.saturating_sub(pending.reading_bytes);
+            // All of it, as the engine had to read it, stays if it may be held: to ask again would be to read again.
+            let is_all = record.value.len() == record.value_bytes;
+            let held = self.reading_bytes + self.output.bytes() + self.sending_bytes;
+            if !pending.whole && missing_bytes > 0 && !(is_all && held + missing_bytes <= reading::HELD_BYTES_MAX) {
                 // It is let go until all before it are on their way.
                 self.reading_bytes -= std::mem::take(&mut pending.reading_bytes);
                 pending.again_bytes = Some(record.value_bytes);

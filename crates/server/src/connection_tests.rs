@@ -448,6 +448,21 @@ fn values_that_come_slice_by_slice_are_whole_and_in_order() {
     }
 }
 
+/// On a fresh connection 16 KiB were asked for, and then all of a longer value again, though all of it had been read.
+#[test]
+fn what_came_whole_is_not_asked_for_again() {
+    let len = 50_000;
+    let value = format!("VALUE a 5 {len}\r\n{}\r\nEND\r\n", "x".repeat(len));
+    for (front_bytes, gets, asked) in [(Some(60_000), 1, 1), (None, 1, 2), (Some(60_000), 200, 200)] {
+        let mut bench = streaming(&"get a\r\n".repeat(gets), len);
+        bench.model.front_bytes = front_bytes;
+        let bench = bench.run(&mut Random::new(1), 400_000);
+        assert!(bench.answer == format!("STORED\r\n{}", value.repeat(gets)).as_bytes(), "{gets} gets");
+        // Of many at once some have no room, and are asked for again.
+        assert!(bench.model.gets >= asked && bench.model.gets <= asked * 5 / 4, "{} for {gets}", bench.model.gets);
+    }
+}
+
 /// Whoever asks, in whatever dialect, gets the same bytes as of a value that comes whole.
 #[test]
 fn every_dialect_takes_values_slice_by_slice() {

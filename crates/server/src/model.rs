@@ -33,8 +33,10 @@ pub(crate) struct Model {
     /// Reads have their answer from the moment they came; writes are carried out when they are answered.
     waiting: Vec<(u32, Result<Reply, Operation>)>,
     pub(crate) shards: usize,
-    /// Values longer than this are answered slice by slice, the first of this length.
+    /// Values longer than this are answered slice by slice, the first of this length; shorter ones whole, as all of them is read.
     pub(crate) front_bytes: Option<usize>,
+    /// Gets that were asked for.
+    pub(crate) gets: u64,
     holds: Vec<(Hold, Held)>,
     /// How many of a hundred operations fail.
     pub(crate) failures_percent: u64,
@@ -49,6 +51,7 @@ impl Model {
             waiting: Vec::new(),
             shards: 3,
             front_bytes: None,
+            gets: 0,
             holds: Vec::new(),
             failures_percent: 0,
         }
@@ -89,11 +92,14 @@ impl Model {
 
     /// Long values are answered slice by slice, to those who take them so.
     fn get(&mut self, key: &Key, part: RecordPart) -> Reply {
+        self.gets += 1;
         match part {
             RecordPart::Sliced { hold: 0, start: 0, len } => {
                 let Some(held) = self.live(key) else { return Reply::Record(None) };
                 if self.front_bytes.is_none_or(|front_bytes| held.value.len() <= front_bytes) {
-                    return Reply::Record(Some(record_part(&held, RecordPart::Range { start: 0, len: len.into() })));
+                    let range = RecordPart::Range { start: 0, len: len.into() };
+                    let part = if self.front_bytes.is_some() { RecordPart::Whole } else { range };
+                    return Reply::Record(Some(record_part(&held, part)));
                 }
                 let front = RecordPart::Range { start: 0, len: self.front_bytes.unwrap_or_default() as u64 };
                 let hold = Hold::new(self.holds.len() as u64 + 1);

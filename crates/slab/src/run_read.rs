@@ -123,10 +123,19 @@ impl RunRead {
         self.header.is_some_and(|header| self.head.len() == header.shape.head_bytes())
     }
 
+    /// The bytes of the value that are wanted. Of one that is to be taken slice by slice all of it, if all of it is read: the rest is not to be read again.
+    fn range(&self, header: &RunHeader) -> std::ops::Range<usize> {
+        let (head, len) = (header.shape.head_bytes(), header.shape.value_len);
+        let range = part_range(self.part, len);
+        let begins = matches!(self.part, RecordPart::Sliced { start: 0, .. });
+        let is_all = begins && head + len <= (head + range.end).next_multiple_of(SLICE_BYTES);
+        if is_all { 0..len } else { range }
+    }
+
     /// The bytes of the run that are wanted, once the head is known.
     fn wanted(&self, header: &RunHeader) -> std::ops::Range<usize> {
         let head = header.shape.head_bytes();
-        let range = part_range(self.part, header.shape.value_len);
+        let range = self.range(header);
         head + range.start..head + range.end
     }
 
@@ -165,7 +174,7 @@ impl RunRead {
     /// Gives up the blocks held, keeping their bytes that are wanted.
     fn copy_out(&mut self) -> bool {
         let Some(header) = self.header.filter(|_| !self.blocks.is_empty()) else { return false };
-        let bytes_max = part_range(self.part, header.shape.value_len).len();
+        let bytes_max = self.range(&header).len();
         let copied = self.copied.get_or_insert_default();
         for block in self.blocks.drain(..) {
             let bytes = block.get(std::mem::take(&mut self.start)..).unwrap_or_default();
@@ -175,7 +184,7 @@ impl RunRead {
     }
 
     fn record(&mut self, header: &RunHeader) -> Record {
-        let range = part_range(self.part, header.shape.value_len);
+        let range = self.range(header);
         let lends = range.len() > COPIED_BYTES || self.lends_sheet && range.len() >= PAGE_BYTES;
         let value = if !lends || self.copied.is_some() {
             self.copy_out();

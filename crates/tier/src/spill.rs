@@ -26,7 +26,7 @@ impl Tier {
     pub(crate) fn can_spill(&self) -> bool {
         let now = self.now.mono;
         // At an end there is no later time.
-        let is_closing = self.closing != Closing::Open;
+        let is_closing = self.closing != Closing::Open && !canary!("tier_pause_outlives_an_end");
         let takes = |volume: &Volume| {
             let is_paused = volume.not_before > now && !is_closing;
             !volume.is_lost && !is_paused && (volume.parking.is_none() || self.is_parking())

@@ -322,6 +322,7 @@ impl Shard for Tier {
         add("parked_bytes", parked.map_or(0, |volume| volume.log.used_pages() * 4096));
         add("ssd_lost", volume.map_or(0, |volume| u64::from(volume.is_lost)));
         add("ssd_refused_keys", volume.map_or(0, |volume| volume.returning.len() as u64));
+        add("ssd_holes", volume.map_or(0, |volume| volume.holes.len() as u64));
         add("ssd_paused", volume.map_or(0, |volume| u64::from(volume.not_before > self.now.mono)));
         add("expired", counters.expired);
         add("overwritten_in_place", counters.overwritten);

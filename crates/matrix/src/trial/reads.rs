@@ -118,3 +118,16 @@ pub(super) fn pages_of_a_dropped_file_leave_the_cache() {
     }
     trial.assert_sound();
 }
+
+/// Who takes a value slice by slice gets all of it at once, as all of it is read: it was read again for the rest.
+#[test]
+fn a_long_value_is_read_once() {
+    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    trial.ask(write(vec![put("long", value(1, 100_000))]));
+    trial.settle();
+    let part = RecordPart::Sliced { hold: 0, start: 0, len: 16 << 10 };
+    let Reply::Record(Some(record)) = trial.ask(Operation::Get { key: key("long"), part }) else {
+        panic!("it is there")
+    };
+    assert!(record.value.to_bytes() == value(1, 100_000));
+}

@@ -190,3 +190,21 @@ fn slices_of_another_cap_are_read_as_they_were_cut() {
     assert_eq!((driver.statistic("corrupt_records"), driver.statistic("evictions_too_long")), (0, 1));
     driver.sound();
 }
+
+/// Its first bytes were asked for, all of it was read, and then it was read again for the rest: 800 reads for 200 gets, and a promotion after one use.
+#[test]
+fn what_is_too_short_for_slices_is_read_once() {
+    let len = 50_000;
+    let mut driver = Driver::new(config());
+    (0..400).for_each(|number| drop(driver.put(number, len)));
+    driver.settle();
+    driver.reads.clear();
+    for number in 0..50 {
+        let Reply::Record(Some(record)) = driver.ask(sliced(number, 0, 0, 16 << 10)) else { panic!("{number}") };
+        assert!(record.value.to_bytes() == value(number, len), "all of it came");
+    }
+    assert_eq!((driver.reads.len(), driver.statistic("hits_ssd")), (50, 50));
+    // Of what lies in memory no more comes than was asked for: it costs nothing to ask again.
+    let Reply::Record(Some(record)) = driver.ask(sliced(399, 0, 0, 16 << 10)) else { panic!("it was put last") };
+    assert_eq!((record.value.len(), record.value_bytes), (16 << 10, len as u64));
+}

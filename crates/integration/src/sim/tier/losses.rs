@@ -1,0 +1,58 @@
+//! What a cache gives up has a reason, and a failed write costs one segment.
+
+use stratakv_engine::Shard;
+
+use super::World;
+
+/// Segments that a kill may take though they are in the log: those on their way, and the one that makes room.
+const SEGMENTS_SLACK: u64 = 5;
+
+impl World<'_> {
+    /// A statistic of the shard.
+    pub(super) fn figure(&self, name: &str) -> u64 {
+        let mut found = Vec::new();
+        self.machine.shard().statistics(&mut found);
+        found.iter().filter(|found| found.name == name).map(|found| found.value).sum()
+    }
+
+    /// Nothing is given up for a reason that there was not.
+    pub(super) fn check_losses(&self) -> Result<(), String> {
+        let none = |name: &str, why: &str| match self.figure(name) {
+            0 => Ok(()),
+            items => Err(format!("{items} items are gone ({name}), and {why}")),
+        };
+        let has_volume = self.machine.opening().capacity_bytes.is_some();
+        if has_volume {
+            none("evictions_memory_full", "there is a second tier")?;
+        }
+        let disk = &self.machine.disk;
+        if disk.failed() + disk.full() + disk.failed_flushes() == 0 && !self.flips {
+            for name in ["evictions_write_failed", "evictions_ssd_paused", "evictions_ssd_lost"] {
+                none(name, "no request failed")?;
+            }
+            // What was on its way when a process was killed may be there in part.
+            if self.statistics.ends[0] == 0 {
+                none("corrupt_records", "no request failed, and nothing was killed")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Segments of the log that the next opening must find; `None`: nobody knows.
+    pub(super) fn segments_owed(&self) -> Option<u64> {
+        let has_volume = self.machine.opening().capacity_bytes.is_some();
+        let is_whole = self.figure("ssd_lost") + self.figure("ssd_holes") == 0;
+        // With another cap the index has room for others.
+        let is_known = has_volume && is_whole && !self.flips && !self.resizes;
+        is_known.then(|| self.figure("ssd_segments"))
+    }
+
+    /// A recovery came to the end of the log.
+    pub(super) fn check_segments(&self, owed: Option<u64>, found: u64) -> Result<(), String> {
+        let owed = owed.filter(|_| self.figure("evictions_index_full") == 0).unwrap_or_default();
+        if found + SEGMENTS_SLACK < owed {
+            return Err(format!("{owed} segments were in the log, a recovery found {found}"));
+        }
+        Ok(())
+    }
+}
