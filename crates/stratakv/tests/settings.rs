@@ -1,0 +1,92 @@
+//! What was written under one setting is there under another one, and under the first one again.
+
+use stratakv::{Compression, Engine, IoBackend, Level, Options, Placement, Store};
+
+const MIB: u64 = 1 << 20;
+
+/// From a record in a page to a value with slices, in every engine.
+const LENGTHS: [usize; 9] = [1, 100, 2000, 4080, 9000, 60_000, 70_000, 140_000, 300_000];
+
+fn value(number: usize, round: usize) -> Vec<u8> {
+    let len = LENGTHS[(number + round) % LENGTHS.len()];
+    (0..len).map(|at| (at * 7 + number * 31 + round) as u8).collect()
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn check(store: &Store, rounds: &[usize], what: &str) {
+    for (number, round) in rounds.iter().enumerate() {
+        let found = store.get(&key(number)).expect("it answers").map(|record| record.to_bytes().to_vec());
+        assert!(found == Some(value(number, *round)), "{what}: key {number} of round {round}");
+    }
+}
+
+type Change = (&'static str, fn(Options) -> Options);
+
+/// Opened under each setting in turn, and at last as it was made; in each life some keys are written anew.
+fn survives(engine: &str, made: &Options, changes: &[Change]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("data");
+    let mut rounds = vec![0; 90];
+    let as_it_was: Change = ("as it was made", |options| options);
+    let lives = std::iter::once(&as_it_was).chain(changes).chain(std::iter::once(&as_it_was));
+    for (life, (what, change)) in lives.enumerate() {
+        let what = format!("{engine}, {what}");
+        let store = change(made.clone()).open(&place).unwrap_or_else(|error| panic!("{what}: {error}"));
+        if life > 0 {
+            check(&store, &rounds, &what);
+        }
+        for (number, round) in rounds.iter_mut().enumerate().filter(|(number, _)| life == 0 || number % 5 == life % 5) {
+            *round = life;
+            store.put(&key(number), &value(number, life)).expect("it is put");
+        }
+        check(&store, &rounds, &what);
+        store.close().expect("it closes");
+    }
+}
+
+const MEMORY: [Change; 3] = [
+    ("with less memory", |options| options.memory_bytes(24 * MIB)),
+    ("with much memory", |options| options.memory_bytes(256 * MIB)),
+    ("with other I/O", |options| options.io(IoBackend::Blocking).depth(3).cores(1)),
+];
+
+#[test]
+fn settings_of_slab_change_between_openings() {
+    for placement in [Placement::InPlace, Placement::Packed] {
+        let made = Options::new().shards(2).placement(placement).memory_bytes(64 * MIB).level(Level::ProcessCrash);
+        let others: [Change; 2] = [
+            ("with a capacity", |options| options.capacity_bytes(64 * MIB)),
+            ("at another level", |options| options.level(Level::PowerLoss)),
+        ];
+        survives("slab", &made, &[&MEMORY[..], &others[..]].concat());
+    }
+}
+
+#[test]
+fn settings_of_hash_change_between_openings() {
+    let made = Options::new().engine(Engine::Hash).region_bytes(32 * MIB).level(Level::ProcessCrash);
+    // Its region gets longer and never shorter again: tests of its growth open it longer.
+    survives("hash", &made, &MEMORY[1..]);
+}
+
+#[test]
+fn settings_of_matrix_change_between_openings() {
+    let made = Options::new().engine(Engine::Matrix).shards(1).region_bytes(64 * MIB).level(Level::ProcessCrash);
+    let others: [Change; 2] = [
+        ("compressed", |options| options.compression(Compression::Lz4)),
+        ("not compressed", |options| options.compression(Compression::None)),
+    ];
+    survives("matrix", &made.memory_bytes(64 * MIB), &[&MEMORY[..], &others[..]].concat());
+}
+
+/// The segments of a cache, and how long values are cut, are those of its memory.
+#[test]
+fn settings_of_tier_change_between_openings() {
+    let made = Options::new().engine(Engine::Tier).shards(1).memory_bytes(64 * MIB).capacity_bytes(256 * MIB);
+    survives("tier", &made, &MEMORY);
+    let parks = Options::new().engine(Engine::Tier).shards(1).memory_bytes(64 * MIB).park(true);
+    survives("tier that parks", &parks, &MEMORY[..2]);
+}
