@@ -67,6 +67,7 @@ fn write_json(store: &Store, by_shard: bool, output: &mut Output) -> io::Result<
     object.insert("clean".into(), recovery.clean.into());
     object.insert("torn".into(), recovery.torn.into());
     object.insert("damage".into(), recovery.corrupt.clone().into());
+    object.insert("damaged_superblock_copies".into(), recovery.superblocks_repaired.into());
     object.insert("unreadable".into(), recovery.unreadable.clone().into());
     object.extend(store.stats().iter().map(|statistic| (statistic.name.to_owned(), statistic.value.into())));
     if by_shard {
@@ -90,6 +91,7 @@ fn write_table(store: &Store, by_shard: bool, output: &mut Output) -> io::Result
     writeln!(output, "{:<28} {}", "shards", store.shards())?;
     writeln!(output, "{:<28} {}", "closed in order", if recovery.clean { "yes" } else { "no" })?;
     writeln!(output, "{:<28} {}", "damaged places", recovery.corrupt.len())?;
+    writeln!(output, "{:<28} {}", "damaged superblock copies", recovery.superblocks_repaired)?;
     writeln!(output, "{:<28} {}", "unreadable places", recovery.unreadable.len())?;
     for statistic in store.stats() {
         write_number(statistic.name, statistic.value, output)?;

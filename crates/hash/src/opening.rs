@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use smallvec::smallvec;
-use stratakv_base::Key;
+use stratakv_base::{Corruption, Key, Place};
 use stratakv_engine::{Error, Progress};
 use stratakv_pmem::Pmem;
 
@@ -17,8 +17,8 @@ use crate::epoch::Epochs;
 use crate::expiry::Expiries;
 use crate::hash::{Current, Hash, HashOptions};
 use crate::layout::{
-    COMMITS, First, Header, Kind, LEASE, LEASE_AT, Named, PAGE, SegmentState, Superblock, VERSION_MAX, commit_at,
-    commit_value, root_value, value_crc,
+    COMMITS, First, Header, Kind, LEASE, LEASE_AT, Named, PAGE, SUPERBLOCK_LEN, SegmentState, Superblock, VERSION_MAX,
+    commit_at, commit_value, root_value, value_crc,
 };
 use crate::order::Orders;
 use crate::parts::{store_superblocks, superblock_of};
@@ -111,6 +111,25 @@ impl<P: Pmem + Sync> Hash<P> {
     pub fn options_of(pmem: &P) -> Result<HashOptions, Error> {
         let Superblock { block_bytes, segment_bytes, uuid, .. } = superblock_of(pmem)?;
         Ok(HashOptions { uuid, block_bytes, segment_bytes })
+    }
+
+    /// A copy of the superblock that is damaged: the other one counts, and an opening for writing mends it.
+    /// One that a growth was cut off before is none.
+    ///
+    /// # Errors
+    /// As [`Hash::options_of`].
+    pub fn damaged_copy(pmem: &P) -> Result<Option<Corruption>, Error> {
+        superblock_of(pmem)?;
+        for at in [0, PAGE] {
+            let mut bytes = [0; SUPERBLOCK_LEN];
+            pmem.load(at, &mut bytes)?;
+            if Superblock::decode(&bytes).is_err() {
+                let (place, expected) = (Place { shard: 0, offset_bytes: at }, "one that checks".to_owned());
+                let found = "something else (its copy counts; opening the store for writing repairs it)".to_owned();
+                return Ok(Some(Corruption { place, what: "a copy of the superblock", expected, found }));
+            }
+        }
+        Ok(None)
     }
 
     /// Opens the store in a region: walks all segments with `threads` threads, checks every record and builds the table. O(bytes in use).

@@ -484,10 +484,11 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
                 self.read_bytes += PAGE_BYTES as u64;
                 let found = match result {
                     Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(fault) => {
+                    Err(fault @ IoFault::Os(_)) => {
                         self.note_unreadable(slot as u64, 1, fault);
                         Err(Refusal::Unreadable(fault))
                     }
+                    Err(_) => Err(Refusal::Damaged("the volume ends before it does")),
                 };
                 if let Some(place) = self.found.get_mut(slot) {
                     *place = Some(found);

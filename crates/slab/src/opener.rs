@@ -349,7 +349,8 @@ impl Recovery {
             (Purpose::Superblock(slot), Outcome::Read(block, result)) => {
                 let found = match result {
                     Ok(()) => Superblock::decode(&self.config.uuid, &block),
-                    Err(fault) => Err(Refusal::Unreadable(fault)),
+                    Err(fault @ IoFault::Os(_)) => Err(Refusal::Unreadable(fault)),
+                    Err(_) => Err(Refusal::Damaged("the volume ends before it does")),
                 };
                 self.superblocks.push((slot, found));
                 drop(block);

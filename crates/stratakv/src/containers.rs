@@ -62,6 +62,16 @@ impl Containers {
     fn check_len(&self, asked_bytes: Option<u64>) -> Result<(), Error> {
         let len_bytes = self.mapping.len_bytes();
         let makes = self.created || self.repairing;
+        let least = PART_BYTES_MIN * u64::from(self.shards);
+        if !self.created && len_bytes < least {
+            let why = format!(
+                "the region {} has {len_bytes} bytes, and never had fewer than {least}: it was cut off. Put it back from a backup, \
+                 or make it as long as it was (`truncate -s`) and look with `stratakv check` what is left. If it is lost, move it away: \
+                 then `stratakv repair` says what goes with it",
+                self.mapping.path().display()
+            );
+            return Err(Error::Region { why, kind: ErrorKind::Corrupt });
+        }
         check_room(len_bytes, self.layer_bytes.filter(|_| makes).unwrap_or(0), self.shards)?;
         match asked_bytes {
             Some(asked) if asked != len_bytes && !self.mapping.is_device() => Err(Error::Option(format!(

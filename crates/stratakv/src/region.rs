@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use stratakv_base::Level;
 use stratakv_base::quantity::{format_bytes, format_count};
+use stratakv_base::{Corruption, Level};
 use stratakv_device::Geometry;
 use stratakv_engine::{Error as EngineError, Progress};
 use stratakv_hash::{Hash, HashOptions};
@@ -260,7 +260,7 @@ pub(crate) fn open(
     created: bool,
 ) -> Result<(Arc<InRegion>, RecoverySummary), Error> {
     let clean = created || !directory.path.join("pmem").join(OPEN_MARK).exists();
-    let (hash, grown_bytes) = recover(directory, manifest, options, created)?;
+    let (hash, grown_bytes, copy) = recover(directory, manifest, options, created)?;
     let path = hash.pmem().path().to_path_buf();
     let report = hash.report();
     let limit_bytes = options.memory_bytes;
@@ -279,7 +279,9 @@ pub(crate) fn open(
     }
     let records = report.records.saturating_sub(catalogue_records(&hash));
     let lost_unknown = if corrupt.is_empty() { 0 } else { hash.lost().map_err(at(&path))?.1 };
-    let found = RecoverySummary { corrupt, lost_unknown, grown_bytes, ..RecoverySummary::default() };
+    let superblocks_repaired = u64::from(copy.is_some());
+    let found =
+        RecoverySummary { corrupt, lost_unknown, grown_bytes, superblocks_repaired, ..RecoverySummary::default() };
     let recovery = RecoverySummary { created, clean, records, ..found };
     let mark = if options.read_only {
         None
@@ -311,7 +313,7 @@ pub(crate) fn moved(
 
 /// Reads and verifies what is in the region, and mends it nowhere.
 pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Options) -> Result<CheckReport, Error> {
-    let (hash, _) = recover(directory, manifest, options, false)?;
+    let (hash, _, copy) = recover(directory, manifest, options, false)?;
     let report = hash.report();
     let (lost, lost_unknown) = hash.lost().map_err(at(hash.pmem().path()))?;
     Ok(CheckReport {
@@ -322,7 +324,7 @@ pub(crate) fn check(directory: &Directory, manifest: &Manifest, options: &Option
         records: report.records.saturating_sub(catalogue_records(&hash)),
         pages: hash.region_bytes() / PAGE_BYTES,
         pages_free: (report.free_bytes + report.unused_bytes) / PAGE_BYTES,
-        damage: hash.damage().iter().map(ToString::to_string).collect(),
+        damage: hash.damage().iter().chain(&copy).map(ToString::to_string).collect(),
         ..CheckReport::default()
     })
 }
@@ -383,13 +385,14 @@ fn files_of(directory: &Directory, manifest: &Manifest, options: &Options, creat
     Ok(Files::created(mapping, manifest.uuid_bytes().unwrap_or_default()))
 }
 
-/// Opens the store in its region, after that has grown if it was asked for; by how much it has.
+/// Opens the store in its region, after that has grown if it was asked for; by how much it has, and what
+/// was wrong with a copy of its superblock.
 fn recover(
     directory: &Directory,
     manifest: &Manifest,
     options: &Options,
     created: bool,
-) -> Result<(Hash<Mapping>, u64), Error> {
+) -> Result<(Hash<Mapping>, u64, Option<Corruption>), Error> {
     let mut files = files_of(directory, manifest, options, created)?;
     let named = if created { remembered(directory, manifest) } else { options.region_paths.clone() };
     let parts = files.grow(&named, (directory, manifest), options, created)?;
@@ -409,7 +412,9 @@ fn recover(
         }
     };
     let path = mapping.path().to_path_buf();
-    Ok((Hash::open_watched(mapping, threads, &report).map_err(at(&path))?, grown_bytes))
+    // Opening takes it from the other one.
+    let copy = Hash::damaged_copy(&mapping).map_err(at(&path))?;
+    Ok((Hash::open_watched(mapping, threads, &report).map_err(at(&path))?, grown_bytes, copy))
 }
 
 /// The region, made durable as the level asks for and no more.

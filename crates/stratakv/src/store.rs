@@ -50,7 +50,8 @@ pub struct RecoverySummary {
     pub records: u64,
     /// Writes that a crash cut off before they were acknowledged, dropped.
     pub torn: u64,
-    /// Volumes whose damaged superblock copy was repaired from the good one.
+    /// Volumes and regions whose damaged superblock copy was repaired from the good one; of a store that is
+    /// open for reading only, is yet to be.
     pub superblocks_repaired: u64,
     /// Damaged places, for people.
     pub corrupt: Vec<String>,

@@ -117,7 +117,8 @@ impl TierOpener {
     fn superblock_read(&mut self, slot: usize, block: &Block, result: Result<(), IoFault>, effects: &mut Effects) {
         let found = match result {
             Ok(()) => Superblock::decode(&self.config.uuid, slot as u64, block),
-            Err(fault) => Err(Refusal::Unreadable(fault)),
+            Err(fault @ IoFault::Os(_)) => Err(Refusal::Unreadable(fault)),
+            Err(_) => Err(Refusal::Damaged("the volume ends before it does")),
         };
         self.superblocks[slot] = Some(found);
         let [Some(first), Some(second)] = &self.superblocks else { return };

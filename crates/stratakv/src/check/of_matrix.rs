@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stratakv_base::limits::{PAGE_BYTES, SLICE_BYTES};
 use stratakv_base::{Corruption, Key};
 use stratakv_device::sync::execute;
-use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, Part as BlockPart};
+use stratakv_device::{Block, Class, DiskOutcome, DiskRequest, IoFault, Part as BlockPart};
 use stratakv_matrix::cursor::{Pages, Stop};
 use stratakv_matrix::table::values;
 use stratakv_matrix::{DamagedValue, Matrix, TableContents, ValueApart, ValueCheck};
@@ -207,6 +207,9 @@ impl Reader<'_> {
         }
         match execute(&self.shard.volume, DiskRequest::Read { offset, block, len: pages * PAGE_BYTES as u32 }) {
             DiskOutcome::Read(block, Ok(())) => Ok(block),
+            DiskOutcome::Read(_, Err(IoFault::Short)) => {
+                Err(Trouble::Damaged(format!("{volume}: it was cut short, and ends before byte {offset}")))
+            }
             DiskOutcome::Read(_, Err(fault)) => {
                 Err(Trouble::Unreadable(format!("{volume}: byte {offset} cannot be read: {fault}")))
             }

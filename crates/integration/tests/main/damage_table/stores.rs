@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use stratakv::{Engine, Level, Options, Placement, Store};
+use stratakv_matrix::volume::Superblock;
 
 /// Records of the default collection: keys `k00` and so on.
 const KEYS: usize = 14;
@@ -111,7 +112,9 @@ impl Made {
         let named = store.collection("named").expect("a collection");
         if self.kind == Kind::Matrix {
             // Straight into a table on the volume.
-            named.load((0..400).map(|n| (format!("loaded{n:03}"), format!("<loaded {n:03}>")))).expect("loaded");
+            named
+                .load((0..400).map(|n| (format!("loaded{n:03}"), format!("<loaded {n:03}>").repeat(70))))
+                .expect("loaded");
         } else {
             named.put(b"named", b"<named>").expect("a put");
         }
@@ -283,7 +286,9 @@ fn bits(kind: Kind, of: &str, file: &Path) -> Vec<Damage> {
             all.push(bit("one segment table", false, in_pages(&[2])));
             all.push(bit("both segment tables", false, in_pages(&[2, 3])));
         }
-        (Kind::Matrix, true) => all.push(bit("one copy of the manifest", false, in_pages(&[2]))),
+        (Kind::Matrix, true) => {
+            all.push(bit("one copy of the manifest", false, in_pages(&[manifest_page(file, &bytes)])));
+        }
         (Kind::Tier, _) => all.push(bit("a tail of the journal", false, in_pages(&[2]))),
         _ => {}
     }
@@ -308,6 +313,15 @@ fn bits(kind: Kind, of: &str, file: &Path) -> Vec<Damage> {
     let structure = if is_volume { "free space of the volume" } else { "free space of the region" };
     all.extend(free.map(|page| bit(structure, true, in_pages(&[page]))));
     all
+}
+
+/// Where the newer superblock of a volume of `matrix` says that the manifest is.
+fn manifest_page(volume: &Path, bytes: &[u8]) -> usize {
+    let text = fs::read_to_string(volume.with_file_name("store.toml")).expect("a manifest of the store");
+    let (_, digits) = text.split_once("uuid = \"").expect("a uuid");
+    let uuid = u128::from_str_radix(&digits[..32], 16).expect("hexadecimal digits").to_be_bytes();
+    let superblocks = bytes.chunks(PAGE).take(2).filter_map(|page| Superblock::decode(&uuid, page).ok());
+    superblocks.max_by_key(|superblock| superblock.number).expect("a superblock").page as usize
 }
 
 fn find(bytes: &[u8], pattern: &[u8]) -> Vec<usize> {

@@ -207,7 +207,7 @@ impl Row {
             Some(said) => refuses(said.code),
         };
         let stats = match self.stats.code {
-            0 if self.stats.out.lines().any(|line| line.starts_with("damaged places") && line.ends_with(" 0")) => {
+            0 if self.stats.out.lines().filter(|line| line.starts_with("damaged")).all(|line| line.ends_with(" 0")) => {
                 "opens".to_owned()
             }
             0 => "tells damage".to_owned(),
@@ -231,6 +231,7 @@ impl Row {
         let serve = match &self.serve {
             Served { refusal: Some((code, _)), .. } => refuses(*code),
             Served { refused, .. } if refused.is_empty() => "serves all".to_owned(),
+            _ if self.refused.is_none() => "begins anew".to_owned(),
             _ if self.kind.is_cache() => "serves, misses".to_owned(),
             _ => "serves the rest".to_owned(),
         };
