@@ -159,6 +159,7 @@ impl Tier {
         let failures = self.counters.drops.of_failures();
         let items = failures - std::mem::replace(&mut self.failures_before_end, failures);
         if items > 0 {
+            self.fail_end();
             let shard = self.config.shard;
             tracing::error!(
                 shard,
@@ -166,6 +167,13 @@ impl Tier {
                 "this end could not write all that was in memory: make room on the disk, or exchange it"
             );
         }
+    }
+
+    /// The end does not keep what it should. Where it parks, a place that is full has a part of it, and that is in order.
+    pub(crate) fn fail_end(&mut self) {
+        let fault = self.last_fault.unwrap_or(IoFault::Os(5));
+        let parks = self.volume.as_ref().is_none_or(|volume| volume.parking.is_some());
+        self.end_failure = Some(fault).filter(|fault| !(parks && *fault == IoFault::Full));
     }
 
     /// Another turn, unless something in flight brings one.
@@ -227,6 +235,7 @@ impl Tier {
             // Not clean: the next opening does with what the journal says.
             0 if failed => {
                 self.warn_unparked();
+                self.fail_end();
                 self.closing = Closing::Closed;
             }
             0 => self.flush_last(effects),
@@ -252,6 +261,7 @@ impl Tier {
     pub(crate) fn table_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         let Closing::Table { written, in_flight, failed, tries } = self.closing else { return };
         self.counters.write_errors += u64::from(result.is_err());
+        self.last_fault = result.err().or(self.last_fault);
         let failed = failed || result.is_err();
         self.closing = Closing::Table { written, in_flight: in_flight - 1, failed, tries };
         self.pump_table(effects);
@@ -270,7 +280,9 @@ impl Tier {
         if result.is_err() {
             // What was written before it, the journal too, may be lost: nothing counts.
             self.counters.write_errors += 1;
+            self.last_fault = result.err();
             self.closing = Closing::Superblock;
+            self.fail_end();
             self.warn_unparked();
             return self.write_void(effects);
         }

@@ -91,6 +91,8 @@ impl Tier {
                     self.write_superblock_again(effects);
                 } else if self.superblock.clean {
                     tracing::error!(%fault, shard = self.config.shard, "the end could not be noted on the volume");
+                    self.last_fault = Some(fault);
+                    self.fail_end();
                     self.closing = Closing::Closed;
                 } else if self.void_tries < VOID_TRIES {
                     self.write_void(effects);

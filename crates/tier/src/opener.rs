@@ -524,6 +524,8 @@ impl TierOpener {
             expiry_hand: 0,
             closing: Closing::Open,
             failures_before_end: 0,
+            end_failure: None,
+            last_fault: None,
             counters,
             evicted: Vec::new(),
             config: self.config,

@@ -129,6 +129,7 @@ impl Tier {
         spill.waiting -= 1;
         if let Err(fault) = result {
             spill.failed = true;
+            self.last_fault = Some(fault);
             self.counters.write_errors += 1;
             tracing::warn!(%fault, shard = self.config.shard, "a segment could not be written: its items are dropped");
         }

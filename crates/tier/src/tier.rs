@@ -121,6 +121,10 @@ pub struct Tier {
     pub(crate) closing: Closing,
     /// Items that failures had cost when the end began.
     pub(crate) failures_before_end: u64,
+    /// An end did not keep what it should have, for this reason.
+    pub(crate) end_failure: Option<IoFault>,
+    /// The last write or flush that failed.
+    pub(crate) last_fault: Option<IoFault>,
     pub(crate) counters: Counters,
     /// Whoever listens to evictions is told of these at the end of the turn; empty if nobody does.
     pub(crate) evicted: Vec<ShardEvent>,
@@ -202,6 +206,7 @@ impl Tier {
     /// A page of the journal was written, or not: then it is tried again, and nobody whom it tells of is answered so far.
     fn journal_written(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         self.counters.write_errors += u64::from(result.is_err());
+        self.last_fault = result.err().or(self.last_fault);
         let now = self.now.mono;
         let Some(volume) = self.volume.as_mut().filter(|volume| !volume.is_lost) else { return };
         if let Some(fault) = volume.journal.page_written(result, now) {
@@ -300,6 +305,12 @@ impl Shard for Tier {
 
     fn is_closed(&self) -> bool {
         self.closing == Closing::Closed
+    }
+
+    /// While it serves a cache goes on without its volume. An end that could not keep what was in memory says so.
+    fn failure(&self) -> Option<Error> {
+        let what = "writing what was in memory to the volume, at this end,";
+        self.end_failure.map(|fault| Error::Io { what, fault })
     }
 
     fn statistics(&self, out: &mut Vec<Statistic>) {

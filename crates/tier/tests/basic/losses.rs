@@ -188,6 +188,10 @@ fn an_end_in_the_pause_after_a_failed_write_keeps_what_is_in_memory() {
     driver.turn();
     let there = driver.hits(0..3000, LEN);
     assert_eq!(driver.statistic("ssd_paused"), 1);
+    driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+    (0..2000).for_each(|_| driver.turn());
+    let shard = driver.shard.as_ref().expect("it is open");
+    assert!(shard.is_closed() && shard.failure().is_none());
     driver.end(Ending::Orderly);
     assert_eq!(damage(&mut driver), []);
     driver.end(Ending::Kill);
@@ -204,6 +208,10 @@ fn an_end_on_a_full_disk_keeps_what_is_on_it() {
     driver.settle();
     let spilled = driver.statistic("spilled_items") as usize;
     driver.fails = is_of_a_segment;
+    driver.shard.as_mut().expect("it is open").close(&mut driver.effects);
+    (0..2000).for_each(|_| driver.turn());
+    let shard = driver.shard.as_ref().expect("it is open");
+    assert!(shard.is_closed() && shard.failure().is_some(), "it says that it could not write all");
     driver.end(Ending::Orderly);
     driver.fails = |_| false;
     assert_eq!(damage(&mut driver), []);
