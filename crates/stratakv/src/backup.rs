@@ -68,8 +68,8 @@ struct Manifest {
 /// What was written of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
-    summary: BackupSummary,
-    catalogue_records: u64,
+    pub(crate) summary: BackupSummary,
+    pub(crate) catalogue_records: u64,
 }
 
 impl Store {
