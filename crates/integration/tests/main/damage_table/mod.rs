@@ -32,7 +32,8 @@ anew. The test fails where the page says something else, and where a tool breaks
 
 `get` was asked for every key: `right` means all of them, `refuses the lost` that the others are right.
 `stats` opens the store and tells what that found. `repair` is for regions of `matrix`. `doctor` looks
-at disks and kernels, not at stores, so it has no column. A number is an exit code.
+at disks and kernels, not at stores, so it has no column. A cache drops what is damaged, and is `ready`
+all the while. A number is an exit code.
 
 ## Files, bits and interruptions
 ";

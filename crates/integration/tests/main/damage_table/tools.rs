@@ -238,6 +238,8 @@ impl Row {
         let readyz = match &self.serve {
             Served { refusal: Some(_), .. } => "—",
             Served { readyz, .. } if readyz == "ready" => "ready",
+            // A cache drops what it meets: whether it has met it already is a matter of time.
+            _ if self.kind.is_cache() => "ready",
             _ => "tells damage",
         };
         vec![check, repair, stats, get, dump, backup, serve, readyz.to_owned()]
