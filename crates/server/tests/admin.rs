@@ -168,3 +168,36 @@ fn a_server_that_drains_is_alive_and_not_ready() {
     // What is asked of the admin address keeps no store open.
     bench.store.close().unwrap();
 }
+
+/// `/readyz` stayed 200 after a medium had failed or a shard was broken, and clients of batches waited for ever.
+#[test]
+fn a_server_with_a_broken_shard_answers_and_says_that_it_is_not_ready() {
+    let bench = Bench::new();
+    let keys: Vec<String> = (0..40).map(|number| format!("key-{number}")).collect();
+    let sets: String = keys.iter().map(|key| format!("set {key} 0 0 1\r\nv\r\n")).collect();
+    assert_eq!(bench.converse(&sets), "STORED\r\n".repeat(keys.len()));
+    assert!(bench.get("/readyz").starts_with("HTTP/1.1 200 "));
+    bench.store.break_shard(1, 1);
+    let gets: String = keys.iter().map(|key| format!("get {key}\r\n")).collect();
+    for commands in [&gets, &sets, &gets] {
+        let answers = bench.converse(commands);
+        let failed = answers.matches("SERVER_ERROR").count();
+        let done = answers.matches("STORED\r\n").count() + answers.matches("VALUE ").count();
+        assert!(failed > 0 && done > 0 && failed + done == keys.len(), "{failed} failed, {done} done: {answers}");
+    }
+    let all = bench.converse(&format!("get {}\r\n", keys.join(" ")));
+    assert!(all.contains("SERVER_ERROR"), "{all}");
+    let flushed = bench.converse("flush_all\r\n");
+    assert!(flushed.starts_with("SERVER_ERROR"), "{flushed}");
+    let ready = bench.get("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 503 ") && ready.contains("reopen the store"), "{ready}");
+    let metrics = bench.body("/metrics");
+    for line in ["stratakv_ready 0", "stratakv_store_broken_shards 1", "stratakv_store_read_only_after_a_failure 0"] {
+        assert!(metrics.lines().any(|one| one == line), "{line}");
+    }
+    let told: serde_json::Value = serde_json::from_str(&bench.body("/stats.json")).unwrap();
+    assert!(told["failure"].as_str().is_some_and(|why| why.contains("reopen the store")), "{told}");
+    bench.server.shutdown();
+    bench.server.join().unwrap();
+    assert!(bench.store.close().is_err(), "that was no orderly end");
+}
