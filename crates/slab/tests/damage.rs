@@ -166,7 +166,8 @@ fn a_volume_with_unreadable_places_is_saved_read_only() {
     reader.read_only = true;
     let opener = SlabOpener::recover(reader);
     machine.slab = open(opener, &mut machine.disk, &mut machine.effects, &mut machine.random, None).unwrap().unwrap();
-    assert!(!machine.slab.recovery().corrupt.is_empty());
+    let report = machine.slab.recovery();
+    assert!(report.corrupt.is_empty() && !report.unreadable.is_empty(), "{report:?}");
     let saved = (0..20).filter(|number| matches!(machine.get(&name(*number)), Ok(Some(_)))).count();
     assert!(saved > 0, "the rest is there");
     assert!(matches!(machine.put(b"k", b"v"), Reply::Failed(Error::WrongVolume(_))));
