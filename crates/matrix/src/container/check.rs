@@ -72,7 +72,7 @@ impl<P: Pmem> Container<P> {
         let memtables = self.memtables().filter(|memtable| !memtable.is_empty());
         let rows = self.rows.iter().rev().filter(|row| row.live_elements() > 0);
         let lens = memtables.map(|memtable| memtable.tree.len() as u64);
-        let lens: Vec<u64> = lens.chain(rows.map(|row| u64::from(row.live_elements()))).collect();
+        let lens: Vec<u64> = lens.chain(rows.map(Row::live_elements)).collect();
         for (mut cursor, len) in self.cursors().into_iter().zip(lens) {
             let (mut walked, mut step) = (0, cursor.seek(&[]));
             while step.is_ok()
