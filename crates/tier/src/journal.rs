@@ -177,9 +177,9 @@ pub(crate) fn decode_ring(uuid: &[u8; 16], page: u64, position: u64, bytes: &[u8
     Some((newest, decode_records(&mut reader, count, RING_RECORDS).ok()?))
 }
 
-/// A group that failed to be written is tried again after so long, twice as long each time: about a second in all, in which those whom it tells of wait.
+/// A group that failed to be written is tried again after so long, twice as long each time: an eighth of a second in all, in which those whom it tells of wait.
 const RETRY_NS: u64 = 1_000_000;
-const TRIES: u32 = 10;
+const TRIES: u32 = 7;
 
 /// A page to be written: its number on the volume, its bytes.
 pub(crate) type Page = (u64, Box<[u8]>);

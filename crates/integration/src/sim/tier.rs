@@ -365,6 +365,10 @@ impl World<'_> {
             if self.resizes && self.random.below(150) == 0 {
                 self.resize();
             }
+            if self.machine.disk.failed() > 0 && self.random.below(50) == 0 {
+                // What failed is tried again after a while, and given up after a longer one.
+                self.machine.pass(1);
+            }
             match self.random.below(400) {
                 0 => self.machine.pass(1 + self.random.below(40) as u32),
                 1 => {
