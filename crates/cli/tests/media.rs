@@ -134,11 +134,12 @@ impl End {
 
     /// The last line that tells of the failure.
     fn reason(&self) -> String {
-        let lines = self.log.lines().filter(|line| !line.contains("finishing;"));
-        lines.last().unwrap_or("nothing").replace('|', "/").chars().take(110).collect()
+        let mut lines = self.log.lines().filter(|line| !line.contains("finishing;"));
+        lines.next_back().unwrap_or("nothing").replace('|', "/").chars().take(110).collect()
     }
 }
 
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn has_strace() -> bool {
     let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");

@@ -1,6 +1,7 @@
 //! From an operation to its shard, or to all of them; and the answer back.
 
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -385,10 +386,10 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.runtime.is_forked() {
             // Threads, rings and locks are the parent's: nothing of theirs is dropped here, however many hold them.
-            std::mem::forget(Arc::clone(&self.runtime));
-            std::mem::forget(self.mapping.clone());
+            let _runtime = ManuallyDrop::new(Arc::clone(&self.runtime));
+            let _mapping = ManuallyDrop::new(self.mapping.clone());
             let directory = self.directory.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-            std::mem::forget(directory.take());
+            let _directory = ManuallyDrop::new(directory.take());
             return;
         }
         self.close();

@@ -64,7 +64,7 @@ fn leads_to_a_medium(path: &str) -> bool {
             .and_then(|rest| rest.strip_prefix(*name))
             .is_some_and(|rest| rest.starts_with("/src/"))
     };
-    CRATES.iter().any(|name| in_crate(&name)) && !HARNESSES.iter().any(|harness| path.contains(harness))
+    CRATES.iter().any(in_crate) && !HARNESSES.iter().any(|harness| path.contains(harness))
 }
 
 fn of_file(file: &File) -> Vec<Dropped> {

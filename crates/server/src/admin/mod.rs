@@ -106,7 +106,7 @@ impl Admin {
 impl Drop for Admin {
     fn drop(&mut self) {
         if self.lineage.is_forked() {
-            std::mem::forget(self.thread.take());
+            let _thread = std::mem::ManuallyDrop::new(self.thread.take());
             return;
         }
         drop(self.stop.take());
