@@ -15,11 +15,19 @@
         }                                                                        \
     } while (0)
 
-static void is_refused(stratakv_status status, char *message) {
+static void check_refused(stratakv_status status, char *message) {
     DEMAND(status == STRATAKV_ERROR_CLOSED);
     DEMAND(message != NULL && strstr(message, "forked") != NULL);
     stratakv_message_free(message);
 }
+
+/* In two steps: the arguments of one call are evaluated in any order, so `message` might be read before it is set. */
+#define IS_REFUSED(call)                        \
+    do {                                        \
+        message = NULL;                         \
+        stratakv_status refused_with = (call);  \
+        check_refused(refused_with, message);   \
+    } while (0)
 
 int main(int count, char **arguments) {
     DEMAND(count == 3);
@@ -45,17 +53,17 @@ int main(int count, char **arguments) {
         alarm(60);
         stratakv_record record = {0};
         uint64_t number = 0;
-        is_refused(stratakv_put(stratakv_default(store), "k", 1, "w", 1, NULL, NULL, &message), message);
-        is_refused(stratakv_get(named, "k", 1, &record, &message), message);
-        is_refused(stratakv_delete(named, "k", 1, &message), message);
-        is_refused(stratakv_list_push(list, STRATAKV_BACK, "e", 1, &message), message);
-        is_refused(stratakv_list_count(list, &number, &message), message);
+        IS_REFUSED(stratakv_put(stratakv_default(store), "k", 1, "w", 1, NULL, NULL, &message));
+        IS_REFUSED(stratakv_get(named, "k", 1, &record, &message));
+        IS_REFUSED(stratakv_delete(named, "k", 1, &message));
+        IS_REFUSED(stratakv_list_push(list, STRATAKV_BACK, "e", 1, &message));
+        IS_REFUSED(stratakv_list_count(list, &number, &message));
         stratakv_collection *other = NULL;
-        is_refused(stratakv_collection_open(store, "other", &other, &message), message);
-        is_refused(stratakv_sync(store, &message), message);
+        IS_REFUSED(stratakv_collection_open(store, "other", &other, &message));
+        IS_REFUSED(stratakv_sync(store, &message));
         stratakv_list_free(list);
         stratakv_collection_free(named);
-        is_refused(stratakv_close(store, &message), message);
+        IS_REFUSED(stratakv_close(store, &message));
         stratakv_options_free(options);
         exit(0);
     }

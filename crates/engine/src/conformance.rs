@@ -49,11 +49,6 @@ pub trait Subject {
         self.execute_all(operations)
     }
 
-    /// Whether it gives up reads of those who have left.
-    fn gives_up(&self) -> bool {
-        false
-    }
-
     /// Ends it (in whatever way this subject stands for) and opens what is on the medium.
     fn reopen(&mut self);
 

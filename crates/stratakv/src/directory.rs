@@ -469,7 +469,12 @@ mod tests {
         let at = tempfile::tempdir().unwrap();
         let _first = Directory::lock(at.path(), true, false).unwrap();
         let second = Directory::lock(at.path(), true, false).unwrap_err();
-        assert!(second.to_string().contains(&format!("(process {})", std::process::id())), "{second}");
+        assert!(matches!(second, Error::OpenHere { .. }) && second.to_string().contains("in this process"), "{second}");
+        let lock = at.path().join("LOCK");
+        assert!(lock.is_file());
+        fs::write(lock, "4000000000\n").unwrap();
+        let second = Directory::lock(at.path(), true, false).unwrap_err();
+        assert!(second.to_string().contains("another process (process 4000000000)"), "{second}");
     }
 
     /// A copy of the descriptor, as a child just being started has one, once kept the lock.

@@ -251,11 +251,11 @@ impl Store {
         self.inner().runtime.block_bytes_min()
     }
 
-    /// Counters and gauges, added over the shards.
+    /// Counters and gauges, added over the shards. None in a forked child.
     pub fn stats(&self) -> Vec<Statistic> {
         let mut all = self.inner().runtime.statistics();
         // Of the other engines each shard has taken its own away.
-        if self.inner().engine == Engine::Matrix {
+        if self.inner().engine == Engine::Matrix && !all.is_empty() {
             take_away(&mut all, self.catalogue_records());
         }
         all

@@ -1,10 +1,14 @@
 //! The engines' common suite, with an orderly end between lives: all that fits on the volume, or in memory where that is parked, is there again.
 
 use stratakv_engine::conformance::{self, Ending, Opening, ShardSubject};
-use stratakv_tier::{TierConfig, TierOpener};
+use stratakv_tier::{Tier, TierConfig, TierOpener};
 
 /// `memory_bytes` decides how much of a case reaches the volume before its end.
-fn subject(memory_bytes: u64, segment_bytes: u32, parks: bool) -> impl conformance::Subject {
+fn subject(
+    memory_bytes: u64,
+    segment_bytes: u32,
+    parks: bool,
+) -> ShardSubject<Tier, impl FnMut(Opening) -> TierOpener> {
     ShardSubject::new(1 << 30, memory_bytes as usize, Ending::Orderly, 1, move |opening: Opening| {
         let config = TierConfig {
             uuid: [9; 16],
@@ -36,3 +40,10 @@ macro_rules! tests {
     };
 }
 stratakv_engine::conformance_cases!(tests);
+
+#[test]
+fn nothing_more_is_read_for_those_who_have_left() {
+    let mut subject = subject(8 << 20, 64 << 10, false);
+    conformance::concurrent::reads_of_those_who_left_are_given_up(&mut subject);
+    assert!(subject.given_up() >= 10, "{} of 50", subject.given_up());
+}

@@ -85,8 +85,8 @@ pub fn reads_see_old_or_new(subject: &mut dyn Subject) {
     }
 }
 
-/// Half of those who ask have left after the first turn. Everybody is answered, who stays as ever; writes are carried out;
-/// and what the device did not have yet is not read.
+/// Half of those who ask have left after the first turn. Everybody is answered, who stays as ever, and writes are carried
+/// out. (That reads are given up is for tests of engines whose records are not in memory then.)
 pub fn reads_of_those_who_left_are_given_up(subject: &mut dyn Subject) {
     let keys: Vec<Key> = (0..200).map(|number| key(format!("key{number}"))).collect();
     let value = |number: usize| fill(number as u64, [300, 2_000, 40_000, 140_000][number / 2 % 4]);
@@ -100,17 +100,14 @@ pub fn reads_of_those_who_left_are_given_up(subject: &mut dyn Subject) {
     let gets = keys[..100].iter().map(get_of);
     let puts = (100..200).map(|number| put_of(&keys[number], other(number)));
     let replies = subject.execute_leaving(gets.chain(puts).collect(), &|asked| asked % 2 == 1);
-    let mut given_up = 0;
     for (number, reply) in replies.into_iter().enumerate() {
         match reply {
             Reply::Record(Some(record)) => super::ask::check_value(&record, &keys[number], &value(number)),
             Reply::Done { .. } if number >= 100 => {}
-            Reply::Failed(Error::Cancelled) if number < 100 && number % 2 == 1 => given_up += 1,
+            Reply::Failed(Error::Cancelled) if number < 100 && number % 2 == 1 => {}
             reply => panic!("{number}: {}", brief(&reply)),
         }
     }
-    // Some may have been answered in the first turn.
-    assert_eq!(given_up > 0, subject.gives_up(), "{given_up} of 50 reads were given up");
     for (number, key) in keys.iter().enumerate() {
         expect_value(subject, key, &if number < 100 { value(number) } else { other(number) });
     }

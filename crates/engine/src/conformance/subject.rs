@@ -35,6 +35,7 @@ pub struct ShardSubject<S, F> {
     now: Now,
     outcomes: Vec<(Io, Outcome)>,
     next_slot: u32,
+    given_up: usize,
 }
 
 impl<S, F, O> ShardSubject<S, F>
@@ -59,6 +60,7 @@ where
             now: Now { mono: Mono(1), wall: Wall(1_800_000_000_000) },
             outcomes: Vec::new(),
             next_slot: 0,
+            given_up: 0,
         };
         if let Err(error) = subject.open(true) {
             panic!("cannot create: {error}");
@@ -69,6 +71,11 @@ where
     /// The disk.
     pub fn disk(&mut self) -> &mut Disk {
         &mut self.disk
+    }
+
+    /// How many reads of those who had left were given up.
+    pub fn given_up(&self) -> usize {
+        self.given_up
     }
 
     /// The shard.
@@ -204,10 +211,6 @@ where
         self.execute_leaving(operations, &|_| false)
     }
 
-    fn gives_up(&self) -> bool {
-        true
-    }
-
     fn execute_leaving(&mut self, operations: Vec<Operation>, leaves: &dyn Fn(usize) -> bool) -> Vec<Reply> {
         let first = self.next_slot;
         let mut answers: Vec<Option<Reply>> = operations.iter().map(|_| None).collect();
@@ -234,6 +237,7 @@ where
                 let answer = answers.get_mut(token.slot.wrapping_sub(first) as usize);
                 let Some(answer) = answer else { panic!("a reply to {token:?}, which asked nothing: {reply:?}") };
                 assert!(answer.is_none(), "a second reply to one token");
+                self.given_up += usize::from(matches!(reply, Reply::Failed(crate::Error::Cancelled)));
                 *answer = Some(reply);
             }
         }

@@ -165,11 +165,14 @@ impl<'a> Writer<'a> {
         let unmet = first.unmet(expect, asked);
         match outcome {
             Outcome::Done { version, existed } => {
+                // Deletes of what is not there change nothing, and are answered with version 0.
+                let is_gone = |intent: &Intent| !intent.next.is_there && intent.known.is_gone(latest);
+                let changes_nothing = version == 0 && !existed && intents.iter().all(is_gone);
                 for Intent { number, next, version: before, .. } in intents {
-                    if version <= *before {
+                    if version <= *before && !changes_nothing {
                         return Err(format!("a version after {before}"));
                     }
-                    self.world.known(*number).finish(version);
+                    self.world.known(*number).finish(version.max(*before));
                     self.world.tally.count(if next.is_there { Kind::Put } else { Kind::Delete });
                 }
                 if is_sure && unmet.is_some() {

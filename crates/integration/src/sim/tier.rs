@@ -179,6 +179,8 @@ struct World<'e> {
     parks_all: bool,
     /// Gets so far that found what never expires.
     lasting: u64,
+    /// The disk breaks now and then.
+    breaks: bool,
     /// Bits turn: what is answered must have been written once, and that is all.
     flips: bool,
     statistics: Statistics,
@@ -263,6 +265,7 @@ pub fn run_seed(seed: u64) -> Result<Statistics, String> {
         memory_bytes_min: memory_bytes,
         // Seeds that were kept for what they found are none of these.
         resizes: matches!(seed % 16, 2 | 6 | 7 | 10 | 15),
+        breaks: matches!(seed % 16, 0 | 15),
         chances,
         flips: chances.flip > 0,
         parks_all: parks && !is_short && chances == Chances { delay: chances.delay, ..Chances::default() },
@@ -365,7 +368,7 @@ impl World<'_> {
             if self.resizes && self.random.below(150) == 0 {
                 self.resize();
             }
-            if self.machine.disk.failed() > 0 && self.random.below(50) == 0 {
+            if self.machine.disk.failed() > 0 && self.random.below(6) == 0 {
                 // What failed is tried again after a while, and given up after a longer one.
                 self.machine.pass(1);
             }
@@ -378,6 +381,11 @@ impl World<'_> {
                     self.check()?;
                 }
                 2 if self.random.below(4) == 0 => self.machine.disk.repair(),
+                // Whatever is asked of it, until it is repaired or the process has ended.
+                3 if self.breaks => {
+                    let chances = Chances { error_forever: u16::MAX, ..self.chances };
+                    self.machine.disk.set_chances(chances);
+                }
                 2..260 => self.submit(),
                 _ => {
                     let completions = self.random.below(6) as u8;
@@ -418,7 +426,7 @@ impl World<'_> {
             }
         }
         self.check_losses()?;
-        let before = self.segments_owed();
+        let (before, failed) = (self.segments_owed(), self.machine.disk.failed());
         self.statistics.ends[how] += 1;
         for (_, asked) in std::mem::take(&mut self.asked) {
             match asked {
@@ -436,7 +444,8 @@ impl World<'_> {
         self.open(false)?;
         let report = self.machine.shard().recovery().clone();
         self.statistics.warm[how] += u64::from(report.items > 0);
-        if how == 0 && report.start == Start::Recovered {
+        // Reads that failed while it was opened may have hidden all of the log.
+        if how == 0 && report.start == Start::Recovered && self.machine.disk.failed() == failed {
             self.check_segments(before, report.segments)?;
         }
         if how == 1 && report.items > 0 && report.start != Start::Emptied {

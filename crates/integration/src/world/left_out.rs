@@ -58,8 +58,8 @@ pub fn cut_down(world: RunSeed, seed: u64, runs_max: u32) -> Option<Smallest> {
     loop {
         let (mut at, mut removed) = (0, false);
         while at < smallest.events && runs < runs_max {
-            let range = at..at + piece;
-            at += piece;
+            let range = at..(at + piece).min(smallest.events);
+            at = range.end;
             if smallest.left_out.iter().any(|known| known.start <= range.start && range.end <= known.end) {
                 continue;
             }

@@ -138,6 +138,10 @@ impl Run {
     fn event(&mut self, life: &mut Life) -> Result<(), String> {
         let nanoseconds = self.random.below(60_000);
         self.host.pass(nanoseconds);
+        if self.host.is_excused() && self.random.below(3) == 0 {
+            // What failed is tried again after a while, and given up after a longer one.
+            self.host.pass(50_000_000);
+        }
         let which = self.random.below((self.clients.len() + self.rudes.len()) as u64) as usize;
         match self.random.below(24) {
             0..=7 => self.somebody_acts(which)?,

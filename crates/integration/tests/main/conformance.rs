@@ -55,6 +55,13 @@ macro_rules! tests {
 stratakv_engine::conformance_cases!(tests);
 
 #[test]
+fn slab_reads_nothing_more_for_those_who_have_left() {
+    let mut subject = slab(Ending::Orderly);
+    stratakv_engine::conformance::concurrent::reads_of_those_who_left_are_given_up(&mut subject);
+    assert!(subject.given_up() >= 20, "{} of 50", subject.given_up());
+}
+
+#[test]
 fn slab_is_ordered_and_durable() {
     let capabilities = slab(Ending::Orderly).capabilities();
     assert!(capabilities.ordered && capabilities.durable && !capabilities.evicting);

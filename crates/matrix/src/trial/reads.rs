@@ -131,3 +131,31 @@ fn a_long_value_is_read_once() {
     };
     assert!(record.value.to_bytes() == value(1, 100_000));
 }
+
+/// 64 gets of each of 100 clients that were gone took 18 s of an orderly end.
+#[test]
+fn nothing_more_is_read_for_those_who_have_left() {
+    let mut trial = Trial::new(config(), 512 << 10, UNIT_BYTES);
+    for number in 0..40 {
+        trial.ask(write(vec![put(&name(number), value(number, 100_000))]));
+    }
+    trial.settle();
+    trial.close();
+    trial.reopen();
+    let before = trial.statistic("reads");
+    let tokens: Vec<u32> = (0..40).map(|number| trial.submit(get(&name(number)))).collect();
+    trial.turn();
+    let begun = trial.statistic("reads") - before;
+    trial.effects.begin(trial.now);
+    trial.shard.cancel(&|token| token.slot != tokens[0], &mut trial.effects);
+    trial.take_effects();
+    trial.settle();
+    let answers: Vec<Reply> = tokens.iter().filter_map(|token| trial.replies.remove(token)).collect();
+    assert_eq!(answers.len(), 40, "everybody is answered");
+    assert_eq!(found(&answers[0]), Some(value(0, 100_000).to_vec()));
+    let given_up =
+        answers.iter().filter(|reply| matches!(reply, Reply::Failed(stratakv_engine::Error::Cancelled))).count();
+    assert!(given_up >= 20, "{given_up} of 39 were given up");
+    let reads = trial.statistic("reads") - before - begun;
+    assert!(reads <= 12, "{reads} reads more, for one get that is still waited for");
+}

@@ -311,6 +311,7 @@ fn explain_world(world: RunSeed, seed: u64, why: &str, without: &[Range<u64>]) -
     }
     eprintln!("{failed}\nIt is being cut down.");
     match left_out::cut_down(world, seed, 400) {
+        Some(smallest) if smallest.left_out.is_empty() => format!("{failed}\nit cannot be cut down"),
         Some(smallest) => {
             let ranges: Vec<String> =
                 smallest.left_out.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();

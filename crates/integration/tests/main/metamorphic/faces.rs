@@ -328,12 +328,9 @@ fn command(request: &Request) -> Option<Vec<u8>> {
 
 fn memcache_answer(client: &mut Client, request: &Request) -> Answered {
     if matches!(request, Request::Get { .. } | Request::Update { update: Update::Touch(_), .. }) {
-        let hit = client.hits().expect("answered").pop();
-        return match (hit, request) {
-            (Some(hit), _) => (Answer::Record(Some(shown(&hit.value, hit.flags))), hit.cas),
-            (None, Request::Get { .. }) => (Answer::Record(None), None),
-            // A touch of nothing is a condition that does not hold.
-            (None, _) => (Answer::Unmet, None),
+        return match client.hits().expect("answered").pop() {
+            Some(hit) => (Answer::Record(Some(shown(&hit.value, hit.flags))), hit.cas),
+            None => (Answer::Record(None), None),
         };
     }
     let line = client.line().expect("answered");
