@@ -61,7 +61,7 @@ impl Clock {
             Clock::Manual(clock) => clock.now(),
             Clock::Guarded(clock, guard) => {
                 let Now { mono, wall } = clock.now();
-                let read = || Reading { mono, boot: mono, wall };
+                let read = || Reading { mono, boot: mono, wall_ns: wall_ns(wall) };
                 Now { mono, wall: guard.wall(mono, read) }
             }
         }
@@ -70,7 +70,7 @@ impl Clock {
     /// A clock that is set, and guarded as the system's is: for tests of steps.
     pub fn guarded(clock: Arc<ManualClock>) -> Clock {
         let Now { mono, wall } = clock.now();
-        Clock::Guarded(clock, Arc::new(Guard::new(Reading { mono, boot: mono, wall })))
+        Clock::Guarded(clock, Arc::new(Guard::new(Reading { mono, boot: mono, wall_ns: wall_ns(wall) })))
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn until(from: Mono, to: Mono) -> Duration {
 /// The wall clock is looked at so often at most; in between the monotonic one tells the time.
 const LOOK_NS: u64 = 20_000_000;
 /// A difference up to this is drift: it is followed, by one part in [`SLEW_SHARE`] of the time that passes.
-const DRIFT_MS: i64 = 1000;
+const DRIFT_NS: i64 = 1_000_000_000;
 const SLEW_SHARE: i64 = 20;
 /// A longer one is a step. It is followed once it has stood for ten minutes.
 const CONFIRMED_NS: u64 = 600_000_000_000;
@@ -104,13 +104,33 @@ struct Reading {
     mono: Mono,
     /// Monotonic too, and goes on while the system is suspended.
     boot: Mono,
-    wall: Wall,
+    wall_ns: i64,
 }
 
+/// Readings of two clocks that lie further apart are tried again: the thread may have slept between them.
+const APART_NS: u64 = 20_000;
+const READINGS_MAX: usize = 8;
+
 impl Reading {
+    /// The wall clock is read before the monotonic one: what is made of them is behind the wall clock by the time between
+    /// the two, and never ahead of it, so that nothing expires early.
     fn of_system() -> Reading {
-        let mono = Mono(now_ns(ClockId::Monotonic).saturating_sub(*START_NS));
-        Reading { mono, boot: Mono(now_ns(ClockId::Boottime)), wall: Wall(now_ns(ClockId::Realtime) / 1_000_000) }
+        let read = || {
+            let before_ns = now_ns(ClockId::Monotonic);
+            let boot = Mono(now_ns(ClockId::Boottime).saturating_sub(*START_NS));
+            let wall_ns = i64::try_from(now_ns(ClockId::Realtime)).unwrap_or(i64::MAX);
+            let mono_ns = now_ns(ClockId::Monotonic);
+            (mono_ns - before_ns, Reading { mono: Mono(mono_ns.saturating_sub(*START_NS)), boot, wall_ns })
+        };
+        let mut best = read();
+        for _ in 1..READINGS_MAX {
+            if best.0 <= APART_NS {
+                break;
+            }
+            let again = read();
+            best = if again.0 < best.0 { again } else { best };
+        }
+        best.1
     }
 
     fn suspended_ns(&self) -> u64 {
@@ -122,8 +142,8 @@ impl Reading {
 /// stay for ten minutes at once; none that is gone before. It begins with what the system's says.
 #[derive(Debug)]
 pub struct Guard {
-    /// Milliseconds from the monotonic clock to this one.
-    offset_ms: AtomicI64,
+    /// Nanoseconds from the monotonic clock to this one.
+    offset_ns: AtomicI64,
     /// The monotonic nanosecond from which on the system's clock is looked at.
     looks_at: AtomicU64,
     looks: Mutex<Looks>,
@@ -132,14 +152,14 @@ pub struct Guard {
 #[derive(Debug)]
 struct Looks {
     last: Reading,
-    /// A step: since when it has been seen, and how many milliseconds it is.
+    /// A step: since when it has been seen, and how many nanoseconds it is.
     step: Option<(Mono, i64)>,
 }
 
 impl Guard {
     fn new(reading: Reading) -> Guard {
         Guard {
-            offset_ms: AtomicI64::new(reading.wall.0 as i64 - millis(reading.mono)),
+            offset_ns: AtomicI64::new(reading.wall_ns - reading.mono.0 as i64),
             looks_at: AtomicU64::new(reading.mono.0 + LOOK_NS),
             looks: Mutex::new(Looks { last: reading, step: None }),
         }
@@ -151,47 +171,50 @@ impl Guard {
             && let Ok(mut looks) = self.looks.try_lock()
         {
             let reading = read();
-            let offset_ms = looks.look(reading, self.offset_ms.load(Ordering::Relaxed));
-            self.offset_ms.store(offset_ms, Ordering::Relaxed);
+            let offset_ns = looks.look(reading, self.offset_ns.load(Ordering::Relaxed));
+            self.offset_ns.store(offset_ns, Ordering::Relaxed);
             self.looks_at.store(reading.mono.0 + LOOK_NS, Ordering::Relaxed);
         }
-        Wall(u64::try_from(millis(mono) + self.offset_ms.load(Ordering::Relaxed)).unwrap_or(0))
+        let ns = mono.0 as i64 + self.offset_ns.load(Ordering::Relaxed);
+        Wall(u64::try_from(ns).unwrap_or(0) / 1_000_000)
     }
 }
 
-fn millis(mono: Mono) -> i64 {
-    (mono.0 / 1_000_000) as i64
+fn wall_ns(wall: Wall) -> i64 {
+    i64::try_from(wall.0.saturating_mul(1_000_000)).unwrap_or(i64::MAX)
 }
 
 impl Looks {
     /// The offset from now on.
-    fn look(&mut self, reading: Reading, offset_ms: i64) -> i64 {
+    fn look(&mut self, reading: Reading, offset_ns: i64) -> i64 {
         let before = std::mem::replace(&mut self.last, reading);
-        // Time that the monotonic clock does not count has passed all the same.
+        // Time that the monotonic clock does not count has passed all the same. (Less than a millisecond lies between
+        // readings of the two clocks.)
         let suspended_ns = reading.suspended_ns().saturating_sub(before.suspended_ns());
-        let offset_ms = offset_ms + (suspended_ns / 1_000_000) as i64;
-        let difference_ms = reading.wall.0 as i64 - millis(reading.mono) - offset_ms;
-        if difference_ms.abs() <= DRIFT_MS {
+        let offset_ns = offset_ns + if suspended_ns > 1_000_000 { suspended_ns as i64 } else { 0 };
+        let difference_ns = reading.wall_ns - reading.mono.0 as i64 - offset_ns;
+        if difference_ns.abs() <= DRIFT_NS {
             self.step = None;
-            let most_ms = (millis(reading.mono) - millis(before.mono)).max(0) / SLEW_SHARE;
-            return offset_ms + difference_ms.clamp(-most_ms, most_ms);
+            let most_ns = (reading.mono.0.saturating_sub(before.mono.0)) as i64 / SLEW_SHARE;
+            return offset_ns + difference_ns.clamp(-most_ns, most_ns);
         }
+        let seconds = difference_ns / 1_000_000_000;
         match self.step {
-            Some((since, ms)) if (ms - difference_ms).abs() <= DRIFT_MS => {
+            Some((since, ns)) if (ns - difference_ns).abs() <= DRIFT_NS => {
                 if reading.mono.0.saturating_sub(since.0) < CONFIRMED_NS {
-                    return offset_ms;
+                    return offset_ns;
                 }
                 self.step = None;
-                tracing::warn!(seconds = difference_ms / 1000, "expiry follows the step of the wall clock from now on");
-                offset_ms + difference_ms
+                tracing::warn!(seconds, "expiry follows the step of the wall clock from now on");
+                offset_ns + difference_ns
             }
             _ => {
-                self.step = Some((reading.mono, difference_ms));
+                self.step = Some((reading.mono, difference_ns));
                 tracing::warn!(
-                    seconds = difference_ms / 1000,
+                    seconds,
                     "the wall clock was stepped: expiry follows it if it stays so for ten minutes; check the time service of this machine"
                 );
-                offset_ms
+                offset_ns
             }
         }
     }
@@ -203,6 +226,11 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
     const HOUR_MS: i64 = 3_600_000;
+
+    fn millis(mono: Mono) -> i64 {
+        (mono.0 / 1_000_000) as i64
+    }
+
     const START: Wall = Wall(1_800_000_000_000);
 
     /// A guarded clock that is read every 100 ms, and the steps of the wall clock so far.
@@ -310,7 +338,7 @@ mod tests {
         let reading = |mono: u64, boot: u64, wall: u64| Reading {
             mono: Mono(mono * SECOND_NS),
             boot: Mono(boot * SECOND_NS),
-            wall: Wall(wall * 1000),
+            wall_ns: (wall * SECOND_NS) as i64,
         };
         let guard = Guard::new(reading(1, 501, 1000));
         let at = |mono, boot, wall| {
@@ -324,11 +352,22 @@ mod tests {
         assert_eq!(at(4, 7704, 99_999), 8_203_000);
     }
 
+    /// It was up to a millisecond ahead, so a record that was there was not found in its last millisecond.
+    #[test]
+    fn no_millisecond_begins_early() {
+        const WALL_MS: i64 = 1_800_000_000_000;
+        let reading =
+            Reading { mono: Mono(1_000_900_000), boot: Mono(1_000_900_000), wall_ns: WALL_MS * 1_000_000 + 100_000 };
+        let guard = Guard::new(reading);
+        let at = |ns: u64| guard.wall(Mono(reading.mono.0 + ns), || reading).0 as i64;
+        assert_eq!([0, 800_000, 899_999, 900_000].map(at), [WALL_MS, WALL_MS, WALL_MS, WALL_MS + 1]);
+    }
+
     #[test]
     fn the_systems_clock_begins_with_the_time_of_day() {
         let now = Clock::System.now();
         let real = Reading::of_system();
-        assert!(now.wall.0.abs_diff(real.wall.0) < 60_000, "{now:?}, {real:?}");
+        assert!(now.wall.0.abs_diff(real.wall_ns as u64 / 1_000_000) < 60_000, "{now:?}, {real:?}");
         assert!(Clock::System.at_last_tick().mono <= Clock::System.now().mono);
     }
 }

@@ -67,7 +67,7 @@ pub fn run_breaking(seed: u64) -> Result<Statistics, String> {
         setup.engine = Engine::Matrix;
         setup.capacity_bytes = setup.capacity_bytes.max(VOLUME_BYTES_MIN);
     };
-    let change = if seed % 3 == 0 { change_matrix } else { change };
+    let change = if seed.is_multiple_of(3) { change_matrix } else { change };
     run_of(seed, change, |_| {}, true)
 }
 
