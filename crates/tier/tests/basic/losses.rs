@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Which requests fail.
+type Chooses = fn(&DiskRequest) -> bool;
+
 const MIB: u64 = 1 << 20;
 
 /// As a server makes one: segments of 1 MiB where there is memory for sixty-four.
@@ -233,8 +236,7 @@ fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
     let journal = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, .. } if (2 << 12..LOG_AT).contains(offset));
     let table = |request: &DiskRequest| matches!(request, DiskRequest::Write { offset, parts, .. } if *offset >= LOG_AT && parts.len() == 1);
     let superblock = |request: &DiskRequest| matches!(request, DiskRequest::Write { durable: true, .. });
-    let kinds: [(&str, fn(&DiskRequest) -> bool); 3] =
-        [("journal", journal), ("table", table), ("superblock", superblock)];
+    let kinds: [(&str, Chooses); 3] = [("journal", journal), ("table", table), ("superblock", superblock)];
     for (kind, is_of_kind) in kinds {
         let mut driver = Driver::new(small(8 * MIB));
         (0..8000).for_each(|number| drop(driver.put(number, LEN)));
@@ -272,7 +274,7 @@ fn a_moment_in_which_a_page_cannot_be_written_costs_nothing() {
 #[test]
 fn a_failed_write_costs_what_is_parked_one_segment() {
     let parking = TierConfig { capacity_bytes: None, parks: true, ..small(8 * MIB) };
-    let kinds: [(&str, fn(&DiskRequest) -> bool, usize); 3] = [
+    let kinds: [(&str, Chooses, usize); 3] = [
         (
             "segment",
             |request| matches!(request, DiskRequest::Write { offset, parts, .. } if *offset > 2 << 20 && parts.len() > 1),
