@@ -8,7 +8,7 @@ use crate::{job, pace};
 
 use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, reads, space};
 
-const DEFECTS: [(&str, fn()); 51] = [
+const DEFECTS: [(&str, fn()); 52] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_orphans_lost_with_a_failed_install", installs::orphans_of_a_failed_manifest_go_with_the_next_one),
