@@ -79,7 +79,7 @@ pub trait Shard: Send {
 
     /// The callers of these operations have left. Gets and pages that are not done yet are given up:
     /// what has not been handed to the device for them is not read any more, and they are answered
-    /// with [`Error::Cancelled`](crate::Error::Cancelled), now or once what is in flight has come
+    /// with [`Error::Cancelled`], now or once what is in flight has come
     /// back. Writes are carried out. Costs one pass over what waits, however many have left.
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects);
 

@@ -45,6 +45,6 @@ pub trait Shared: Send + Sync {
     /// Appends counters and gauges.
     fn statistics(&self, out: &mut Vec<Statistic>);
 
-    /// An orderly end: what was acknowledged at a lower level is made durable. Operations after it are answered [`Error::Closed`](crate::Error::Closed).
+    /// An orderly end: what was acknowledged at a lower level is made durable. Operations after it are answered [`Error::Closed`].
     fn close(&self);
 }
