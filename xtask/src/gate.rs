@@ -13,6 +13,8 @@ const GATE: &[Step] = &[
     Step::cargo("formatting", &["fmt", "--all", "--check"]),
     Step::xtask("house rules", &["tidy"]),
     Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    // A workspace of its own; a check links nothing, so it needs none of the stores it compares with.
+    Step::cargo("compare compiles", &["check", "--quiet", "--manifest-path", "compare/Cargo.toml"]),
     Step::cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"]),
     Step::xtask(
         "simulator: planted defects are caught",
@@ -32,8 +34,6 @@ const GATE: &[Step] = &[
 
 /// The night, in order: long forms of the gate's steps, fresh seeds, and what needs much building or an emulator.
 const NIGHT: &[Step] = &[
-    // A workspace of its own; a check links nothing, so it needs none of the stores it compares with.
-    Step::cargo("compare compiles", &["check", "--quiet", "--manifest-path", "compare/Cargo.toml"]),
     Step::xtask("fresh seeds", &["explore", "--minutes", "60"]),
     Step::xtask("simulator: planted defects from seed 0", &["sim", "--canaries", "--cpu-seconds", "120"]),
     Step::xtask("simulator: one bit in 7 turned", &["sim", "--flips", "7"]),
