@@ -18,8 +18,8 @@ What fails is cut down and written to target/explore/WORLD-SEED.txt, with the co
 Then: mend it, and keep it (docs/testing.md, \"When a seed fails\").";
 
 /// Name and arguments of every world, with its share of the time.
-const WORLDS: [(&str, &[&str], u64); 8] = [
-    ("in_place", &["--placement", "in_place"], 2),
+const WORLDS: [(&str, &[&str], u64); 11] = [
+    ("in_place", &["--placement", "in_place"], 1),
     ("packed", &["--placement", "packed"], 2),
     ("matrix", &["--engine", "matrix"], 3),
     ("tier", &["--world", "tier"], 2),
@@ -27,6 +27,9 @@ const WORLDS: [(&str, &[&str], u64); 8] = [
     ("breaking", &["--world", "breaking"], 1),
     ("store_on_matrix", &["--world", "store", "--engine", "matrix"], 1),
     ("server", &["--world", "server"], 3),
+    ("pipelined", &["--world", "pipelined"], 1),
+    ("breaking_server", &["--world", "breaking_server"], 2),
+    ("library", &["--world", "library"], 3),
 ];
 
 /// What the arguments ask for.

@@ -6,6 +6,8 @@
 
 mod host;
 pub mod left_out;
+pub mod library;
+pub mod pipelined;
 pub mod server;
 pub mod store;
 
@@ -75,6 +77,10 @@ pub struct Served {
     pub degraded: u64,
     /// Hits in such lives, from then on.
     pub degraded_hits: u64,
+    /// Counts of a key that clients share, answered.
+    pub tallied: u64,
+    /// Steps of the wall clock.
+    pub clock_steps: u64,
     /// Most bytes of blocks that a store held.
     pub block_bytes_max: u64,
     /// Most bytes that a server had lent to socket requests.
@@ -94,6 +100,8 @@ impl Served {
             (&mut self.failed, other.failed),
             (&mut self.degraded, other.degraded),
             (&mut self.degraded_hits, other.degraded_hits),
+            (&mut self.clock_steps, other.clock_steps),
+            (&mut self.tallied, other.tallied),
         ];
         sums.into_iter().for_each(|(mine, theirs)| *mine += theirs);
         self.left.iter_mut().zip(other.left).for_each(|(mine, theirs)| *mine += theirs);
@@ -134,13 +142,16 @@ impl Statistics {
 /// Runs the world of a seed; the error says what went wrong.
 pub type RunSeed = fn(seed: u64) -> Result<Statistics, String>;
 
-/// The world of that name: `store`, `breaking` (a store whose shards break), `server`, or one shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a server; none: each
+/// The world of that name: `library` (calls of the library, one after the other), `pipelined` (hundreds of operations at once over one session), `store`, `breaking` (a store whose shards break), `server`, `breaking_server` (one whose shards break while the clock is stepped), or one shard of engine `tier`, whose judge is none of a durable engine. `on`: the engine under a server; none: each
 /// seed has its own.
 pub fn by_name(name: &str, on: Option<On>) -> Option<RunSeed> {
     match (name, on) {
         ("store", None) => Some(store::run),
         ("store", Some(On::Matrix)) => Some(store::run_on_matrix),
         ("breaking", None) => Some(store::run_breaking),
+        ("pipelined", None) => Some(pipelined::run),
+        ("library", None) => Some(library::run),
+        ("breaking_server", None) => Some(server::run_breaking),
         ("server", None) => Some(server::run),
         ("server", Some(On::InPlace)) => Some(|seed| server::run_on(On::InPlace, seed)),
         ("server", Some(On::Packed)) => Some(|seed| server::run_on(On::Packed, seed)),

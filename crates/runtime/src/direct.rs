@@ -25,6 +25,8 @@ const DEFECT: &str = "a defect stopped the engine; reopen the store";
 pub(crate) struct Direct {
     core: Arc<Core>,
     writes_wait: bool,
+    /// Nothing is handed over: there are no threads.
+    is_turned: bool,
     workers: Workers,
     maintenance: Mutex<Option<JoinHandle<()>>>,
 }
@@ -95,13 +97,26 @@ impl Core {
 impl Direct {
     /// Starts the maintenance of `engine`.
     pub(crate) fn start(engine: Arc<dyn Shared>, clock: Clock) -> io::Result<Direct> {
+        let mut direct = Direct::turned(engine, clock);
+        direct.is_turned = false;
+        let maintained = Arc::clone(&direct.core);
+        let thread = thread::Builder::new().name("stratakv-maintain".into()).spawn(move || maintained.maintain())?;
+        *lock(&direct.maintenance) = Some(thread);
+        Ok(direct)
+    }
+
+    /// One without threads: who asks does all, and maintenance is called for.
+    pub(crate) fn turned(engine: Arc<dyn Shared>, clock: Clock) -> Direct {
         let writes_wait = engine.writes_wait();
         let core = Core { engine, clock, broken: false.into(), is_closing: false.into(), closing: Condvar::new() };
         let core = Arc::new(core);
-        let maintained = Arc::clone(&core);
-        let thread = thread::Builder::new().name("stratakv-maintain".into()).spawn(move || maintained.maintain())?;
         let workers = Workers::new(&core);
-        Ok(Direct { core, writes_wait, workers, maintenance: Mutex::new(Some(thread)) })
+        Direct { core, writes_wait, is_turned: true, workers, maintenance: Mutex::default() }
+    }
+
+    /// A step of maintenance; whether there is more to do.
+    pub(crate) fn maintain(&self) -> bool {
+        self.core.guarded(|| self.core.engine.maintain(self.core.now())).unwrap_or(false)
     }
 
     /// Keeps the calling thread near the medium, where that lies on several nodes: on one of them, in turn by `number`.
@@ -146,6 +161,7 @@ impl Direct {
     /// Whether an operation takes longer than those who share its thread should have to wait.
     fn may_wait(&self, operation: &Operation) -> bool {
         match operation {
+            _ if self.is_turned => false,
             Operation::Update { .. } | Operation::Write { .. } | Operation::Load { .. } => self.writes_wait,
             Operation::DeleteRange { .. } | Operation::Snapshot(_) | Operation::Backup { .. } | Operation::Sync => true,
             Operation::Get { .. } | Operation::Page(_) => false,

@@ -17,6 +17,7 @@ use crate::cell::{Cell, RING_LOST, TurnOutput};
 use crate::clock::{self, Clock};
 use crate::direct::Direct;
 use crate::driver::Driver;
+use crate::pump;
 use crate::reactor;
 use crate::slot::{Pending, Slot, Started, Waiter, lock};
 
@@ -124,8 +125,21 @@ impl<S: Shard + 'static> Runtime<S> {
         Ok(Self::over(Some(direct), Vec::new(), &[], options, clock))
     }
 
-    /// A runtime without threads, for simulations: its reactors are drivers over `rings`, which the caller turns. Blocking calls would wait
-    /// for ever; drivers ([`Runtime::driver_over`]) and futures do not.
+    /// As [`Runtime::shared`] without threads, for simulations: all is done by whoever asks, and maintenance by [`Runtime::maintain`].
+    #[doc(hidden)]
+    pub fn shared_turned(engine: Arc<dyn Shared>, clock: Clock) -> Arc<Runtime<S>> {
+        let options = RuntimeOptions { ring: RingKind::Auto, ring_entries: 64, reactors: 0 };
+        Self::over(Some(Direct::turned(engine, clock.clone())), Vec::new(), &[], options, clock)
+    }
+
+    /// A step of maintenance of an engine that is called in place and has no thread for that. Whether there is more to do.
+    #[doc(hidden)]
+    pub fn maintain(&self) -> bool {
+        self.direct.as_ref().is_some_and(Direct::maintain)
+    }
+
+    /// A runtime without threads, for simulations: its reactors are drivers over `rings`, which the caller turns. Blocking calls wait
+    /// for ever, but under [`with_pump`](crate::with_pump); drivers ([`Runtime::driver_over`]) and futures do not.
     #[doc(hidden)]
     pub fn turned(
         members: Vec<Member<S>>,
@@ -284,7 +298,7 @@ impl<S: Shard + 'static> Runtime<S> {
             self.after_turn(shard as u32, &mut out, None);
             out.fire();
             self.leave_requests(shard as u32, &mut out.background);
-            if out.requests.len() != 1 || slot.is_ready() {
+            if out.requests.len() != 1 || slot.is_ready() || pump::is_there() {
                 self.leave_requests(shard as u32, &mut out.requests);
                 return;
             }

@@ -13,6 +13,7 @@ use stratakv_device::fork::Lineage;
 use stratakv_engine::{Error, Operation, Reply, Shard};
 
 use crate::cell::append;
+use crate::pump;
 use crate::runtime::Runtime;
 
 /// Who waits for a reply.
@@ -135,7 +136,9 @@ impl Slot {
                 if let Some(replies) = self.poll(waker) {
                     return replies;
                 }
-                std::thread::park();
+                if !pump::once() {
+                    std::thread::park();
+                }
             }
         })
     }

@@ -20,6 +20,7 @@
 //! Sources: Intel SDM vol. 1 ch. 11 (CLWB, CLFLUSHOPT, SFENCE); Raad et al., "Persistency semantics of the Intel-x86 architecture",
 //! POPL 2020; Fu et al., "Witcher", SOSP 2021 (what a check compares); Neal et al., "Agamotto", OSDI 2020 (what [`Counters`] count).
 
+mod cutting;
 mod explore;
 mod lines;
 mod memory;
@@ -27,6 +28,7 @@ mod region;
 #[cfg(test)]
 mod tests;
 
+pub use cutting::Cutting;
 pub use explore::{Caught, Exhaustive, Explored, Trace};
 pub use lines::WordOrder;
 pub use memory::Memory;

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use stratakv_base::{CollectionId, Expiry, Key, Wall};
+use stratakv_base::{CollectionId, Expiry, Key, Wall, canary};
 use stratakv_engine::{Error as EngineError, Expect, Operation, PageRequest, Reply, Unmet, Update};
 
 use crate::batch::WriteBatch;
@@ -114,7 +114,9 @@ impl Inner {
                 _ => Reply::Unmet(Unmet::Absent),
             }),
             Operation::Write { changes, .. } => {
-                let expired = changes.iter().map(|change| change.key.collection()).find(|id| self.is_expired(*id))?;
+                let looked_at = if canary!("library_batches_look_at_one_collection") { 1 } else { changes.len() };
+                let mut collections = changes.iter().take(looked_at).map(|change| change.key.collection());
+                let expired = collections.find(|id| self.is_expired(*id))?;
                 Some(Reply::Failed(EngineError::Expired { collection: expired.0 }))
             }
             Operation::Load { records, .. } => {
@@ -194,6 +196,7 @@ impl Store {
             let name = String::from_utf8_lossy(&record.to_bytes()).into_owned();
             let named = self.named(&name)?.map(|(named, _)| named).filter(|named| named.id == id);
             match named {
+                Some(_) if canary!("library_expiry_is_forgotten_at_an_opening") => {}
                 Some(named) => self.inner().expiring.set(id, named.expiry, &name),
                 // Its name is gone already: what is left are keys that old handles wrote meanwhile.
                 None if !self.inner().read_only => {

@@ -113,13 +113,23 @@ impl Store {
             mapping: opened.mapping,
             values_apart: AtomicBool::new(false),
         });
-        if store.inner().has_names().is_ok() {
-            if !options.read_only {
-                store.finish_drops()?;
-            }
-            store.load_expiring()?;
-        }
+        store.settle_names()?;
         Ok(store)
+    }
+
+    /// What an opening does about collections: finishes drops, learns what expires. For simulations; [`Options::open`] does it.
+    ///
+    /// # Errors
+    /// As [`Collection::delete_range`].
+    #[doc(hidden)]
+    pub fn settle_names(&self) -> Result<(), Error> {
+        if self.inner().has_names().is_err() {
+            return Ok(());
+        }
+        if !self.inner().read_only {
+            self.finish_drops()?;
+        }
+        self.load_expiring()
     }
 
     /// A store over a runtime that somebody else has put together, without a directory: for simulations.

@@ -22,6 +22,8 @@ use super::{Setup, Statistics};
 /// Of a shard of engine `matrix`: its region, and what a unit of it has.
 const REGION_BYTES: u64 = 1 << 20;
 const UNIT_BYTES: u32 = 4096;
+/// Where a wall clock begins that goes with time, in milliseconds.
+const GUARDED_START_MS: u64 = 1_800_000_000_000;
 /// A pool has a chunk of each class however little memory there is, and lends one more of each to what makes room.
 const POOL_BYTES_MIN: u64 = 4 << 20;
 const BEYOND_BYTES: u64 = 2 << 20;
@@ -32,6 +34,8 @@ pub(super) struct Host {
     pub(super) world: World,
     pub(super) clock: Arc<ManualClock>,
     pub(super) now: Now,
+    /// The wall clock is guarded against steps and goes with time; it is so far ahead. Else it stands still.
+    guarded: Option<(Clock, i64)>,
     pools: Vec<Pool>,
     /// Of engine `matrix`: what kills leave.
     regions: Vec<Arc<Mapping>>,
@@ -70,6 +74,7 @@ impl Host {
             world,
             clock,
             now,
+            guarded: None,
             pools,
             regions: Vec::new(),
             openings: 0,
@@ -83,13 +88,33 @@ impl Host {
     }
 
     fn clock(&self) -> Clock {
-        Clock::Manual(Arc::clone(&self.clock))
+        match &self.guarded {
+            Some((clock, _)) => clock.clone(),
+            None => Clock::Manual(Arc::clone(&self.clock)),
+        }
     }
 
     /// Time passes.
     pub(super) fn pass(&mut self, nanoseconds: u64) {
         self.now.mono.0 += nanoseconds;
+        if let Some((_, ahead_ms)) = self.guarded {
+            self.now.wall = Wall(GUARDED_START_MS.saturating_add_signed(ahead_ms) + self.now.mono.0 / 1_000_000);
+        }
         self.clock.set(self.now);
+    }
+
+    /// From now on the wall clock goes, and each process guards itself against its steps.
+    pub(super) fn guard_clock(&mut self) {
+        self.guarded = Some((self.clock(), 0));
+        self.pass(0);
+    }
+
+    /// The wall clock is so far ahead of time from now on, if it is guarded.
+    pub(super) fn step_clock(&mut self, ahead_ms: i64) {
+        if let Some((_, ahead)) = &mut self.guarded {
+            *ahead = ahead_ms;
+            self.pass(0);
+        }
     }
 
     /// The process ends; or the power fails, and the system boots anew.
@@ -158,6 +183,9 @@ impl Host {
     pub(super) fn open(&mut self, cut: Option<u64>) -> Result<Option<Process>, String> {
         self.set_phase(if self.created { Phase::Recover } else { Phase::Create });
         self.failures = self.failures_so_far();
+        if let Some((clock, _)) = &mut self.guarded {
+            *clock = Clock::guarded(Arc::clone(&self.clock));
+        }
         let mut batches_left = cut;
         let mut members = Vec::new();
         for shard in 0..self.setup.shards {

@@ -10,7 +10,9 @@ mod client;
 mod command;
 mod rude;
 
-use stratakv::Engine;
+use std::rc::Rc;
+
+use stratakv::{CollectionId, Engine, Key};
 use stratakv_base::random::Random;
 use stratakv_device::Wait;
 use stratakv_server::{ServerOptions, TurnedServer};
@@ -44,6 +46,22 @@ pub fn run(seed: u64) -> Result<Statistics, String> {
 /// What the server did wrong.
 pub fn run_on(on: On, seed: u64) -> Result<Statistics, String> {
     run_with(on, seed, |_| {})
+}
+
+/// As [`run`], over several shards, some of which break in each life, as by a panic, while the wall clock is stepped by hours. Everybody is
+/// answered all the same, without an error where the shard is whole; nothing expires early; an end says that it is not orderly.
+///
+/// # Errors
+/// What the server did wrong.
+pub fn run_breaking(seed: u64) -> Result<Statistics, String> {
+    let all = [On::InPlace, On::Packed, On::Matrix, On::Tier];
+    // In half of the seeds everything is whole, and clients only share a key.
+    let change = if seed & 4 == 0 {
+        Circumstances::with_breaking_shards
+    } else {
+        |circumstances: &mut Circumstances| circumstances.shares = true
+    };
+    run_with(all[(seed % 4) as usize], seed, change)
 }
 
 fn run_with(on: On, seed: u64, change: fn(&mut Circumstances)) -> Result<Statistics, String> {
@@ -84,16 +102,28 @@ struct Life {
     process: Process,
     /// A cache goes on without its volume, and says so.
     is_degraded: bool,
+    /// A shard has broken.
+    is_broken: bool,
 }
 
 impl Run {
     fn new(circumstances: Circumstances, mut random: Random) -> Run {
-        let host = Host::new(circumstances.setup, random.next_u64());
+        let mut host = Host::new(circumstances.setup, random.next_u64());
+        if circumstances.breaks_shards {
+            host.guard_clock();
+        }
         host.world.with_net(|net, _| {
             net.pipe_bytes = circumstances.pipe_bytes;
             net.accept_failures = circumstances.accept_failures;
         });
-        let client = |number| Client::new(number, &circumstances);
+        let tally = Rc::default();
+        let client = |number| {
+            let mut client = Client::new(number, &circumstances);
+            if circumstances.shares {
+                client.share(&tally);
+            }
+            client
+        };
         Run {
             options: ServerOptions { connections_max: circumstances.connections_max, ..ServerOptions::default() },
             workers: 1 + random.below(2) as usize,
@@ -108,15 +138,24 @@ impl Run {
 
     fn life(&mut self) -> Result<(), String> {
         let (process, _) = self.host.reopen(&mut self.random, &mut self.statistics)?;
-        self.clients.iter_mut().for_each(|client| (client.excused, client.is_degraded) = (false, false));
+        self.clients.iter_mut().for_each(Client::begin_life);
         let mut life = self.start(process)?;
         self.talk(&mut life, |client, _, statistics| client.ask_everything(statistics))?;
         let events = self.circumstances.events_max / [1, 1, 4][self.random.below(3) as usize];
         for _ in 0..events {
+            if self.circumstances.breaks_shards {
+                self.break_something(&mut life, events);
+            }
             if !left_out::is_next() {
                 self.event(&mut life)?;
             }
         }
+        if life.is_broken {
+            // Whoever asks a shard that is whole is served.
+            self.talk(&mut life, |client, random, statistics| client.ask(random, statistics))?;
+        }
+        // A process that begins believes the clock.
+        self.host.step_clock(0);
         match self.random.below(4) {
             0 => self.stop(life),
             1 => {
@@ -132,7 +171,7 @@ impl Run {
         let drivers = drivers.collect::<Result<Vec<_>, String>>()?;
         let listener = self.host.world.with_net(|net, _| net.listener()).map_err(|error| error.to_string())?;
         let server = TurnedServer::new(process.store.clone(), &self.options, drivers, vec![listener]);
-        Ok(Life { server: server.map_err(|error| error.to_string())?, process, is_degraded: false })
+        Ok(Life { server: server.map_err(|error| error.to_string())?, process, is_degraded: false, is_broken: false })
     }
 
     fn event(&mut self, life: &mut Life) -> Result<(), String> {
@@ -155,6 +194,24 @@ impl Run {
             _ => self.disturb(which),
         }
         self.look_at(life)
+    }
+
+    /// About twice in so many events a shard breaks, and more often the wall clock is stepped.
+    fn break_something(&mut self, life: &mut Life, events: u64) {
+        if self.random.below(events) == 0 {
+            let shard = self.random.below(u64::from(self.host.setup.shards)) as usize;
+            life.process.runtime.break_shard(shard, self.random.below(3) as u8);
+            let store = &life.process.store;
+            let has = |key: &str| store.shard_of(&Key::bound(CollectionId(0), key.as_bytes())) == shard;
+            self.clients.iter_mut().for_each(|client| client.shard_broke(has));
+            life.is_broken = true;
+            self.statistics.broken += 1;
+        }
+        if self.random.below(events / 10) == 0 {
+            let hours = [0, 2, 3, 24, 8760, -2, -24][self.random.below(7) as usize];
+            self.host.step_clock(hours * 3_600_000);
+            self.statistics.served.clock_steps += 1;
+        }
     }
 
     fn somebody_acts(&mut self, which: usize) -> Result<(), String> {
@@ -312,22 +369,24 @@ impl Run {
         if life.server.connections() > 0 {
             return Err(format!("{} connections are left", life.server.connections()));
         }
-        let Life { server, process, .. } = life;
+        let Life { server, process, is_broken, .. } = life;
         drop(server);
-        self.end_store(process)?;
+        self.end_store(process, is_broken)?;
         self.statistics.closes += 1;
         // For the clients it is as any other end.
         self.host.crash(false);
         self.over()
     }
 
-    fn end_store(&mut self, mut process: Process) -> Result<(), String> {
+    fn end_store(&mut self, mut process: Process, is_broken: bool) -> Result<(), String> {
         self.host.set_phase(Phase::Close);
         process.runtime.begin_close();
         for _ in 0..IDLE_ROUNDS_MAX {
             if process.runtime.is_ended() {
                 let closed = process.store.close();
                 return match closed {
+                    Ok(()) if is_broken => Err("a store with a broken shard says that it was closed in order".into()),
+                    Err(_) if is_broken => Ok(()),
                     Err(error) if !self.host.is_excused() => Err(format!("close: {error}")),
                     _ => Ok(()),
                 };

@@ -3,15 +3,14 @@
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search};
-use stratakv_integration::world::{On, RunSeed, by_name, left_out};
+use stratakv_integration::world::{On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
+
+use crate::worlds;
 
 /// Seeds of one world.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +37,9 @@ pub fn run(file: &Path, threads: usize) -> Result<(), String> {
             "in_place" => engine(&SlabEngine, &limits),
             "packed" => engine(&PackedEngine, &limits),
             "matrix" => engine(&MatrixEngine, &limits),
-            _ => named(&world).map_or_else(|| Err(format!("there is no world `{world}`")), |run| worlds(run, &limits)),
+            _ => {
+                named(&world).map_or_else(|| Err(format!("there is no world `{world}`")), |world| whole(world, &limits))
+            }
         };
         outcome.map_err(|why| format!("{world}, {seeds} seeds from {from}: {why}"))?;
         println!(
@@ -61,26 +62,9 @@ fn engine<E: Engine + Sync>(engine: &E, limits: &Search) -> Result<(), String> {
     failure.map_or(Ok(()), |failure| Err(format!("seed {} failed: {}", failure.seed, failure.why)))
 }
 
-fn worlds(run: RunSeed, limits: &Search) -> Result<(), String> {
-    let (next, stop) = (AtomicU64::new(limits.from), AtomicBool::new(false));
-    let failed = Mutex::new(None::<(u64, String)>);
-    std::thread::scope(|scope| {
-        let work = || {
-            while !stop.load(Ordering::Relaxed) {
-                let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed - limits.from >= limits.seeds {
-                    break;
-                }
-                if let (_, Err(why)) = left_out::run(run, seed, &[]) {
-                    stop.store(true, Ordering::Relaxed);
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((seed, why));
-                }
-            }
-        };
-        (0..limits.threads).for_each(|_| _ = scope.spawn(work));
-    });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failed.map_or(Ok(()), |(seed, why)| Err(format!("seed {seed} failed: {why}")))
+fn whole(world: RunSeed, limits: &Search) -> Result<(), String> {
+    let found = worlds::search(world, limits, &[], &|_, _| {});
+    found.failure.map_or(Ok(()), |(seed, why)| Err(format!("seed {seed} failed: {why}")))
 }
 
 fn parse(text: &str) -> Result<Vec<Listed>, String> {
@@ -119,7 +103,19 @@ mod tests {
     #[test]
     fn the_gate_lists_every_world() {
         let lines = parse(include_str!("../../../seeds/gate.txt")).expect("it can be read");
-        for world in ["in_place", "packed", "matrix", "tier", "store", "breaking", "store_on_matrix", "server"] {
+        for world in [
+            "in_place",
+            "packed",
+            "matrix",
+            "tier",
+            "store",
+            "breaking",
+            "store_on_matrix",
+            "server",
+            "breaking_server",
+            "library",
+            "pipelined",
+        ] {
             assert!(lines.iter().any(|line| line.world == world && line.seeds >= 100), "too little of {world}");
         }
     }

@@ -4,17 +4,16 @@
 mod listed;
 #[cfg(feature = "canaries")]
 mod planted;
+mod worlds;
 
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search, turn_bits};
-use stratakv_integration::world::{self, On, RunSeed, by_name, left_out};
+use stratakv_integration::world::{On, RunSeed, by_name};
 use stratakv_sim::machine::Engine;
 use stratakv_sim::scenario::Statistics;
 use stratakv_sim::search::{Failure, keep_panics, run_plan, run_seed, shrink};
@@ -24,6 +23,9 @@ usage: sim [--engine slab|matrix] [--seeds N] [--minutes M | --seconds S] [--fro
        sim [--engine slab|matrix] --seed SEED [--trace yes]      one seed again, cut down if it fails; traced: every request and answer
 
        sim --world store|breaking|tier [--engine matrix] --seeds N [--from SEED]   the same for a whole store (on matrix too), one whose shards break, or a shard of engine tier
+       sim --world pipelined [--minutes M]                   hundreds of operations at once over one session
+       sim --world library [--minutes M]                     calls of the library one after the other, the power failing in the middle of them
+       sim --world breaking_server [--minutes M]             a server whose shards break while the clock is stepped
        sim --world server [--engine slab|matrix|tier] [--minutes M] [--from SEED]   a server with its clients, network and disks failing; without --engine each
                                                          seed has its own
        sim --world NAME --seed SEED [--without A..B,C..D]   one seed of a world again, without some of its events; it is cut down if it fails
@@ -141,7 +143,7 @@ fn arguments() -> Result<Arguments, String> {
             Which::Matrix => On::Matrix,
             Which::Tier => On::Tier,
         });
-        let known = "known: shard, store, breaking, server (with --engine), tier";
+        let known = "known: shard, library, pipelined, store, breaking, server (with --engine), breaking_server, tier";
         let found = by_name(&name, on);
         arguments.world = Some(found.ok_or_else(|| format!("there is no world `{name}` with that engine; {known}"))?);
     }
@@ -156,7 +158,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
         return listed::run(file, arguments.search.threads);
     }
     if let Some(world) = arguments.world {
-        return run_world(world, &arguments);
+        return worlds::run(world, &arguments);
     }
     match arguments.engine.unwrap_or(Which::InPlace) {
         Which::InPlace => run_engine(&SlabEngine, arguments),
@@ -206,95 +208,6 @@ fn run_engine<E: Engine + Sync>(engine: &E, arguments: Arguments) -> Result<(), 
     }
 }
 
-/// Seeds of whole worlds, each in one thread, until one fails or seeds or time are used up.
-fn run_world(world: RunSeed, arguments: &Arguments) -> Result<(), String> {
-    let (from, seeds) = arguments.seed.map_or((arguments.search.from, arguments.search.seeds), |seed| (seed, 1));
-    let (started, next, stop) = (Instant::now(), AtomicU64::new(from), AtomicBool::new(false));
-    let sums = Mutex::new((world::Statistics::default(), None::<(u64, String)>));
-    let lock = || sums.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = AtomicU64::new(0);
-    let work = || {
-        while !stop.load(Ordering::Relaxed) && started.elapsed() < arguments.search.time {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed - from >= seeds {
-                break;
-            }
-            let (_, found) = left_out::run(world, seed, &arguments.without);
-            let mut sums = lock();
-            match found {
-                Ok(statistics) => sums.0.add(&statistics),
-                Err(why) => {
-                    stop.store(true, Ordering::Relaxed);
-                    if sums.1.as_ref().is_none_or(|(known, _)| seed < *known) {
-                        sums.1 = Some((seed, why));
-                    }
-                }
-            }
-            let minutes = started.elapsed().as_secs() / 60;
-            if told.fetch_max(minutes, Ordering::Relaxed) < minutes {
-                let (asked, failed) = (sums.0.asked, sums.0.served.failed);
-                let peak = resident_bytes_max() >> 20;
-                eprintln!(
-                    "{minutes} min: up to seed {seed}, {asked} asked, {failed} failed for a reason, {peak} MiB at most"
-                );
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        (0..arguments.search.threads).for_each(|_| _ = scope.spawn(work));
-    });
-    let (sums, failure) = std::mem::take(&mut *lock());
-    print_world(&sums);
-    println!("seeds {from} to {}, {:.1} s", next.load(Ordering::Relaxed) - 1, started.elapsed().as_secs_f64());
-    match failure {
-        Some((seed, why)) => Err(explain_world(world, seed, &why, &arguments.without)),
-        None => {
-            println!("nothing lost");
-            Ok(())
-        }
-    }
-}
-
-fn print_world(sums: &world::Statistics) {
-    let served = &sums.served;
-    print!("{}", sums.coverage);
-    println!(
-        "{} runs; lives ended by {} power cuts, {} kills, {} in order; {} recoveries cut off, {} openings failed and went well after a repair",
-        sums.runs, sums.power_cuts, sums.kills, sums.closes, sums.cut_recoveries, sums.failed_openings
-    );
-    println!(
-        "{} operations asked, {} answered, {} backups, {} histories too hard to judge; {} shards broke",
-        sums.asked, sums.answered, sums.backups, sums.undecided, sums.broken
-    );
-    println!(
-        "{} connections: {} closed, {} reset, {} gone without a word, {} of them in the middle of a command; {} times one stopped reading; {} accepts failed",
-        served.connections,
-        served.left[0],
-        served.left[1],
-        served.left[2],
-        served.left_inside,
-        served.deaf,
-        served.accepts_failed
-    );
-    println!("{} connections that spoke no protocol, {} bytes of it", served.rude, served.rude_bytes);
-    println!(
-        "{} hits; {} answers were errors for which a disk gave reason; {} lives of a cache without its volume, which it said, {} hits in them",
-        served.hits, served.failed, served.degraded, served.degraded_hits
-    );
-    println!(
-        "at most {} bytes of blocks held, {} bytes lent to sockets, {} MiB of memory of this process; digest {:016x}",
-        served.block_bytes_max,
-        served.lent_bytes_max,
-        resident_bytes_max() >> 20,
-        sums.digest
-    );
-}
-
-/// Most memory that this process had.
-fn resident_bytes_max() -> u64 {
-    stratakv_integration::process::memory_bytes(std::process::id(), "VmHWM").unwrap_or_default()
-}
-
 #[cfg(not(feature = "canaries"))]
 fn listen_to(_: &Arguments) -> Result<(), String> {
     Err("built without canaries: use `cargo xtask sim --canaries`".into())
@@ -302,31 +215,6 @@ fn listen_to(_: &Arguments) -> Result<(), String> {
 
 #[cfg(feature = "canaries")]
 use planted::listen_to;
-
-/// Cuts a world's seed down, unless it was run without some events already.
-fn explain_world(world: RunSeed, seed: u64, why: &str, without: &[Range<u64>]) -> String {
-    let failed = format!("seed {seed} failed: {why}\nagain: the same with --seed {seed}");
-    if !without.is_empty() {
-        return failed;
-    }
-    eprintln!("{failed}\nIt is being cut down.");
-    match left_out::cut_down(world, seed, 400) {
-        Some(smallest) if smallest.left_out.is_empty() => format!("{failed}\nit cannot be cut down"),
-        Some(smallest) => {
-            let ranges: Vec<String> =
-                smallest.left_out.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
-            let gone: u64 = smallest.left_out.iter().map(|range| range.end.min(smallest.events) - range.start).sum();
-            format!(
-                "{failed}\ncut down to {} events of {}: {}\nagain: the same with --seed {seed} --without {}",
-                smallest.events - gone,
-                smallest.events,
-                smallest.why,
-                ranges.join(",")
-            )
-        }
-        None => format!("{failed}\nit passes when it is run again: the run depends on something else than its seed"),
-    }
-}
 
 fn print(sums: &Statistics) {
     print!("{}", sums.coverage);

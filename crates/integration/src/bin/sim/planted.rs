@@ -17,7 +17,7 @@ use crate::Arguments;
 const SEEDS_AFTER_KNOWN: u64 = 500;
 
 /// Whose canaries are hunted in which world.
-const WORLDS: [(&str, RunSeed); 7] = [
+const WORLDS: [(&str, RunSeed); 8] = [
     ("messages_to_broken_", world::store::run_breaking),
     ("matrix:matrix_batch_", world::store::run_on_matrix),
     // Odd seeds have checks.
@@ -25,6 +25,7 @@ const WORLDS: [(&str, RunSeed); 7] = [
     ("batch_", world::store::run),
     ("backup_", world::store::run),
     ("server_", world::server::run),
+    ("library_", world::library::run),
     ("tier_", sim::tier::run),
 ];
 

@@ -28,6 +28,12 @@ pub(super) struct Circumstances {
     pub(super) is_troubled: bool,
     /// And break for good, one after the other.
     pub(super) breaks: bool,
+    /// Shards break, as by a panic, and the wall clock is stepped: in a world of its own.
+    pub(super) breaks_shards: bool,
+    /// Clients share a key that they count on, and say versions themselves.
+    pub(super) shares: bool,
+    /// Seconds after which what clients store expires, which no run lasts; 0: never.
+    pub(super) lifetime: u32,
 }
 
 impl Circumstances {
@@ -73,7 +79,18 @@ impl Circumstances {
             connections_max,
             is_troubled,
             breaks: is_troubled && random.below(3) == 0,
+            breaks_shards: false,
+            shares: false,
+            lifetime: 0,
         }
+    }
+}
+
+impl Circumstances {
+    /// Several shards, which break, and a wall clock that is stepped, under records that expire in two hours.
+    pub(super) fn with_breaking_shards(&mut self) {
+        self.setup.shards = self.setup.shards.max(2);
+        (self.breaks_shards, self.shares, self.lifetime) = (true, true, 7_200);
     }
 }
 

@@ -4,7 +4,9 @@
 //! them; once it is seen to be absent it stays so until it is written. Where an answer is an error the key is as it was; where the outcome is not known,
 //! the write shows at once, or after the next opening, or never.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use stratakv::Engine;
 use stratakv_base::random::Random;
@@ -33,6 +35,20 @@ pub(super) enum Mood {
     Finished,
 }
 
+/// What clients count together: how often it was asked for, and answered.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    asked: Cell<u64>,
+    answered: Cell<u64>,
+}
+
+impl Tally {
+    fn ask(&self) -> Command {
+        self.asked.set(self.asked.get() + 1);
+        Command::Tally { at_least: self.answered.get() + 1 }
+    }
+}
+
 /// See the module.
 pub(super) struct Client {
     number: u64,
@@ -47,6 +63,14 @@ pub(super) struct Client {
     pub(super) excused: bool,
     /// A cache does without its volume.
     pub(super) is_degraded: bool,
+    /// What all clients count together, if they share a key.
+    tally: Option<Rc<Tally>>,
+    /// The shard of that key has broken in this life.
+    tally_is_broken: bool,
+    /// Keys whose shard has broken in this life.
+    broken: Vec<bool>,
+    /// Seconds after which what it stores expires.
+    lifetime: u32,
     /// The server may have too many connections already.
     may_be_refused: bool,
     peer: Option<Peer>,
@@ -80,6 +104,10 @@ impl Client {
             forgets: circumstances.setup.engine == Engine::Tier,
             excused: false,
             is_degraded: false,
+            tally: None,
+            tally_is_broken: false,
+            broken: vec![false; circumstances.keys],
+            lifetime: circumstances.lifetime,
             may_be_refused: circumstances.connections_max < 100,
             peer: None,
             heard: 0,
@@ -93,6 +121,34 @@ impl Client {
             counter: 0,
             chatters: false,
         }
+    }
+
+    /// A life of the server begins.
+    pub(super) fn begin_life(&mut self) {
+        (self.excused, self.is_degraded) = (false, false);
+        self.broken.fill(false);
+        self.tally_is_broken = false;
+        // Versions that clients gave end with the process.
+        let given = self.keys.iter_mut().chain(&mut self.later).flatten().flatten();
+        given.filter(|held| held.unique >= Some(command::GIVEN)).for_each(|held| held.unique = None);
+    }
+
+    /// Counts with others, and says versions itself.
+    pub(super) fn share(&mut self, tally: &Rc<Tally>) {
+        self.tally = Some(Rc::clone(tally));
+    }
+
+    /// A shard has broken: what it is asked may fail for the rest of this life. Says which keys it has.
+    pub(super) fn shard_broke(&mut self, has: impl Fn(&str) -> bool) {
+        for key in 0..self.keys.len() {
+            self.broken[key] |= has(&self.name(key));
+        }
+        self.tally_is_broken |= has(command::TALLY);
+    }
+
+    /// Whether something has given reason for errors about this key.
+    fn may_fail(&self, key: usize) -> bool {
+        self.excused || self.broken[key]
     }
 
     /// Whether it waits for nothing.
@@ -137,7 +193,16 @@ impl Client {
         };
         let uniques: Vec<Option<u64>> = self.keys.iter().map(unique).collect();
         let mut command = Command::draw(random, self.counter, self.value_bytes_max, &uniques);
-        if self.excused {
+        if let Some(tally) = &self.tally {
+            command = match command {
+                _ if !self.forgets && random.below(6) == 0 => tally.ask(),
+                Command::Meta(inner) if random.below(2) == 0 => {
+                    Command::Meta(Box::new(inner.with_version(self.counter)))
+                }
+                command => command,
+            };
+        }
+        if command.keys().iter().any(|key| self.may_fail(*key)) {
             // What is not answered may have failed: of many such there would be too many outcomes.
             command.wants_an_answer();
         }
@@ -154,7 +219,7 @@ impl Client {
     fn push(&mut self, command: Command, statistics: &mut Statistics) {
         statistics.asked += 1;
         let mut bytes = Vec::new();
-        command.write(|key| self.name(key), &mut bytes);
+        command.write(|key| self.name(key), self.lifetime, &mut bytes);
         self.to_write.extend(bytes);
         self.pending.push_back(command);
     }
@@ -225,9 +290,9 @@ impl Client {
                 self.lost();
                 Ok(())
             }
-            // A long value of a cache that could not be read to its end, or of which too little was taken for two seconds while its segment was to make room: its client was told how long
+            // A long value whose shard broke while it was sent; one of a cache that could not be read to its end, or of which too little was taken for two seconds while its segment was to make room: its client was told how long
             // it is, so there is no other way.
-            Found::End | Found::Reset if self.forgets && !self.pending.is_empty() && self.may_be_cut_off() => {
+            Found::End | Found::Reset if !self.pending.is_empty() && self.may_be_cut_off() => {
                 net.close(peer);
                 self.mood = Mood::Left;
                 Ok(())
@@ -318,9 +383,9 @@ impl Client {
         newest.iter_mut().zip(&self.later).for_each(|(states, later)| add(states, later.clone()));
         for command in std::mem::take(&mut self.pending) {
             let Some(key) = command.changes() else { continue };
-            newest[key] = self.unheard(&command, &newest[key]);
+            newest[key] = self.unheard(key, &command, &newest[key]);
             add(&mut self.keys[key], newest[key].clone());
-            if !self.later[key].is_empty() || self.excused {
+            if !self.later[key].is_empty() || self.may_fail(key) {
                 // It may have been under way when its shard gave up.
                 add(&mut self.later[key], newest[key].clone());
             }
@@ -330,14 +395,16 @@ impl Client {
 
     fn may_be_cut_off(&self) -> bool {
         let is_sliced = |held: &Held| held.value.len() as u64 > self.sliced_bytes;
-        self.excused || self.keys.iter().flatten().flatten().any(is_sliced)
+        let has_sliced = |key: &usize| self.keys[*key].iter().flatten().any(is_sliced);
+        let broke = || (0..self.keys.len()).any(|key| self.broken[key] && has_sliced(&key));
+        broke() || self.forgets && (self.excused || (0..self.keys.len()).any(|key| has_sliced(&key)))
     }
 
     /// What a key may be after a command whose answer is not heard: one that failed leaves it as it was, whatever came after it.
-    fn unheard(&self, command: &Command, states: &[State]) -> Vec<State> {
+    fn unheard(&self, key: usize, command: &Command, states: &[State]) -> Vec<State> {
         let after: Vec<State> = states.iter().map(|state| command.carry_out(state).0).collect();
         let is_long = |held: &Held| held.value.len() as u64 > self.long_bytes;
-        let may_have_failed = self.excused || self.forgets && after.iter().flatten().any(is_long);
+        let may_have_failed = self.may_fail(key) || self.forgets && after.iter().flatten().any(is_long);
         let mut all = possible(self.forgets, after);
         if may_have_failed {
             add(&mut all, states.to_vec());
@@ -366,8 +433,8 @@ impl Client {
             while self.pending.front().is_some_and(Command::is_silent) && !self.received.is_empty() {
                 let Some(command) = self.pending.pop_front() else { break };
                 if let Some(key) = command.changes() {
-                    self.keys[key] = self.unheard(&command, &self.keys[key]);
-                    if self.excused {
+                    self.keys[key] = self.unheard(key, &command, &self.keys[key]);
+                    if self.may_fail(key) {
                         let now = self.keys[key].clone();
                         add(&mut self.later[key], now);
                     }
@@ -383,6 +450,7 @@ impl Client {
             let judged = match inner {
                 Command::Get { keys, with_unique } => self.judge_get(&keys.clone(), *with_unique, parse, statistics)?,
                 Command::Fixed { answer, .. } => self.judge_fixed(answer)?,
+                Command::Tally { at_least } => self.judge_tally(*at_least, statistics)?,
                 _ => self.judge_change(&command.clone(), statistics)?,
             };
             let Some(len) = judged else { return Ok(()) };
@@ -392,6 +460,24 @@ impl Client {
             self.pending.pop_front();
             self.missed.iter_mut().for_each(|(_, left)| *left = left.saturating_sub(1));
         }
+    }
+
+    fn judge_tally(&self, at_least: u64, statistics: &mut Statistics) -> Result<Option<usize>, String> {
+        let Some(tally) = &self.tally else { return Err(self.wrong("it was not asked")) };
+        if let Some(line) = command::line(&self.received).filter(|line| line.starts_with(b"SERVER_ERROR ")) {
+            let may_fail = self.excused || self.tally_is_broken;
+            statistics.served.failed += 1;
+            return if may_fail { Ok(Some(line.len())) } else { Err(self.wrong("it failed without a reason")) };
+        }
+        let Some((number, len)) = command::tally(&self.received).map_err(|error| self.wrong(&error))? else {
+            return Ok(None);
+        };
+        if number < at_least || number > tally.asked.get() {
+            return Err(self.wrong(&format!("it should be from {at_least} to {}", tally.asked.get())));
+        }
+        tally.answered.set(tally.answered.get() + 1);
+        statistics.served.tallied += 1;
+        Ok(Some(len))
     }
 
     fn judge_fixed(&self, answer: &[u8]) -> Result<Option<usize>, String> {
@@ -430,7 +516,7 @@ impl Client {
         found: &[u8],
         statistics: &mut Statistics,
     ) -> Result<(), String> {
-        if !self.is_excused(found) {
+        if !self.is_excused(&[key], found) {
             return Err(self.wrong(&format!("{command:?}, key holds {:?}", self.keys[key])));
         }
         statistics.served.failed += 1;
@@ -443,11 +529,12 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the line is an error for which a disk has given reason.
-    fn is_excused(&self, line: &[u8]) -> bool {
+    /// Whether the line is an error for which a disk, or a shard that broke, has given reason.
+    fn is_excused(&self, keys: &[usize], line: &[u8]) -> bool {
         let line = String::from_utf8_lossy(line);
         let is_defect = line.contains("a defect stopped") || line.contains("ring of this shard");
-        self.excused && line.starts_with("SERVER_ERROR ") && !is_defect
+        let is_broken = keys.iter().any(|key| self.broken[*key]);
+        (is_broken || self.excused && !is_defect) && line.starts_with("SERVER_ERROR ")
     }
 
     fn judge_get(
@@ -461,7 +548,7 @@ impl Client {
             return Ok(None);
         };
         if let Some(error) = &error {
-            if !self.is_excused(error) {
+            if !self.is_excused(keys, error) {
                 return Err(self.wrong("it failed without a reason"));
             }
             statistics.served.failed += 1;

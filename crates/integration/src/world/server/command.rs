@@ -39,6 +39,11 @@ pub(super) enum Command {
     },
     /// One of the above, of one key, as a meta command.
     Meta(Box<Command>),
+    /// Counts what all clients share, making it if it is not there: by a meta command.
+    Tally {
+        /// What was counted and answered when this was asked, and this one.
+        at_least: u64,
+    },
     /// A line and its answer, which have nothing to do with keys.
     Fixed {
         line: &'static [u8],
@@ -54,7 +59,14 @@ pub(super) enum Verb {
     Append,
     Prepend,
     Cas(u64),
+    /// A set that says the version to be; only as a meta command.
+    SetAs(u64),
 }
+
+/// From here on versions are those that clients give.
+pub(super) const GIVEN: u64 = 1 << 60;
+/// The key that all clients count on.
+pub(super) const TALLY: &str = "tally";
 
 /// Commands that touch no key.
 const FIXED: &[(&[u8], &[u8])] = &[
@@ -115,8 +127,8 @@ impl Command {
         }
     }
 
-    /// As a client writes it. `name` gives the keys.
-    pub(super) fn write(&self, name: impl Fn(usize) -> String, out: &mut Vec<u8>) {
+    /// As a client writes it. `name` gives the keys; what is stored expires after so many seconds (0: never).
+    pub(super) fn write(&self, name: impl Fn(usize) -> String, lifetime: u32, out: &mut Vec<u8>) {
         let tail = |noreply: bool| if noreply { " noreply" } else { "" };
         match self {
             Command::Store { verb, key, flags, value, noreply } => {
@@ -127,9 +139,10 @@ impl Command {
                     Verb::Append => ("append", String::new()),
                     Verb::Prepend => ("prepend", String::new()),
                     Verb::Cas(unique) => ("cas", format!(" {unique}")),
+                    Verb::SetAs(_) => ("set", String::new()),
                 };
                 let (key, len, tail) = (name(*key), value.len(), tail(*noreply));
-                out.extend(format!("{word} {key} {flags} 0 {len}{unique}{tail}\r\n").bytes());
+                out.extend(format!("{word} {key} {flags} {lifetime} {len}{unique}{tail}\r\n").bytes());
                 out.extend(value);
                 out.extend(b"\r\n");
             }
@@ -144,12 +157,13 @@ impl Command {
                 keys.iter().for_each(|key| out.extend(format!(" {}", name(*key)).bytes()));
                 out.extend(b"\r\n");
             }
-            Command::Meta(command) => command.write_meta(name, out),
+            Command::Meta(command) => command.write_meta(name, lifetime, out),
+            Command::Tally { .. } => out.extend(format!("ma {TALLY} N0 J1 D1 v\r\n").bytes()),
             Command::Fixed { line, .. } => out.extend(*line),
         }
     }
 
-    fn write_meta(&self, name: impl Fn(usize) -> String, out: &mut Vec<u8>) {
+    fn write_meta(&self, name: impl Fn(usize) -> String, lifetime: u32, out: &mut Vec<u8>) {
         match self {
             Command::Store { verb, key, flags, value, .. } => {
                 let mode = match verb {
@@ -159,8 +173,10 @@ impl Command {
                     Verb::Append => " MA".into(),
                     Verb::Prepend => " MP".into(),
                     Verb::Cas(unique) => format!(" C{unique}"),
+                    Verb::SetAs(unique) => format!(" E{unique}"),
                 };
-                out.extend(format!("ms {} {} F{flags}{mode}\r\n", name(*key), value.len()).bytes());
+                let lasts = if lifetime > 0 { format!(" T{lifetime}") } else { String::new() };
+                out.extend(format!("ms {} {} F{flags}{mode}{lasts}\r\n", name(*key), value.len()).bytes());
                 out.extend(value);
                 out.extend(b"\r\n");
             }
@@ -172,7 +188,7 @@ impl Command {
                 let unique = if *with_unique { " c" } else { "" };
                 keys.iter().for_each(|key| out.extend(format!("mg {} f{unique} k v\r\n", name(*key)).bytes()));
             }
-            Command::Meta(_) | Command::Fixed { .. } => {}
+            Command::Meta(_) | Command::Fixed { .. } | Command::Tally { .. } => {}
         }
     }
 
@@ -180,6 +196,25 @@ impl Command {
     pub(super) fn wants_an_answer(&mut self) {
         if let Command::Store { noreply, .. } | Command::Delete { noreply, .. } = self {
             *noreply = false;
+        }
+    }
+
+    /// The keys that it is about.
+    pub(super) fn keys(&self) -> Vec<usize> {
+        match self {
+            Command::Get { keys, .. } => keys.clone(),
+            Command::Meta(command) => command.keys(),
+            command => command.changes().into_iter().collect(),
+        }
+    }
+
+    /// A plain set says its version itself: one that no other write has.
+    pub(super) fn with_version(self, counter: u64) -> Command {
+        match self {
+            Command::Store { verb: Verb::Set, key, flags, value, noreply } => {
+                Command::Store { verb: Verb::SetAs(GIVEN + counter), key, flags, value, noreply }
+            }
+            command => command,
         }
     }
 
@@ -193,7 +228,7 @@ impl Command {
         match self {
             Command::Store { key, .. } | Command::Delete { key, .. } | Command::Count { key, .. } => Some(*key),
             Command::Meta(command) => command.changes(),
-            Command::Get { .. } | Command::Fixed { .. } => None,
+            Command::Get { .. } | Command::Fixed { .. } | Command::Tally { .. } => None,
         }
     }
 
@@ -220,7 +255,7 @@ impl Command {
                 };
                 (after, answer.to_vec())
             }
-            Command::Get { .. } | Command::Fixed { .. } => (state.clone(), Vec::new()),
+            Command::Get { .. } | Command::Fixed { .. } | Command::Tally { .. } => (state.clone(), Vec::new()),
         }
     }
 }
@@ -229,6 +264,7 @@ fn store(verb: Verb, flags: u32, value: &[u8], state: &State) -> (State, &'stati
     let new = Some(Held { flags, value: value.to_vec(), unique: None });
     let joined = |held: &Held, value: Vec<u8>| Some(Held { flags: held.flags, value, unique: None });
     match (verb, state) {
+        (Verb::SetAs(unique), _) => (Some(Held { flags, value: value.to_vec(), unique: Some(unique) }), reply::STORED),
         (Verb::Set, _) | (Verb::Add, None) | (Verb::Replace, Some(_)) => (new, reply::STORED),
         (Verb::Append, Some(held)) => (joined(held, [&held.value, value].concat()), reply::STORED),
         (Verb::Prepend, Some(held)) => (joined(held, [value, &held.value].concat()), reply::STORED),
@@ -312,6 +348,21 @@ pub(super) fn meta_hit(bytes: &[u8]) -> Result<Option<Hits>, String> {
     let value = value.strip_suffix(b"\r\n").ok_or_else(|| format!("{text:?}: no line end after the value"))?;
     let hits = vec![Hit { key, flags, unique, value: value.to_vec() }];
     Ok(Some(Hits { hits, error: None, len: at + len + 2 }))
+}
+
+/// The number in the answer to a tally at the front of `bytes`, and the answer's length; `None` if it has not arrived whole.
+///
+/// # Errors
+/// It is not an answer to one.
+pub(super) fn tally(bytes: &[u8]) -> Result<Option<(u64, usize)>, String> {
+    let Some(header) = line(bytes) else { return Ok(None) };
+    let Some(number) = line(&bytes[header.len()..]).filter(|_| header.starts_with(b"VA ")) else {
+        let text = String::from_utf8_lossy(header);
+        return if header.starts_with(b"VA ") { Ok(None) } else { Err(format!("{text:?} is no answer to a tally")) };
+    };
+    let text = String::from_utf8_lossy(number);
+    let parsed = text.trim_end().parse().map_err(|_| format!("{text:?} is no number"))?;
+    Ok(Some((parsed, header.len() + number.len())))
 }
 
 /// The answer to a get at the front of `bytes`; `None` if it has not arrived whole.
