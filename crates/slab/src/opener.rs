@@ -20,6 +20,8 @@ use stratakv_engine::IoTable;
 
 /// Slices read ahead by recovery.
 const AHEAD: usize = 16;
+/// No record takes less, in either placement.
+const RECORD_BYTES_MIN: u64 = 32;
 /// Smallest volume, in pages.
 const PAGES_MIN: u32 = 16;
 
@@ -361,9 +363,7 @@ impl Recovery {
                     }
                 }
             }
-            (Purpose::Slice(slice), Outcome::Read(mut block, Err(fault @ IoFault::Os(_))))
-                if self.config.read_only || self.scanner.as_ref().is_some_and(AnyScanner::may_do_without) =>
-            {
+            (Purpose::Slice(slice), Outcome::Read(mut block, Err(fault))) if self.may_do_without(fault) => {
                 // Saves what can be read. For writing this would be dangerous: the pages would count as free.
                 block.fill(0);
                 let (first, pages) = self.ranges.get(slice).copied().unwrap_or_default();
@@ -392,6 +392,12 @@ impl Recovery {
             (Purpose::Superblock(_) | Purpose::Slice(_), _) => {}
         }
         self.go_on(effects);
+    }
+
+    /// Whether the rest is looked at without what could not be read.
+    fn may_do_without(&self, fault: IoFault) -> bool {
+        let is_spare = || self.scanner.as_ref().is_some_and(AnyScanner::may_do_without);
+        self.config.read_only || matches!(fault, IoFault::Os(_)) && is_spare()
     }
 
     fn choose_superblock(&mut self) -> Result<Superblock, Error> {
@@ -439,9 +445,10 @@ impl Recovery {
                 best.shard, best.shards, self.config.shards
             )));
         }
-        if best.usable_bytes > self.config.volume_bytes {
+        // Written to, it would be as long as before, and nobody would know what is missing.
+        if best.usable_bytes > self.config.volume_bytes && !self.config.read_only {
             return Err(Error::WrongVolume(format!(
-                "the volume of shard {shard} has {} bytes but should have {}: it was cut short; restore it from a backup",
+                "the volume of shard {shard} has {} bytes but should have {}: it was cut short; restore it from a backup, or save what is left with `stratakv dump --skip-damaged` and load that into a new store",
                 self.config.volume_bytes, best.usable_bytes
             )));
         }
@@ -465,6 +472,23 @@ impl Recovery {
             report.corrupt.retain(|corruption| corruption.what != WHOLE_VOLUME && !is_known(corruption));
         }
         report.unreadable = unreadable;
+        self.tell_cut_short(report);
+    }
+
+    /// Places beyond the end of a volume that was cut short are no fault of the device: whatever lay there is lost.
+    fn tell_cut_short(&self, report: &mut RecoveryReport) {
+        let (has_bytes, usable_bytes) = (self.config.volume_bytes, self.superblock.map_or(0, |one| one.usable_bytes));
+        if usable_bytes <= has_bytes {
+            return;
+        }
+        report.unreadable.retain(|one| one.place.offset_bytes + one.len_bytes <= has_bytes);
+        report.lost_unknown += (usable_bytes - has_bytes) / RECORD_BYTES_MIN;
+        report.corrupt.push(Corruption {
+            place: Place { shard: self.config.shard, offset_bytes: has_bytes },
+            what: "the end of the volume",
+            expected: format!("a volume of {usable_bytes} bytes"),
+            found: format!("one of {has_bytes}: it was cut short"),
+        });
     }
 
     fn start_scan(&mut self, superblock: Superblock) {

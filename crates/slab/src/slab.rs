@@ -446,6 +446,10 @@ impl Shard for Slab {
             }
             Operation::Load { .. } => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Load))),
             Operation::Page(request) => self.scan(token, *request, effects),
+            // It finds what batches handed over before it leave.
+            Operation::DeleteRange { range, level } if self.batches.change_some_of(&range) => {
+                return Err(Operation::DeleteRange { range, level });
+            }
             Operation::DeleteRange { range, level } => self.delete_range(token, *range, level, effects),
             Operation::Snapshot(_) => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Snapshot))),
             Operation::Backup { cursor: 0, .. } => self.begin_backup(token, effects),

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
-use stratakv_base::Key;
+use stratakv_base::{Key, canary};
 pub(crate) use stratakv_engine::share::{self as record, BatchId};
 use stratakv_engine::{
     Change, ChangeKind, Effects, Error, Expect, Message, Operation, Record, RecordPart, Reply, ShardId, Token, Value,
@@ -136,6 +136,18 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
+    /// Whether batches of this shard, or whose shares have come, are yet to change keys of a range. Not those that wait to be let in.
+    pub(crate) fn change_some_of(&self, range: &(std::ops::Bound<Key>, std::ops::Bound<Key>)) -> bool {
+        if canary!("range_overtakes_batches") {
+            return false;
+        }
+        let is_within = |change: &Change| std::ops::RangeBounds::contains(range, &change.key);
+        let mut come =
+            self.inbox.iter().filter_map(|(_, say)| if let Say::Prepare(one) = say { Some(one) } else { None });
+        come.any(|prepare| prepare.changes.iter().any(is_within))
+            || self.shares.values().any(|share| share.changes.iter().any(is_within))
+    }
+
     /// Of a shard in whose index these records of batches were found.
     pub(crate) fn new(found: Vec<Key>) -> Batches {
         Batches {

@@ -87,12 +87,13 @@ impl Cleaner {
         self.victim.as_ref().is_some_and(|victim| victim.segment == number)
     }
 
-    /// Users' records were laid, or (`blocked`) wait for a segment.
-    pub(crate) fn note(&mut self, blocked: bool) {
-        self.blocked = blocked;
+    /// Users' records were laid, or (`blocked`) wait for a segment. Whether they wait from now on.
+    pub(crate) fn note(&mut self, blocked: bool) -> bool {
+        let was_blocked = std::mem::replace(&mut self.blocked, blocked);
         if !blocked {
             self.fruitless = 0;
         }
+        blocked && !was_blocked
     }
 
     /// Whether what was bought has been moved, about.

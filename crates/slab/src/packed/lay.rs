@@ -129,8 +129,12 @@ impl Slab {
             let Some(bytes) = packed.queue.front().map(Append::bytes) else { return };
             let spare = self.spare_segments();
             let begun = self.open_batch(Stream::Hot, bytes);
-            if let Some(packed) = &mut self.packed {
-                packed.cleaner.note(begun.is_none() && spare <= RESERVED);
+            if let Some(packed) = &mut self.packed
+                && packed.cleaner.note(begun.is_none() && spare <= RESERVED)
+                && !canary!("cleaner_hears_of_the_need_by_chance")
+            {
+                // It had its turn before it was known that writes wait for it, and nothing else may bring the next one.
+                effects.more();
             }
             let Some(mut open) = begun else { return };
             while let Some(packed) = &mut self.packed
