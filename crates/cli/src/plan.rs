@@ -173,7 +173,7 @@ fn forecast_of_matrix(arguments: &Arguments) -> Forecast {
         memory_bytes_min,
         // Filters and indexes in the cache, and a tenth of the data.
         memory_bytes_advised: memory_bytes_min + (keys as f64 * (FILTER_BYTES + entry / 64.0)) as u64 + data_bytes / 10,
-        disk_bytes: ((tables * HIDDEN + values) as u64 + region_bytes * 5 / 4 + SET_ASIDE_BYTES * arguments.shards)
+        disk_bytes: ((tables * HIDDEN + values) as u64 + region_bytes * 5 / 4 + SET_ASIDE_BYTES)
             .next_multiple_of(PAGE_BYTES),
         region_bytes: Some(region_bytes),
         write_amplification: Some(written / (arguments.key_bytes + value_bytes).max(1) as f64),

@@ -139,6 +139,12 @@ pub enum Error {
         /// Its number.
         id: u64,
     },
+    /// As many snapshots are open as may be.
+    #[error("{max} snapshots are open, and more may not be: close one of them, then open another")]
+    TooManySnapshots {
+        /// Most that may be open.
+        max: u32,
+    },
     /// The collection has expired as a whole. (Stores answer this, engines do not.)
     #[error("collection {collection} has expired: open it by its name to begin it anew")]
     Expired {

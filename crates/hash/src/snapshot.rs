@@ -26,7 +26,7 @@ use crate::order::is_ordered;
 /// Parts of what is kept, by the lowest bits of the key's hash.
 const STRIPES: usize = 64;
 /// Most snapshots open at a time.
-const OPEN_MAX: usize = 64;
+const OPEN_MAX: u32 = 64;
 /// What is kept may take one in so many bytes of the region: beyond it the oldest snapshot ends.
 const KEPT_SHARE: u64 = 4;
 /// DRAM of an entry of the past besides its key: the node of the map, the key's box, what is said of the record.
@@ -177,12 +177,12 @@ impl<P: Pmem> Hash<P> {
     /// Opens a snapshot; its id. Waits for the writes under way.
     ///
     /// # Errors
-    /// Too many are open.
+    /// [`Error::TooManySnapshots`].
     pub fn open_snapshot(&self, now: Mono) -> Result<u64, Error> {
         let snapshots = &self.snapshots;
         let mut open = lock(&snapshots.open);
-        if open.snapshots.len() >= OPEN_MAX {
-            return Err(Error::Busy);
+        if open.snapshots.len() >= OPEN_MAX as usize {
+            return Err(Error::TooManySnapshots { max: OPEN_MAX });
         }
         snapshots.latest.store(u64::MAX, Ordering::SeqCst);
         if !canary!("hash_snapshot_without_grace") {

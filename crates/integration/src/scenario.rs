@@ -3,6 +3,7 @@
 //! Each scenario begins with a fresh store and ends with the oracle's comparison after a restart.
 
 mod disk;
+mod last_space;
 mod network;
 mod parts;
 mod shutdown;
@@ -58,6 +59,16 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "full-disk",
         what: "a small ext4 fills up, is killed on, and gets room again",
         run: space::full_disk,
+    },
+    Scenario {
+        name: "full-opening",
+        what: "a store opens for writing on a file system that others have filled",
+        run: last_space::full_opening,
+    },
+    Scenario {
+        name: "last-space",
+        what: "four shards fill a small ext4, and share its last space",
+        run: last_space::shared_last_space,
     },
     Scenario { name: "file-size", what: "RLIMIT_FSIZE ends the growth of volumes", run: space::file_size_limit },
     Scenario {

@@ -12,9 +12,10 @@ use stratakv_pmem::Pmem;
 use crate::matrix::{Matrix, Purpose};
 use crate::volume::PAGES_MAX;
 
-/// Set aside at a time: 64 MiB, or a sixteenth of what there is.
+/// Set aside at a time, by all shards: 64 MiB, or a sixteenth of what there is. Shards share the device: what one has set aside, the
+/// others cannot have when it gets full.
 const STEP_PAGES: u64 = 16 << 10;
-/// As much stays free ahead of need, on a device that has it: the volume of an empty shard takes two steps.
+/// As much stays free ahead of need, on a device that has it: the volumes of empty shards take two steps together.
 pub const SET_ASIDE_BYTES: u64 = 2 * STEP_PAGES * 4096;
 /// A device that is full is asked for less, down to 64 KiB.
 const STEP_PAGES_MIN: u64 = 16;
@@ -31,6 +32,8 @@ pub(crate) struct Growth {
     /// Nothing below the capacity was set aside since the volume was opened: there may be holes in it.
     may_have_holes: bool,
     pub(crate) step: u64,
+    /// What that is unless the device is nearly full.
+    step_pages: u64,
     /// The device has no more, it said then.
     full_since: Option<Mono>,
     /// Somebody waits for so many free pages.
@@ -39,9 +42,10 @@ pub(crate) struct Growth {
 
 impl Growth {
     /// A volume of `capacity_bytes`, or as long as the device lets it be.
-    pub(crate) fn new(capacity_bytes: Option<u64>) -> Growth {
+    pub(crate) fn new(capacity_bytes: Option<u64>, shards: u32) -> Growth {
+        let step_pages = (STEP_PAGES / u64::from(shards.max(1))).max(STEP_PAGES_MIN);
         let limit = capacity_bytes.map_or(PAGES_MAX, |bytes| bytes / 4096).min(PAGES_MAX);
-        Growth { limit, target: None, may_have_holes: true, step: STEP_PAGES, full_since: None, wanted: 0 }
+        Growth { limit, target: None, may_have_holes: true, step: step_pages, step_pages, full_since: None, wanted: 0 }
     }
 }
 
@@ -86,7 +90,8 @@ impl<P: Pmem> Matrix<P> {
         if self.growth.target.is_some() || self.extents.capacity() >= self.growth.limit {
             return;
         }
-        let step = self.growth.step.max(if self.growth.step < STEP_PAGES { 0 } else { self.extents.capacity() / 16 });
+        let growth = &self.growth;
+        let step = growth.step.max(if growth.step < growth.step_pages { 0 } else { self.extents.capacity() / 16 });
         let reserve_pages = if canary!("trial_growth_leaves_no_reserve") { 0 } else { self.reserve_pages() };
         let needed = reserve_pages.max(self.growth.wanted) + step;
         if self.extents.free_pages() >= needed {
@@ -118,7 +123,7 @@ impl<P: Pmem> Matrix<P> {
         match result {
             Ok(()) => {
                 self.extents.grow(target);
-                self.growth = Growth { may_have_holes: false, step: STEP_PAGES, wanted: 0, ..self.growth };
+                self.growth = Growth { may_have_holes: false, step: self.growth.step_pages, wanted: 0, ..self.growth };
                 self.wake_compaction();
             }
             Err(_) if self.growth.step / 4 >= STEP_PAGES_MIN => {
@@ -130,7 +135,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         // Whoever waits asks again: what they wanted is forgotten.
-        if self.growth.step == STEP_PAGES || !canary!("trial_growth_forgets_who_waits") {
+        if self.growth.step == self.growth.step_pages || !canary!("trial_growth_forgets_who_waits") {
             self.ready.extend(self.after_install.drain(..));
         }
         effects.more();

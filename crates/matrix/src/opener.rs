@@ -584,7 +584,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             ranges_looked: Default::default(),
             levels,
             extents: places,
-            growth: Growth::new(self.config.capacity_bytes),
+            growth: Growth::new(self.config.capacity_bytes, self.config.shards),
             move_credit_bytes: 0,
             pace: Pace::default(),
             plan: Plan::new(layer_pages * PAGE_BYTES as u64, self.config.level_bytes),

@@ -12,7 +12,7 @@ use crate::merge::Sight;
 use crate::operations::Work;
 
 /// Most snapshots open at a time.
-const OPEN_MAX: usize = 64;
+const OPEN_MAX: u32 = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -52,9 +52,12 @@ struct Snapshot {
 }
 
 impl Snapshots {
-    /// Whether as many are open as may be.
-    pub(crate) fn are_many(&self) -> bool {
-        self.open.len() >= OPEN_MAX
+    /// Whether one more may be open.
+    ///
+    /// # Errors
+    /// [`Error::TooManySnapshots`].
+    pub(crate) fn has_room(&self) -> Result<(), Error> {
+        if self.open.len() < OPEN_MAX as usize { Ok(()) } else { Err(Error::TooManySnapshots { max: OPEN_MAX }) }
     }
 
     /// Opens one that sees everything up to `version`.
@@ -213,8 +216,8 @@ impl<P: Pmem> Matrix<P> {
                 Err(Reply::Number { number: cursor, version })
             }
             Operation::Backup { cursor, .. } => self.backup_piece(cursor).map(Work::Page).map_err(Reply::Failed),
-            Operation::Snapshot(SnapshotOp::Open) if self.snapshots.are_many() => Err(Reply::Failed(Error::Busy)),
             Operation::Snapshot(SnapshotOp::Open) => {
+                self.snapshots.has_room().map_err(Reply::Failed)?;
                 let version = self.container.version();
                 Err(Reply::Number { number: self.snapshots.open(version, self.now.mono), version })
             }

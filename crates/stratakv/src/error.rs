@@ -247,7 +247,7 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Unsupported(_) | EngineError::NewerFormat { .. } => ErrorKind::Unsupported,
         EngineError::Expired { .. } => ErrorKind::NotFound,
         EngineError::Closed | EngineError::Forked => ErrorKind::Closed,
-        EngineError::Busy | EngineError::NoSnapshot { .. } => ErrorKind::Busy,
+        EngineError::Busy | EngineError::NoSnapshot { .. } | EngineError::TooManySnapshots { .. } => ErrorKind::Busy,
         _ => ErrorKind::Io,
     }
 }

@@ -15,7 +15,7 @@ use stratakv_pmem::{Mapping, Pmem};
 use crate::catalogue::CATALOGUE;
 use crate::events::{StoreEvent, Watcher};
 use crate::options::Options;
-use crate::region::remove_mark;
+use crate::region::mark_closed;
 use crate::store::{Region, take_away};
 
 /// See the module.
@@ -50,7 +50,7 @@ struct Told {
 }
 
 impl InRegion {
-    /// `mark` is removed at an orderly end.
+    /// `mark` says that the store is open, until an orderly end.
     pub(crate) fn new(hash: Hash<Mapping>, options: &Options, mark: Option<PathBuf>) -> InRegion {
         let findings = hash.damage().len() as u64;
         let told = Told { damaged: hash.report().damaged.into(), findings: findings.into(), ..Told::default() };
@@ -264,7 +264,7 @@ impl Shared for InRegion {
         self.tell_failure();
         // What failed was no orderly end.
         if let Some(mark) = self.mark.as_ref().filter(|_| !self.hash.has_failed()) {
-            remove_mark(mark);
+            mark_closed(mark);
         }
         self.hash.pmem().unlock();
     }

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +21,7 @@ use files::Files;
 
 use crate::backup::Restoring;
 use crate::check::CheckReport;
-use crate::directory::{Directory, Manifest, io_error, make, write_durably};
+use crate::directory::{Directory, Manifest, io_error, make};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::in_region::{InRegion, catalogue_records};
@@ -35,6 +35,8 @@ mod growth;
 const REGION: &str = "pmem/region-000";
 /// There while the store is open.
 const OPEN_MARK: &str = "OPEN";
+/// What the mark is called once the store was closed in order.
+const CLOSED_MARK: &str = "CLOSED";
 const MIB: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// A new region that nobody gave a length: at most this.
@@ -283,14 +285,7 @@ pub(crate) fn open(
     let found =
         RecoverySummary { corrupt, lost_unknown, grown_bytes, superblocks_repaired, ..RecoverySummary::default() };
     let recovery = RecoverySummary { created, clean, records, ..found };
-    let mark = if options.read_only {
-        None
-    } else {
-        let pmem = directory.path.join("pmem");
-        make(&pmem)?;
-        write_durably(&pmem, OPEN_MARK, &format!("{}\n", std::process::id()))?;
-        Some(pmem.join(OPEN_MARK))
-    };
+    let mark = if options.read_only { None } else { Some(mark_open(&directory.path.join("pmem"))?) };
     Ok((Arc::new(InRegion::new(hash, options, mark)), recovery))
 }
 
@@ -462,13 +457,31 @@ fn default_bytes(path: &Path) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// An orderly end: the next opening finds no mark.
-pub(crate) fn remove_mark(mark: &Path) {
-    let removed = fs::remove_file(mark).and_then(|()| match mark.parent() {
-        Some(parent) => OpenOptions::new().read(true).open(parent)?.sync_all(),
+/// Says that the store is open for writing from now on. The mark is an empty file that is renamed, which takes no room of the
+/// file system: a full one has a region's room all the same.
+fn mark_open(pmem: &Path) -> Result<PathBuf, Error> {
+    make(pmem)?;
+    let mark = pmem.join(OPEN_MARK);
+    let write = || -> io::Result<()> {
+        match fs::rename(pmem.join(CLOSED_MARK), &mark) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&mark)?.sync_all()?;
+            }
+            renamed => renamed?,
+        }
+        File::open(pmem)?.sync_all()
+    };
+    write().map_err(io_error("write", &mark))?;
+    Ok(mark)
+}
+
+/// An orderly end: the next opening finds no mark, or that it was closed.
+pub(crate) fn mark_closed(mark: &Path) {
+    let renamed = fs::rename(mark, mark.with_file_name(CLOSED_MARK)).and_then(|()| match mark.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
     });
-    if let Err(error) = removed {
+    if let Err(error) = renamed {
         tracing::warn!(%error, mark = %mark.display(), "the next opening will not see that the store was closed in order");
     }
 }

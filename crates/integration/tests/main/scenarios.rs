@@ -23,6 +23,18 @@ fn writers_on_a_full_disk_are_refused_and_served_again_when_there_is_room() {
     run("full-disk");
 }
 
+/// `hash` wrote a mark beside its region and could not, though its region had all its room.
+#[test]
+fn a_store_opens_for_writing_on_a_file_system_that_others_have_filled() {
+    run("full-opening");
+}
+
+/// Shards of `matrix` set the last space aside for themselves, 64 MiB each: others refused writes when little was stored.
+#[test]
+fn shards_share_the_last_space_of_a_file_system() {
+    run("last-space");
+}
+
 #[test]
 fn a_limit_of_file_sizes_is_a_full_disk_and_does_not_kill_the_server() {
     run("file-size");

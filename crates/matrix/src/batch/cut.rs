@@ -119,14 +119,13 @@ impl<P: Pmem> Matrix<P> {
         }
         (self.batches.cuts.wanted, self.batches.cuts.paused) = (None, false);
         let version = self.container.version();
-        let is_full = self.snapshots.are_many() && !backup;
-        if !is_full {
+        let error = if backup { None } else { self.snapshots.has_room().err() };
+        if error.is_none() {
             self.snapshots.open_as(number, version, self.now.mono);
         }
         if backup {
             self.begin_backup(number);
         }
-        let error = is_full.then_some(Error::Busy);
         self.batches.say_when(version, 0, Say::CutMade { number, error });
     }
 

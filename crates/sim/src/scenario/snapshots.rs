@@ -148,7 +148,7 @@ impl<E: Engine> World<'_, E> {
     pub(super) fn judge_opening(&mut self, from: &[usize], version: u64, reply: &Reply) -> Result<(), String> {
         let (id, seen) = match reply {
             Reply::Number { number, version } => (*number, *version),
-            Reply::Failed(Error::Busy) if self.snapshots.known.len() >= OPEN_MAX => return Ok(()),
+            Reply::Failed(Error::TooManySnapshots { .. }) if self.snapshots.known.len() >= OPEN_MAX => return Ok(()),
             Reply::Failed(error) => return self.failed(error, false, None),
             other => return Err(format!("{other:?}")),
         };

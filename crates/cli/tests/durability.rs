@@ -1,0 +1,257 @@
+//! What the documents promise of durability, held against the system calls of the program: whatever is called durable was flushed
+//! before it was said, and nothing is flushed that need not be. `strace` tells the calls; with `--io blocking` all I/O is made of them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nothing takes so long: who has not answered by then never does.
+const NEVER: Duration = Duration::from_secs(60);
+const PROGRAM: &str = env!("CARGO_BIN_EXE_stratakv");
+const CALLS: &str =
+    "trace=pwrite64,pwritev2,write,fdatasync,fsync,msync,sendto,sendmsg,mkdir,unlink,unlinkat,rename,renameat2";
+/// An engine and its placement or region.
+const KINDS: [(&str, &[&str]); 4] = [
+    ("in_place", &["--engine", "slab", "--placement", "in_place"]),
+    ("packed", &["--engine", "slab", "--placement", "packed"]),
+    ("hash", &["--engine", "hash", "--region", "32M"]),
+    ("matrix", &["--engine", "matrix", "--region", "32M"]),
+];
+
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn has_strace() -> bool {
+    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+    assert!(found || !in_ci, "strace is not installed; with CI=true every test must run");
+    if !found {
+        eprintln!("skipped: strace not installed");
+    }
+    found
+}
+
+fn traced(log: &Path) -> Command {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-s", "64", "-o"]).arg(log).args(["-e", CALLS]).arg(PROGRAM);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Calls of a trace in the order in which they ended, each with its arguments. One that is interrupted in the trace stands where it is resumed.
+fn calls(log: &Path) -> Vec<String> {
+    let text = fs::read_to_string(log).expect("a trace");
+    let mut begun: Vec<(&str, &str)> = Vec::new();
+    let mut calls = Vec::new();
+    for line in text.lines() {
+        let (thread, call) = line.split_once(' ').unwrap_or_default();
+        let call = call.trim_start();
+        if let Some(front) = call.strip_suffix(" <unfinished ...>") {
+            begun.push((thread, front));
+        } else if let Some((_, end)) = call.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
+            let at = begun.iter().rposition(|(other, _)| *other == thread);
+            let front = at.map_or("", |at| begun.remove(at).1);
+            calls.push(format!("{front}{end}"));
+        } else {
+            calls.push(call.to_owned());
+        }
+    }
+    calls
+}
+
+/// Whether the call has made something durable.
+fn is_flush(call: &str) -> bool {
+    let flushes = ["fdatasync(", "fsync(", "msync("].iter().any(|name| call.starts_with(name));
+    (flushes || call.starts_with("pwritev2(") && call.contains("DSYNC")) && !call.contains("= -1")
+}
+
+fn is_answer(call: &str, words: &str) -> bool {
+    (call.starts_with("send") || call.starts_with("write(")) && call.contains(words)
+}
+
+struct Server {
+    child: Child,
+    memcache: SocketAddr,
+}
+
+impl Server {
+    fn start(data: &Path, log: &Path, options: &[&str]) -> Server {
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let memcache = free();
+        let mut command = traced(log);
+        command.args(["serve", "--threads", "1", "--shards", "1", "--memory", "64M", "--io", "blocking", "--data"]);
+        command.arg(data).args(["--memcache", &memcache.to_string()]).args(options);
+        let mut server = Server { child: command.spawn().unwrap(), memcache };
+        let began = Instant::now();
+        while TcpStream::connect(memcache).is_err() {
+            assert!(server.child.try_wait().unwrap().is_none(), "it has ended");
+            assert!(began.elapsed() < NEVER, "it does not serve");
+            std::thread::yield_now();
+        }
+        server
+    }
+
+    fn ask(&self, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(self.memcache).unwrap();
+        stream.set_read_timeout(Some(NEVER)).unwrap();
+        stream.write_all(request).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("it is answered");
+        line.trim_end().to_owned()
+    }
+
+    /// Tells the traced process to end, and waits for it.
+    fn end(mut self) {
+        let children = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let traced = fs::read_to_string(children).unwrap();
+        let told = Command::new("kill").args(["-TERM", traced.trim()]).status().unwrap();
+        assert!(told.success() && self.child.wait().unwrap().success(), "an orderly end");
+    }
+}
+
+/// Sets values of many lengths, deletes one; the calls until each answer, and those of the end.
+fn served(level: &str, options: &[&str]) -> (Vec<Vec<String>>, Vec<String>) {
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("log");
+    let server = Server::start(&place.path().join("data"), &log, &[options, &["--durability", level]].concat());
+    let mut words = vec!["VERSION "];
+    server.ask(b"version\r\n");
+    for bytes in [100, 3_000, 60_000, 300_000] {
+        let set = [format!("set key-{bytes} 0 0 {bytes}\r\n").as_bytes(), &vec![b'x'; bytes], b"\r\n"].concat();
+        assert_eq!(server.ask(&set), "STORED");
+        words.push("STORED");
+    }
+    assert_eq!(server.ask(b"delete key-100\r\n"), "DELETED");
+    words.push("DELETED");
+    server.end();
+    let mut rest = calls(&log);
+    let mut parts = Vec::new();
+    for word in words {
+        let at = rest.iter().position(|call| is_answer(call, word)).unwrap_or_else(|| panic!("{word}: {rest:#?}"));
+        let after = rest.split_off(at + 1);
+        parts.push(std::mem::replace(&mut rest, after));
+    }
+    // What came before the first one is the opening.
+    (parts.split_off(1), rest)
+}
+
+#[test]
+fn at_power_loss_a_write_is_answered_after_a_flush() {
+    if !has_strace() {
+        return;
+    }
+    for (kind, options) in KINDS {
+        let (writes, _) = served("power_loss", options);
+        for (number, calls) in writes.iter().enumerate() {
+            let last_write = calls.iter().rposition(|call| call.starts_with("pwrite")).unwrap_or(0);
+            let is_durable = calls[last_write..].iter().any(|call| is_flush(call));
+            assert!(is_durable, "{kind}, write {number}: {calls:#?}");
+        }
+    }
+}
+
+#[test]
+fn at_process_crash_nothing_waits_for_a_flush_and_the_end_makes_all_durable() {
+    if !has_strace() {
+        return;
+    }
+    for (kind, options) in KINDS {
+        let (writes, end) = served("process_crash", options);
+        let flushes: Vec<&String> = writes.iter().flatten().filter(|call| is_flush(call)).collect();
+        assert!(flushes.is_empty(), "{kind}: {flushes:#?}");
+        assert!(end.iter().any(|call| is_flush(call)), "{kind}: nothing was flushed at the end: {end:#?}");
+        let has_written = writes.iter().flatten().any(|call| call.starts_with("pwrite"));
+        assert_eq!(has_written, options.contains(&"slab"), "{kind}: what survives a kill has left the process");
+    }
+}
+
+fn run(arguments: &[&str], log: &Path) -> Vec<String> {
+    let status = traced(log).args(arguments).status().unwrap();
+    assert!(status.success(), "{arguments:?}: {status}");
+    calls(log)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn flushed(calls: &[String], path: &Path) -> Option<usize> {
+    calls.iter().rposition(|call| is_flush(call) && call.contains(&format!("<{}>", path.display())))
+}
+
+/// Each new directory is a name in the one above it.
+#[test]
+fn the_names_of_a_new_store_are_durable_when_its_first_record_is() {
+    if !has_strace() {
+        return;
+    }
+    for (kind, options) in KINDS {
+        let place = tempfile::tempdir().unwrap();
+        let (top, log) = (place.path().canonicalize().unwrap(), place.path().join("log"));
+        let data = top.join("a/b/data");
+        let put = ["put", "key", "value", "--io", "blocking", "--memory", "64M", "--data", text(&data)];
+        let calls = run(&[&put[..], options].concat(), &log);
+        let in_region = matches!(kind, "hash" | "matrix").then(|| data.join("pmem"));
+        for folder in [top.clone(), top.join("a"), top.join("a/b"), data.clone()].into_iter().chain(in_region) {
+            assert!(flushed(&calls, &folder).is_some(), "{kind}: {} is not flushed", folder.display());
+        }
+        let manifest = calls.iter().any(|call| is_flush(call) && call.contains("/store.toml"));
+        assert!(manifest, "{kind}: the manifest is not flushed");
+    }
+}
+
+/// At `process_crash` too: a number that is lost would be given out again, with the records of who had it.
+#[test]
+fn a_collection_is_durable_before_it_is_used() {
+    if !has_strace() {
+        return;
+    }
+    for (kind, options) in KINDS.into_iter().filter(|(kind, _)| matches!(*kind, "in_place" | "packed")) {
+        let place = tempfile::tempdir().unwrap();
+        let (data, log) = (place.path().join("data"), place.path().join("log"));
+        let put = |collection: &str| {
+            let front = ["put", "key", "value", "--io", "blocking", "--memory", "64M", "--durability", "process_crash"];
+            run(&[&front[..], &["--collection", collection, "--data", text(&data)], options].concat(), &log)
+        };
+        let flushes = |calls: &[String]| calls.iter().filter(|call| is_flush(call) && call.contains(".vol>")).count();
+        put("first");
+        let (new, known) = (flushes(&put("second")), flushes(&put("second")));
+        assert!(new > known, "{kind}: {new} flushes with a new collection, {known} with one that is known");
+    }
+}
+
+fn files_under(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_under(&path) } else { vec![path] }).collect()
+}
+
+/// A backup, and what is restored from it, are on the medium when the program says so.
+#[test]
+fn backups_and_restores_are_durable_when_they_end() {
+    if !has_strace() {
+        return;
+    }
+    for (kind, options) in KINDS {
+        let place = tempfile::tempdir().unwrap();
+        let (top, log) = (place.path().canonicalize().unwrap(), place.path().join("log"));
+        let (data, backup, again) = (top.join("data"), top.join("backup"), top.join("again"));
+        let front = ["put", "key", "value", "--memory", "64M", "--data", text(&data)];
+        run(&[&front[..], options].concat(), &log);
+        let calls = run(&["backup", text(&backup), "--io", "blocking", "--data", text(&data)], &log);
+        for path in files_under(&backup).into_iter().filter(|path| !path.ends_with("LOCK")) {
+            let named = |call: &String| is_flush(call) && call.contains(&format!("<{}", path.display()));
+            assert!(calls.iter().any(named), "{kind}: {} of the backup is not flushed", path.display());
+        }
+        assert!(flushed(&calls, &backup).is_some() && flushed(&calls, &top).is_some(), "{kind}: names of the backup");
+        let calls = run(&["restore", text(&backup), "--io", "blocking", "--data", text(&again)], &log);
+        let removed = calls.iter().position(|call| call.starts_with("unlink") && call.contains("restore.unfinished"));
+        let removed =
+            removed.unwrap_or_else(|| panic!("{kind}: it says that it is unfinished until it ends: {calls:#?}"));
+        let is_of_data = |call: &String| call.starts_with("msync(") || call.contains(".vol>");
+        let written =
+            calls[..removed].iter().rposition(|call| call.starts_with("pwrite") && is_of_data(call)).unwrap_or(0);
+        let is_durable = calls[written..removed].iter().any(|call| is_flush(call) && is_of_data(call));
+        assert!(is_durable, "{kind}: what was restored is not flushed before it counts as whole");
+    }
+}
