@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask ci | explore | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -6,6 +6,7 @@ mod bindings;
 mod cargo;
 mod compare;
 mod explore;
+mod failing;
 mod fuzz;
 mod gate;
 mod interleave;
@@ -28,6 +29,7 @@ usage: cargo xtask COMMAND
   ci                    the gate: everything a change must pass; no fresh seed in it, the time of each step at its end
   explore [--minutes N] fresh seeds over every world of the simulator before a change is handed in; what fails is cut down and written down
   nightly               what takes hours: fresh seeds, long forms of the gate's steps, fuzzing, sanitizers, the lab
+  failing LIST          shows that tests fail without what they are for: at the commit before it, or with it undone
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
   dropped               each result that is dropped on a path to a medium, with its reason
   bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         "ci" => gate::gate(&repository()),
         "nightly" => gate::night(&repository()),
         "explore" => explore::run(&repository(), rest),
+        "failing" => failing::run(&repository(), rest),
         "bindings" => bindings::run(&repository(), rest),
         "tidy" => run_tidy(&repository()),
         "dropped" => list_dropped(&repository()),
