@@ -80,7 +80,7 @@ impl Slab {
             .filter(|key| match self.index.0.get(key.encoded()) {
                 None => !canary!("range_misses_a_first_write"),
                 // It may be gone from the index, and not be there again yet, when the walk comes by.
-                Some(_) => !canary!("range_misses_what_is_written_again"),
+                Some(_) => !canary!("pipelined_range_misses_what_is_written_again"),
             })
             .collect();
         pending.sort_unstable();
