@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use stratakv_base::{Mono, Now, canary};
 use stratakv_device::{DiskRequest, Pool, Volume};
 use stratakv_engine::{Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic};
 
-use crate::slot::{Inbox, Left, Waiter, lock};
+use crate::slot::{Departed, Inbox, Left, Waiter, lock};
 use crate::tokens::Tokens;
 
 /// A shard, its volume, and what waits for it.
@@ -30,6 +30,8 @@ pub(crate) struct Cell<S> {
     breaks_before: AtomicU8,
     /// Someone asked for a turn: `more`, or a message.
     wants_turn: AtomicBool,
+    /// Threads that wait for the lock, each with a turn of its own.
+    queued: AtomicU32,
     tells_evictions: AtomicBool,
     /// The shard's cap on memory since it was changed; 0: it was not.
     memory_bytes: AtomicU64,
@@ -73,23 +75,17 @@ pub(crate) struct TurnOutput {
     pub(crate) broke: bool,
     /// The shard wants another turn, by now or by `wake_at`: someone with a ring must see to it.
     pub(crate) attention: bool,
-    wakes: Vec<Wakeup>,
-}
-
-enum Wakeup {
-    Inbox(Arc<Inbox>),
-    Task(std::task::Waker),
+    /// Threads with a ring that have replies, each once: they are few.
+    inboxes: Vec<Arc<Inbox>>,
+    /// Who waits for single replies.
+    tasks: Vec<std::task::Waker>,
 }
 
 impl TurnOutput {
     /// Fires the wakers collected over one or more turns.
     pub(crate) fn fire(&mut self) {
-        for wake in self.wakes.drain(..) {
-            match wake {
-                Wakeup::Inbox(inbox) => inbox.wake(),
-                Wakeup::Task(waker) => waker.wake(),
-            }
-        }
+        self.inboxes.drain(..).for_each(|inbox| inbox.wake());
+        self.tasks.drain(..).for_each(std::task::Waker::wake);
     }
 }
 
@@ -116,6 +112,7 @@ impl<S: Shard> Cell<S> {
             is_broken: false.into(),
             breaks_before: 0.into(),
             wants_turn: true.into(),
+            queued: 0.into(),
             tells_evictions: false.into(),
             memory_bytes: 0.into(),
             wake_at: u64::MAX.into(),
@@ -143,8 +140,16 @@ impl<S: Shard> Cell<S> {
         operations: &mut Vec<(Waiter, Operation)>,
         out: &mut TurnOutput,
     ) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
         let guard = self.lock();
+        self.queued.fetch_sub(1, Ordering::Relaxed);
         self.turn_of(guard, now, me, completions, operations, out);
+    }
+
+    /// Whether somebody is about to have a turn. Whoever only came since one was asked for leaves it to them: the lock goes to whoever is there
+    /// first, and that is who has just let go of it, again and again.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) > 0
     }
 
     /// Like [`Cell::turn`], unless another thread is in a turn of this shard: then nothing is done and false is returned.
@@ -194,7 +199,7 @@ impl<S: Shard> Cell<S> {
             }
             state.take_operations(operations);
             if self.has_left.swap(false, Ordering::AcqRel) {
-                let left = std::mem::take(&mut *lock(&self.left));
+                let left = Departed::new(std::mem::take(&mut *lock(&self.left)));
                 state.cancel(&left, me, out);
             }
             if self.breaks(state, 1) {
@@ -350,16 +355,16 @@ impl<S: Shard> State<S> {
     }
 
     /// Reads of those who have left are given up, those too that wait for room.
-    fn cancel(&mut self, left: &[Left], me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
+    fn cancel(&mut self, left: &Departed, me: Option<&Arc<Inbox>>, out: &mut TurnOutput) {
         let backlog = std::mem::take(&mut self.backlog);
         for (waiter, operation) in backlog {
-            if is_read(&operation) && waiter.is_among(left) {
+            if is_read(&operation) && left.has(&waiter) {
                 deliver(waiter, Reply::Failed(Error::Cancelled), me, out);
             } else {
                 self.backlog.push_back((waiter, operation));
             }
         }
-        let tokens = self.tokens.matching(|waiter| waiter.is_among(left));
+        let tokens = self.tokens.matching(|waiter| left.has(waiter));
         if !tokens.is_empty() {
             self.shard.cancel(&|token| tokens.contains(&token), &mut self.effects);
         }
@@ -398,12 +403,11 @@ fn deliver(waiter: Waiter, reply: Reply, me: Option<&Arc<Inbox>>, out: &mut Turn
                 return;
             }
             inbox.leave(tag, reply);
-            let known = |wake: &Wakeup| matches!(wake, Wakeup::Inbox(other) if Arc::ptr_eq(other, &inbox));
-            if !out.wakes.iter().any(known) {
-                out.wakes.push(Wakeup::Inbox(inbox));
+            if !out.inboxes.iter().any(|known| Arc::ptr_eq(known, &inbox)) {
+                out.inboxes.push(inbox);
             }
         }
-        Waiter::Slot(slot, index) => out.wakes.extend(slot.leave(index, reply).map(Wakeup::Task)),
+        Waiter::Slot(slot, index) => out.tasks.extend(slot.leave(index, reply)),
     }
 }
 

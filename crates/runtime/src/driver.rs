@@ -285,6 +285,11 @@ impl<S: Shard> Driver<S> {
             let queue = &mut self.queues[shard as usize];
             let (completions, operations) = (&mut queue.completions, &mut queue.operations);
             let (cell, me) = (&self.runtime.cells[shard as usize], Some(&self.inbox));
+            if completions.is_empty() && operations.is_empty() && cell.is_awaited() {
+                queue.listed = false;
+                std::thread::yield_now();
+                continue;
+            }
             if patient {
                 cell.turn(self.now, me, completions, operations, &mut self.out);
             } else if !cell.try_turn(self.now, me, completions, operations, &mut self.out) {

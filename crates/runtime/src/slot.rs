@@ -1,5 +1,6 @@
 //! Where replies go: an [`Inbox`] of a thread with a ring, or a [`Slot`] of a blocking call or a future.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
@@ -28,13 +29,44 @@ pub(crate) enum Waiter {
 /// Operations whose callers have left: the inbox that they were to be answered in, and their tags.
 pub(crate) type Left = (Arc<Inbox>, RangeInclusive<u64>);
 
-impl Waiter {
-    /// Whether it is one of those who have left.
-    pub(crate) fn is_among(&self, left: &[Left]) -> bool {
-        let Waiter::Inbox(inbox, tag) = self else { return false };
-        left.iter().any(|(of, tags)| tags.contains(tag) && Arc::ptr_eq(inbox, of))
+/// All who have left since the last turn: each operation is looked for in O(log callers).
+pub(crate) struct Departed {
+    /// By inbox and first tag: the last one. They do not overlap.
+    tags: BTreeMap<(usize, u64), u64>,
+    /// Kept, so that no other inbox lies there.
+    _inboxes: Vec<Left>,
+}
+
+impl Departed {
+    pub(crate) fn new(left: Vec<Left>) -> Departed {
+        let mut ranges: Vec<_> =
+            left.iter().map(|(inbox, tags)| (address(inbox), *tags.start(), *tags.end())).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, before| {
+            let overlap = next.0 == before.0 && next.1 <= before.2;
+            if overlap {
+                before.2 = before.2.max(next.2);
+            }
+            overlap
+        });
+        let tags = ranges.into_iter().map(|(inbox, first, last)| ((inbox, first), last)).collect();
+        Departed { tags, _inboxes: left }
     }
 
+    /// Whether it is one of those who have left.
+    pub(crate) fn has(&self, waiter: &Waiter) -> bool {
+        let Waiter::Inbox(inbox, tag) = waiter else { return false };
+        let inbox = address(inbox);
+        let before = self.tags.range((inbox, 0)..=(inbox, *tag)).next_back();
+        before.is_some_and(|(_, last)| tag <= last)
+    }
+}
+
+fn address(inbox: &Arc<Inbox>) -> usize {
+    Arc::as_ptr(inbox) as usize
+}
+
+impl Waiter {
     /// Leaves the reply and wakes who waits.
     pub(crate) fn answer(self, reply: Reply) {
         match self {
@@ -236,4 +268,31 @@ impl<S: Shard> Future for Pending<S> {
 /// Locks, also after a panic elsewhere: what these locks guard is left whole between statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use stratakv_device::ring::{RingKind, open_ring};
+
+    use super::*;
+
+    #[test]
+    fn those_who_have_left_are_found_by_inbox_and_tag() {
+        let ring = open_ring(RingKind::Blocking, 1).unwrap();
+        let [one, other] = [0, 1].map(|_| Inbox::new(ring.waker()));
+        let left = |inbox: &Arc<Inbox>, tags| (Arc::clone(inbox), tags);
+        let departed = Departed::new(vec![
+            left(&one, 10..=19),
+            left(&one, 40..=80),
+            left(&one, 50..=60),
+            left(&one, 20..=20),
+            left(&other, 0..=5),
+        ]);
+        let is_gone = |inbox: &Arc<Inbox>, tag| departed.has(&Waiter::Inbox(Arc::clone(inbox), tag));
+        let gone: Vec<u64> = (0..100).filter(|tag| is_gone(&one, *tag)).collect();
+        assert_eq!(gone, (10..=20).chain(40..=80).collect::<Vec<_>>());
+        assert!(is_gone(&other, 5) && !is_gone(&other, 10));
+        assert!(!departed.has(&Waiter::Slot(Slot::new(1), 0)));
+        assert!(!Departed::new(Vec::new()).has(&Waiter::Inbox(one, 3)));
+    }
 }
