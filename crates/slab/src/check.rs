@@ -1,5 +1,6 @@
 //! Putting a shard together, and checking that everything in it adds up.
 
+use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
 
 use foldhash::HashSet;
@@ -73,7 +74,7 @@ impl Slab {
             stale: found.stale,
             stale_queue: found.stale_queue,
             space_waiters: Vec::new(),
-            block_waiters: Vec::new(),
+            block_waiters: VecDeque::new(),
             promised_pages: 0,
             run_pages: found.run_pages,
             run_tags: found.run_tags,
@@ -81,7 +82,7 @@ impl Slab {
             lost_slots: found.lost_slots,
             sweep_from: None,
             sweep_at: Default::default(),
-            promises: Vec::new(),
+            promises: VecDeque::new(),
             is_flushing: false,
             poisoned: None,
             closing: Closing::Open,

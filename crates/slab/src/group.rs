@@ -316,7 +316,7 @@ impl Slab {
         if self.groups.flushing.is_some() || self.poisoned.is_some() {
             return;
         }
-        if let Some(target) = self.promises.iter().map(|promise| promise.group).max() {
+        if let Some(target) = self.promises.back().map(|promise| promise.group) {
             self.groups.want(target);
         }
         let short = self.packed.is_some() && self.space.limbo_pages() > 0 && self.spare_segments() <= LOW;

@@ -1,6 +1,6 @@
 //! DeleteRange: what the writes handed over before it leave, a bounded number of deletes at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
 use stratakv_base::{Key, Level, canary};
@@ -18,6 +18,8 @@ const STEPS_MAX: usize = 64;
 pub(crate) struct Ranges {
     active: BTreeMap<u64, Range>,
     next: u64,
+    /// Those that have room for more deletes, perhaps.
+    ready: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -38,6 +40,13 @@ struct Range {
     error: Option<Error>,
     /// No further key is tried.
     is_stopped: bool,
+}
+
+impl Range {
+    /// Whether there are keys that nobody was asked to delete yet.
+    fn has_more(&self) -> bool {
+        !self.is_stopped && !(self.walked && self.pending.is_empty())
+    }
 }
 
 impl Ranges {
@@ -111,6 +120,7 @@ impl Slab {
                 is_stopped: false,
             },
         );
+        self.ranges.ready.insert(number);
         for key in waiting {
             self.submit(Work::new(Origin::Range(number), key, Expect::Any, Kind::Delete, level), effects);
         }
@@ -119,8 +129,7 @@ impl Slab {
 
     /// Goes on with ranges that have room for more deletes.
     pub(crate) fn pump_ranges(&mut self, effects: &mut Effects) {
-        let numbers: Vec<u64> = self.ranges.active.keys().copied().collect();
-        for number in numbers {
+        for number in std::mem::take(&mut self.ranges.ready) {
             let Some(range) = self.ranges.active.get_mut(&number) else { continue };
             let room = STEPS_MAX.saturating_sub(range.outstanding);
             let mut keys: Vec<Key> = Vec::new();
@@ -151,8 +160,9 @@ impl Slab {
                 self.submit(work, effects);
             }
             self.range_step_done(number, Reply::Done { version: 0, existed: false }, effects);
-            if self.ranges.active.get(&number).is_some_and(|range| range.outstanding < STEPS_MAX) {
+            if self.ranges.active.get(&number).is_some_and(|range| range.outstanding < STEPS_MAX && range.has_more()) {
                 // Some were answered at once: the next ones need not wait for I/O.
+                self.ranges.ready.insert(number);
                 effects.more();
             }
         }
@@ -174,8 +184,10 @@ impl Slab {
             }
             _ => {}
         }
-        let finished = range.is_stopped || (range.walked && range.pending.is_empty());
-        if range.outstanding > 0 || !finished {
+        if range.has_more() && range.outstanding < STEPS_MAX {
+            self.ranges.ready.insert(number);
+        }
+        if range.outstanding > 0 || range.has_more() {
             return;
         }
         if let Some(range) = self.ranges.active.remove(&number) {

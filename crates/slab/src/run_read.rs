@@ -6,7 +6,7 @@
 //! With `packed`, slices that were checked are cached beside the records, by where they lie: a whole one as the block that it was read
 //! into, a shorter one copied. A run's slices are forgotten when its place is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,9 +52,15 @@ impl RunPurpose {
 #[derive(Debug, Default)]
 pub(crate) struct RunReads {
     /// Boxed: each is taken out and put back whenever a slice of it has come.
-    active: BTreeMap<u64, Box<RunRead>>,
+    active: HashMap<u64, Box<RunRead>>,
     next: u64,
     in_flight: usize,
+    /// Those that could not read their next slice, in order: a turn looks at these alone, up to the first that still cannot.
+    waiting: VecDeque<u64>,
+    /// Those of them that hold blocks of what they have read.
+    holding: BTreeSet<u64>,
+    /// How often a read was gone on with.
+    steps: u64,
     /// First pages of runs being read, which must not be reused yet.
     pinned: HashMap<u32, u32>,
 }
@@ -84,6 +90,8 @@ struct RunRead {
     /// A slice of it lies in a sheet of the cache, or is one.
     lends_sheet: bool,
     error: Option<Box<Error>>,
+    /// It is in the queue of those that wait.
+    is_queued: bool,
 }
 
 /// A slice that has come, where it begins in its block, and whether it is from the cache, where all is checked.
@@ -103,6 +111,10 @@ impl Piece {
 impl RunReads {
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
+    }
+    /// How often a read was gone on with.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
     }
     pub(crate) fn pins(&self, extent: &Extent) -> bool {
         self.pinned.contains_key(&extent.first)
@@ -233,6 +245,7 @@ impl Slab {
             is_read: false,
             lends_sheet: false,
             error: None,
+            is_queued: false,
         };
         *self.run_reads.pinned.entry(first).or_default() += 1;
         self.run_reads.next += 1;
@@ -247,46 +260,74 @@ impl Slab {
         if let Some(Place::Record(spot)) = place {
             return self.request_record(spot, crate::read::Waiter::Write(key));
         }
-        let Some(Place::Run { first, pages }) = place else { return self.block_waiters.push(key) };
+        let Some(Place::Run { first, pages }) = place else { return self.block_waiters.push_back(key) };
         let part = if whole { RecordPart::Whole } else { RecordPart::Meta };
         self.read_run(RunPurpose::Load, key, (first, pages), part, effects);
     }
 
-    /// Goes on with reads that waited for blocks.
+    /// Goes on with reads that waited for their turn at the device or for blocks, until one still has to.
     pub(crate) fn pump_run_reads(&mut self, effects: &mut Effects) {
-        if self.run_reads.active.is_empty() {
-            return;
-        }
-        let numbers: Vec<u64> = self.run_reads.active.keys().copied().collect();
-        for number in numbers {
+        while let Some(number) = self.run_reads.waiting.pop_front() {
+            self.run_reads.holding.remove(&number);
+            let Some(read) = self.run_reads.active.get_mut(&number) else { continue };
+            read.is_queued = false;
             self.pump_run_read(number, effects);
+            if !self.run_reads.active.get(&number).is_some_and(|read| read.is_queued) {
+                continue;
+            }
+            // It is at the end of the queue again.
+            let has_turn = self.run_reads.in_flight < self.config.depth.max(1) as usize;
+            if !has_turn || !self.copy_one_out() {
+                self.run_reads.waiting.rotate_right(1);
+                return;
+            }
+            self.run_reads.waiting.rotate_right(1);
         }
+    }
+
+    /// A read that waits gives the blocks back that it holds. Whether there was one.
+    fn copy_one_out(&mut self) -> bool {
+        while let Some(number) = self.run_reads.holding.pop_first() {
+            if self.run_reads.active.get_mut(&number).is_some_and(|read| read.copy_out()) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Reads no further slice for those who have left; they are answered once what is in flight is back.
     pub(crate) fn give_up_run_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
         let is_gone = |read: &RunRead| matches!(read.purpose, RunPurpose::Get(token) if has_left(token));
         let active = self.run_reads.active.iter_mut().filter(|(_, read)| is_gone(read));
-        let gone: Vec<u64> = active
+        let mut gone: Vec<u64> = active
             .map(|(number, read)| {
                 read.error.get_or_insert_with(|| Box::new(Error::Cancelled));
                 *number
             })
             .collect();
+        gone.sort_unstable();
         gone.into_iter().for_each(|number| self.pump_run_read(number, effects));
     }
 
     fn pump_run_read(&mut self, number: u64, effects: &mut Effects) {
         let Some(mut read) = self.run_reads.active.remove(&number) else { return };
-        self.begin_slices(number, &mut read, effects);
+        self.run_reads.steps += 1;
+        let waits = self.begin_slices(number, &mut read, effects);
+        if waits && !read.is_queued {
+            read.is_queued = true;
+            self.run_reads.waiting.push_back(number);
+        }
+        if waits && !read.blocks.is_empty() {
+            self.run_reads.holding.insert(number);
+        }
         if read.in_flight == 0 && (read.error.is_some() || read.is_done()) {
             return self.finish_run_read(read, effects);
         }
         self.run_reads.active.insert(number, read);
     }
 
-    /// Takes what is cached, and reads ahead what is not.
-    fn begin_slices(&mut self, number: u64, read: &mut RunRead, effects: &mut Effects) {
+    /// Takes what is cached, and reads ahead what is not. Whether it waits for its turn at the device, or for a block.
+    fn begin_slices(&mut self, number: u64, read: &mut RunRead, effects: &mut Effects) -> bool {
         while read.error.is_none() && !read.is_done() {
             let Some(slice) = read.next_slice() else { break };
             if let Some(piece) = self.piece_from_cache(read, slice, effects) {
@@ -296,14 +337,14 @@ impl Slab {
             }
             if self.run_reads.in_flight >= self.config.depth.max(1) as usize {
                 read.next = slice;
-                break;
+                return true;
             }
             let Some(block) = self.take_block(Class::Slice, effects) else {
                 read.next = slice;
                 if read.copy_out() {
                     continue;
                 }
-                break;
+                return true;
             };
             self.counters.cache_misses += u64::from(!read.is_read);
             read.is_read = true;
@@ -315,6 +356,7 @@ impl Slab {
             let io = self.io.start(Purpose::RunSlice { read: number, slice });
             effects.read(io, Self::offset(read.first) + (slice * SLICE_BYTES) as u64, block, len as u32);
         }
+        false
     }
 
     fn piece_from_cache(&mut self, read: &mut RunRead, slice: usize, effects: &Effects) -> Option<Piece> {

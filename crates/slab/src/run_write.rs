@@ -1,6 +1,6 @@
 //! Writing runs: the slices of a value in any order and a bounded number at a time, then the head with a group.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,10 +19,16 @@ use crate::write::{Ack, Change, Changed, Stop, Work};
 /// Runs being written.
 #[derive(Debug, Default)]
 pub(crate) struct RunWrites {
-    /// Boxed: each is taken out and put back in every turn.
+    /// Boxed: each is taken out and put back whenever it goes on.
     active: BTreeMap<u64, Box<RunWrite>>,
     next: u64,
     in_flight: usize,
+    /// Those that have not begun, wait for their turn at the device, or for a block, in order.
+    waiting: VecDeque<u64>,
+    /// Those that wait until the segment tables let runs lie where they are.
+    unallowed: Vec<u64>,
+    /// How often a write was gone on with.
+    steps: u64,
 }
 
 #[derive(Debug)]
@@ -38,6 +44,8 @@ struct RunWrite {
     fault: Option<IoFault>,
     change: Change,
     level: Level,
+    /// It is in the queue of those that wait.
+    is_queued: bool,
 }
 
 /// A run of which all but the head is written.
@@ -55,6 +63,11 @@ pub(crate) struct ReadyRun {
 impl RunWrites {
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
+    }
+
+    /// How often a write was gone on with.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
     }
 }
 
@@ -146,66 +159,107 @@ impl Slab {
             level: work.level,
             shape,
             value,
+            is_queued: true,
         };
         self.claim_for_runs(Extent { first, pages: run.shape.pages() });
         self.run_writes.next += 1;
         self.run_writes.active.insert(self.run_writes.next, Box::new(run));
+        self.run_writes.waiting.push_back(self.run_writes.next);
         Ok(())
     }
 
     /// Writes slices of waiting runs, as far as depth and blocks allow; those complete but for the head join the next group.
     pub(crate) fn pump_run_writes(&mut self, effects: &mut Effects) {
-        let numbers: Vec<u64> = self.run_writes.active.keys().copied().collect();
-        for number in numbers {
-            let Some(mut run) = self.run_writes.active.remove(&number) else { continue };
-            let allowed = self.runs_may_lie_at(Extent { first: run.first, pages: run.shape.pages() });
-            while allowed
-                && run.fault.is_none()
-                && run.next < run.shape.slices
-                && self.run_writes.in_flight < self.config.depth.max(1) as usize
-            {
-                let Some(mut block) = self.take_block(Class::Slice, effects) else { break };
-                let slice = run.next;
-                run.fill(&self.config.uuid, slice, &mut block);
-                run.next += 1;
-                run.in_flight += 1;
-                self.run_writes.in_flight += 1;
-                let len = run.shape.slice_bytes(slice) as u32;
-                self.counters.page_writes += 1;
-                self.counters.write_bytes += u64::from(len);
-                let io = self.io.start(Purpose::RunBody { run: number });
-                let offset = Self::offset(run.first) + (slice * SLICE_BYTES) as u64;
-                effects.write(io, offset, vec![Part { block: Arc::new(block), start: 0, len }], false);
-            }
-            match (run.fault, run.in_flight) {
-                (Some(fault), 0) => self.run_failed(*run, fault, effects),
-                (None, 0) if allowed && run.next == run.shape.slices => self.run_body_done(number, *run, effects),
-                _ => {
-                    self.run_writes.active.insert(number, run);
-                }
+        while let Some(number) = self.run_writes.waiting.pop_front() {
+            let Some(run) = self.run_writes.active.get_mut(&number) else { continue };
+            run.is_queued = false;
+            if self.step_run_write(number, effects) {
+                // It is at the end of the queue again.
+                self.run_writes.waiting.rotate_right(1);
+                return;
             }
         }
     }
 
-    fn run_body_done(&mut self, number: u64, mut run: RunWrite, effects: &mut Effects) {
+    /// The tables of segments say something new: runs may lie there now.
+    pub(crate) fn allow_run_writes(&mut self) {
+        for number in std::mem::take(&mut self.run_writes.unallowed) {
+            if let Some(run) = self.run_writes.active.get_mut(&number).filter(|run| !run.is_queued) {
+                run.is_queued = true;
+                self.run_writes.waiting.push_back(number);
+            }
+        }
+    }
+
+    /// Goes on with a run. Whether it waits for its turn at the device, or for a block.
+    fn step_run_write(&mut self, number: u64, effects: &mut Effects) -> bool {
+        let Some(mut run) = self.run_writes.active.remove(&number) else { return false };
+        self.run_writes.steps += 1;
+        let allowed = self.runs_may_lie_at(Extent { first: run.first, pages: run.shape.pages() });
+        let mut waits = false;
+        while allowed && run.fault.is_none() && run.next < run.shape.slices {
+            let has_turn = self.run_writes.in_flight < self.config.depth.max(1) as usize;
+            let block = if has_turn { self.take_block(Class::Slice, effects) } else { None };
+            let Some(block) = block else {
+                waits = true;
+                break;
+            };
+            self.write_slice(number, &mut run, block, effects);
+        }
+        match (run.fault, run.in_flight) {
+            (Some(fault), 0) => {
+                self.run_failed(*run, fault, effects);
+                return false;
+            }
+            (None, 0) if allowed && run.next == run.shape.slices => match self.head_of_run(&mut run, effects) {
+                Some(blocks) => {
+                    self.run_body_done(*run, blocks, effects);
+                    return false;
+                }
+                None => waits = true,
+            },
+            _ => {}
+        }
+        if !allowed && !waits {
+            self.run_writes.unallowed.push(number);
+        }
+        let is_new = waits && !run.is_queued;
+        run.is_queued |= waits;
+        self.run_writes.active.insert(number, run);
+        if is_new {
+            self.run_writes.waiting.push_back(number);
+        }
+        waits
+    }
+
+    fn write_slice(&mut self, number: u64, run: &mut RunWrite, mut block: Block, effects: &mut Effects) {
+        let slice = run.next;
+        run.fill(&self.config.uuid, slice, &mut block);
+        run.next += 1;
+        run.in_flight += 1;
+        self.run_writes.in_flight += 1;
+        let len = run.shape.slice_bytes(slice) as u32;
+        self.counters.page_writes += 1;
+        self.counters.write_bytes += u64::from(len);
+        let io = self.io.start(Purpose::RunBody { run: number });
+        let offset = Self::offset(run.first) + (slice * SLICE_BYTES) as u64;
+        effects.write(io, offset, vec![Part { block: Arc::new(block), start: 0, len }], false);
+    }
+
+    /// The slices with the head of a run. `None`: there are no blocks for them.
+    fn head_of_run(&mut self, run: &mut RunWrite, effects: &mut Effects) -> Option<Vec<Block>> {
         let mut blocks = Vec::new();
         for slice in 0..run.shape.head_slices() {
-            let Some(mut block) = self.take_block(Class::Slice, effects) else {
-                self.run_writes.active.insert(number, Box::new(run));
-                return;
-            };
+            let mut block = self.take_block(Class::Slice, effects)?;
             run.fill(&self.config.uuid, slice, &mut block);
             blocks.push(block);
         }
-        let ready = ReadyRun {
-            first: run.first,
-            change: run.change,
-            level: run.level,
-            shape: run.shape,
-            meta: run.meta,
-            crcs: run.crcs,
-            blocks,
-        };
+        Some(blocks)
+    }
+
+    fn run_body_done(&mut self, run: RunWrite, blocks: Vec<Block>, effects: &mut Effects) {
+        let RunWrite { first, change, level, shape, meta, crcs, .. } = run;
+        let ready = ReadyRun { first, change, level, shape, meta, crcs, blocks };
         match self.packed {
             Some(_) => self.write_run_head(ready, effects),
             None => self.groups.add_run(ready),
@@ -237,6 +291,7 @@ impl Slab {
             run.in_flight -= 1;
             run.fault = run.fault.or(result.err());
         }
+        self.step_run_write(number, effects);
         self.pump_run_writes(effects);
     }
 

@@ -28,6 +28,8 @@ const BACKUP_WINDOW: usize = 4;
 const BACKUP_WINDOW_BYTES: usize = 128 << 10;
 /// Most items of a page.
 const ITEMS_MAX: usize = 16 << 10;
+/// Expired records that a page passes over. With more it ends, and says where the next one begins.
+const PASSED_MAX: usize = 4096;
 
 /// Scans that wait for pages.
 #[derive(Debug, Default)]
@@ -36,6 +38,8 @@ pub(crate) struct Scans {
     /// Those with something new; some more than once.
     awake: Vec<u64>,
     next: u64,
+    /// One of them may hold blocks.
+    holds_blocks: bool,
 }
 
 #[derive(Debug)]
@@ -47,6 +51,8 @@ struct Scan {
     items: Vec<(Key, State)>,
     /// There are keys beyond `items`.
     more: bool,
+    /// The last key that was looked at, if that is none of `items`.
+    passed: Option<Key>,
     /// Items up to here are read; their bytes.
     done: usize,
     bytes: usize,
@@ -93,6 +99,12 @@ impl Scan {
         self.items.iter().filter_map(read).collect()
     }
 
+    /// The last key that was looked at, if there are more.
+    fn next(&self) -> Option<Key> {
+        let last = || self.items.last().map(|(key, _)| key.clone());
+        self.passed.clone().or_else(last).filter(|_| self.more)
+    }
+
     /// Passes the items that are there; whether there were any. An item that reaches the limit of bytes is the last.
     fn advance(&mut self) -> bool {
         let before = self.done;
@@ -105,6 +117,7 @@ impl Scan {
             self.done += 1;
             if self.bytes >= self.request.bytes_max as usize && self.done < self.items.len() {
                 self.items.truncate(self.done);
+                self.passed = None;
                 self.more = !canary!("scan_ends_at_its_bytes");
             }
         }
@@ -148,11 +161,11 @@ impl Slab {
     fn begin_scan(
         &mut self,
         (token, request, for_backup): (Token, PageRequest, Option<u64>),
-        KeyPage { keys, places, more, .. }: KeyPage,
+        KeyPage { keys, places, more, passed, .. }: KeyPage,
         effects: &mut Effects,
     ) {
         let items = keys.into_iter().map(|key| (key, State::Todo)).collect();
-        let scan = Scan { token, request, for_backup, items, more, done: 0, bytes: 0, reads: 0 };
+        let scan = Scan { token, request, for_backup, items, more, passed, done: 0, bytes: 0, reads: 0 };
         if scan.request.keys_only {
             return reply(scan, effects);
         }
@@ -185,7 +198,7 @@ impl Slab {
             }
             return reply(scan, effects);
         };
-        let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| key.clone());
+        let next = scan.next();
         let read = scan.items.into_iter().map(|(key, state)| match state {
             State::Read(record, _) => (key, Some(record)),
             _ => (key, None),
@@ -209,8 +222,8 @@ impl Slab {
         effects: &Effects,
     ) -> KeyPage {
         let bytes_max = request.bytes_max as usize;
-        let (keys, places) = (Vec::new(), Vec::new());
-        let mut page = KeyPage { keys, places, keys_only: request.keys_only, bytes: 0, limit, bytes_max, more: false };
+        let (keys, places, passed, keys_only) = (Vec::new(), Vec::new(), None, request.keys_only);
+        let mut page = KeyPage { keys, places, keys_only, bytes: 0, limit, bytes_max, more: false, passed, expired: 0 };
         if is_empty_range(&request.from, &request.to) {
             return page;
         }
@@ -229,7 +242,7 @@ impl Slab {
             if is_expired(entry.expiry, effects) && !of_batch
                 || of_batch && added.last().is_none_or(|next| next.encoded() != key)
             {
-                return ControlFlow::Continue(());
+                return page.pass(key);
             }
             if of_batch {
                 added.pop();
@@ -390,6 +403,7 @@ impl Slab {
         let Some(scan) = self.scans.active.get_mut(&number) else { return };
         if let Some((_, state @ State::Reading(_))) = scan.items.get_mut(item) {
             let record = if record.value.len() as usize <= PAGE_BYTES { owned(record) } else { record };
+            self.scans.holds_blocks |= matches!(record.value, Value::Blocks { .. });
             *state = State::Read(record, origin);
             self.scans.awake.push(number);
         }
@@ -413,6 +427,9 @@ impl Slab {
     /// There is no block left to read into: values of pages under construction give theirs back, as copies, or scans could wait for
     /// one another for ever.
     pub(crate) fn give_back_blocks(&mut self) {
+        if !std::mem::take(&mut self.scans.holds_blocks) {
+            return;
+        }
         for (_, state) in self.scans.active.values_mut().flat_map(|scan| &mut scan.items) {
             if let State::Read(record, _) = state
                 && !canary!("scans_keep_their_blocks")
@@ -440,9 +457,23 @@ struct KeyPage {
     limit: usize,
     bytes_max: usize,
     more: bool,
+    /// Where it ended, if it did for want of keys that are there.
+    passed: Option<Key>,
+    /// Expired keys, and such that a batch deletes.
+    expired: usize,
 }
 
 impl KeyPage {
+    /// Passes over a key that is not there.
+    fn pass(&mut self, key: &[u8]) -> ControlFlow<()> {
+        self.expired += 1;
+        if self.expired < PASSED_MAX {
+            return ControlFlow::Continue(());
+        }
+        (self.more, self.passed) = (true, Key::from_encoded(key));
+        ControlFlow::Break(())
+    }
+
     fn add(&mut self, key: &[u8], place: Option<u64>) -> ControlFlow<()> {
         if self.keys.len() >= self.limit || (!self.keys.is_empty() && self.bytes >= self.bytes_max) {
             self.more = true;
@@ -473,7 +504,7 @@ fn owned_value(value: Value) -> Value {
 
 /// Pages hold no blocks: whoever asks ahead leaves an answer lying, and a shard that has lent all its blocks reads nothing more.
 fn reply(scan: Scan, effects: &mut Effects) {
-    let next = scan.items.last().filter(|_| scan.more).map(|(key, _)| Bound::Excluded(key.clone()));
+    let next = scan.next().map(Bound::Excluded);
     let keys_only = scan.request.keys_only;
     let items = scan.items.into_iter().filter_map(|(key, state)| match state {
         State::Read(record, _) if is_expired(record.expiry.0, effects) => None,

@@ -154,7 +154,7 @@ pub struct Slab {
     pub(crate) stale_queue: VecDeque<(Key, Place)>,
     /// Keys whose write waits for space, or for a block.
     pub(crate) space_waiters: Vec<Key>,
-    pub(crate) block_waiters: Vec<Key>,
+    pub(crate) block_waiters: VecDeque<Key>,
     /// New logical pages whose first image has no physical page yet.
     pub(crate) promised_pages: u32,
     pub(crate) run_pages: u64,
@@ -166,7 +166,8 @@ pub struct Slab {
     pub(crate) expiring: u64,
     pub(crate) sweep_from: Option<Key>,
     pub(crate) sweep_at: Mono,
-    pub(crate) promises: Vec<Promise>,
+    /// In the order of their groups: of those that are shown the number only grows.
+    pub(crate) promises: VecDeque<Promise>,
     /// A flush is in flight, of a group, growth or a checkpoint.
     pub(crate) is_flushing: bool,
     pub(crate) poisoned: Option<IoFault>,
@@ -403,20 +404,25 @@ impl Slab {
         if level < Level::PowerLoss || group <= self.groups.durable() || canary!("delete_of_nothing_at_once") {
             return self.answer(origin, reply, effects);
         }
-        self.promises.push(Promise { origin, reply, group });
+        self.promises.push_back(Promise { origin, reply, group });
     }
 
     /// Keeps the promises whose group is durable.
     pub(crate) fn keep_promises(&mut self, effects: &mut Effects) {
-        if self.promises.is_empty() {
-            return;
-        }
         let (durable, poisoned) = (self.groups.durable(), self.poisoned);
-        for promise in std::mem::take(&mut self.promises) {
-            match poisoned {
-                Some(fault) => self.answer(promise.origin, Reply::Failed(Error::Poisoned(fault)), effects),
-                None if promise.group <= durable => self.answer(promise.origin, promise.reply, effects),
-                None => self.promises.push(promise),
+        while let Some(promise) = self.promises.pop_front_if(|next| poisoned.is_some() || next.group <= durable) {
+            let reply = poisoned.map_or(promise.reply, |fault| Reply::Failed(Error::Poisoned(fault)));
+            self.answer(promise.origin, reply, effects);
+        }
+    }
+
+    /// Writes that waited for a block try again, until one still gets none.
+    fn wake_block_waiters(&mut self, effects: &mut Effects) {
+        for _ in 0..self.block_waiters.len() {
+            let Some(key) = self.block_waiters.pop_front() else { return };
+            self.wake(&key, effects);
+            if self.block_waiters.back() == Some(&key) {
+                return;
             }
         }
     }
@@ -508,11 +514,7 @@ impl Shard for Slab {
             self.next_budget_at = self.turns + 64;
             self.balance_memory(effects);
         }
-        if !self.block_waiters.is_empty() {
-            for key in std::mem::take(&mut self.block_waiters) {
-                self.wake(&key, effects);
-            }
-        }
+        self.wake_block_waiters(effects);
         self.pump_scans(effects);
         self.step_backup(effects);
         self.pump_reads(effects);
@@ -551,7 +553,8 @@ impl Shard for Slab {
             || self.io.is_empty()
                 && (!self.run_reads.is_idle()
                     || !self.run_writes.is_idle()
-                    || self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Stale)));
+                    || !self.stale.is_empty()
+                        && self.pending.values().any(|pending| pending.wait == Some(crate::write::Wait::Stale)));
         if starved && effects.requests.is_empty() {
             self.give_back_blocks();
             // Every block is lent out, to replies on their way: ask again soon.
@@ -604,6 +607,8 @@ impl Shard for Slab {
         add("pages_limbo", u64::from(self.space.limbo_pages()));
         add("run_pages", self.run_pages);
         add("usable_bytes", total * PAGE_BYTES as u64);
+        add("large_read_steps", self.run_reads.steps());
+        add("large_write_steps", self.run_writes.steps());
         add("groups", counters.groups);
         add("flushes", counters.flushes);
         add("page_reads", counters.page_reads);

@@ -4,7 +4,7 @@
 //! find room later; when their own are used up they take whatever is free. Where there are no single pages (`packed`), runs take the
 //! smallest hole instead.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use crate::holes::Holes;
 
@@ -42,12 +42,12 @@ pub(crate) struct Space {
     /// Where the next single page is looked for.
     cursor: u32,
     /// Freed pages and the durability group they wait for.
-    limbo: VecDeque<(u64, Extent)>,
+    limbo: BTreeMap<u64, Vec<Extent>>,
     limbo_pages: u32,
     /// Segments that lie in one extent of limbo.
     limbo_segments: u32,
-    /// Extents that a read in flight kept in limbo at the last look.
-    pinned: u32,
+    /// Of what waits for nothing else, the extents that a read in flight kept in limbo at the last look.
+    pinned: Vec<Extent>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,10 +79,10 @@ impl Space {
             free_pages: 0,
             segments: Vec::new(),
             cursor: 0,
-            limbo: VecDeque::new(),
+            limbo: BTreeMap::new(),
             limbo_pages: 0,
             limbo_segments: 0,
-            pinned: 0,
+            pinned: Vec::new(),
         }
     }
 
@@ -298,41 +298,41 @@ impl Space {
 
     /// Frees pages once group `group` is durable.
     pub(crate) fn release_after(&mut self, group: u64, extent: Extent) {
-        self.limbo.push_back((group, extent));
+        self.limbo.entry(group).or_default().push(extent);
         self.limbo_pages += extent.pages;
         self.limbo_segments += self.segments_within(&extent);
     }
 
-    /// Frees what waited for groups up to `durable`, but for extents `pinned` by reads in flight: those wait on.
+    /// Frees what waited for groups up to `durable`, but for extents `pinned` by reads in flight: those wait on. O(what is freed or pinned).
     pub(crate) fn release_durable(&mut self, durable: u64, pinned: impl Fn(&Extent) -> bool) {
-        self.pinned = 0;
-        for _ in 0..self.limbo.len() {
-            let Some((group, extent)) = self.limbo.pop_front() else { return };
-            let held = group <= durable && pinned(&extent);
-            self.pinned += u32::from(held);
-            if group <= durable && !held {
-                self.limbo_pages -= extent.pages;
-                self.limbo_segments -= self.segments_within(&extent);
-                self.release(extent);
-            } else {
-                self.limbo.push_back((group, extent));
+        let mut due = std::mem::take(&mut self.pinned);
+        while let Some(group) = self.limbo.first_entry().filter(|group| *group.key() <= durable) {
+            due.extend(group.remove());
+        }
+        for extent in due {
+            if pinned(&extent) {
+                self.pinned.push(extent);
+                continue;
             }
+            self.limbo_pages -= extent.pages;
+            self.limbo_segments -= self.segments_within(&extent);
+            self.release(extent);
         }
     }
 
     /// Whether something durable was kept in limbo by reads in flight.
     pub(crate) fn has_pinned(&self) -> bool {
-        self.pinned > 0
+        !self.pinned.is_empty()
     }
 
-    /// The oldest group something waits for.
+    /// The oldest group something waits for, but for what reads keep.
     pub(crate) fn limbo_begins(&self) -> Option<u64> {
-        self.limbo.iter().map(|(group, _)| *group).min()
+        self.limbo.first_key_value().map(|(group, _)| *group)
     }
 
     /// The newest group something waits for.
     pub(crate) fn limbo_waits_for(&self) -> Option<u64> {
-        self.limbo.iter().map(|(group, _)| *group).max()
+        self.limbo.last_key_value().map(|(group, _)| *group)
     }
 
     /// Memory of the holes.

@@ -147,7 +147,7 @@ impl Slab {
     pub(crate) fn load_head(&mut self, key: Key, effects: &mut Effects) {
         match self.index.0.get(key.encoded()).map(|entry| Place::from_bits(entry.place)) {
             Some(place @ Place::Run { .. }) => self.read_head(key, place, effects),
-            _ => self.block_waiters.push(key),
+            _ => self.block_waiters.push_back(key),
         }
     }
 
@@ -157,7 +157,7 @@ impl Slab {
             if self.is_copy(&key, place) {
                 self.clear_later(&key, place);
             } else {
-                self.block_waiters.push(key);
+                self.block_waiters.push_back(key);
             }
             return;
         };

@@ -261,7 +261,7 @@ impl Slab {
             Wait::Run { whole } => self.load_run(key, whole, effects),
             Wait::Head => self.load_head(key, effects),
             Wait::Space => self.space_waiters.push(key),
-            Wait::Block => self.block_waiters.push(key),
+            Wait::Block => self.block_waiters.push_back(key),
         }
     }
 

@@ -30,6 +30,14 @@ pub(crate) struct LargeValues {
     written: Vec<LargeValue>,
     /// The flush in flight covers these.
     flushing: Vec<LargeValue>,
+    /// Bytes of the records that will be laid.
+    record_bytes: u64,
+}
+
+impl LargeValue {
+    fn record_bytes(&self) -> u64 {
+        record_bytes(&self.meta, self.change.key.encoded().len(), 12) as u64
+    }
 }
 
 impl LargeValues {
@@ -39,11 +47,11 @@ impl LargeValues {
 
     /// Bytes of the records that will be laid.
     pub(crate) fn record_bytes(&self) -> u64 {
-        let all = self.heads.values().chain(&self.written).chain(&self.flushing);
-        all.map(|large| record_bytes(&large.meta, large.change.key.encoded().len(), 12) as u64).sum()
+        self.record_bytes
     }
 
     pub(crate) fn abandon(&mut self) -> Vec<Change> {
+        self.record_bytes = 0;
         let heads = std::mem::take(&mut self.heads).into_values();
         let rest = std::mem::take(&mut self.written).into_iter().chain(std::mem::take(&mut self.flushing));
         heads.chain(rest).map(|large| large.change).collect()
@@ -59,7 +67,9 @@ impl Slab {
         let Some(packed) = &mut self.packed else { return };
         packed.large.next += 1;
         let number = packed.large.next;
-        packed.large.heads.insert(number, LargeValue { change, meta, value_bytes, level });
+        let large = LargeValue { change, meta, value_bytes, level };
+        packed.large.record_bytes += large.record_bytes();
+        packed.large.heads.insert(number, large);
         self.counters.page_writes += 1;
         self.counters.write_bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         let io = self.io.start(slab::Purpose::Packed(super::Purpose::RunHead { number }));
@@ -77,6 +87,7 @@ impl Slab {
         if volatile && !canary!("record_laid_before_its_run_is_durable") {
             return packed.large.written.push(large);
         }
+        packed.large.record_bytes -= large.record_bytes();
         self.append_large(large.change, large.meta, large.value_bytes, large.level);
     }
 
@@ -95,7 +106,9 @@ impl Slab {
     /// That flush is done.
     pub(crate) fn runs_flushed(&mut self) {
         let Some(packed) = &mut self.packed else { return };
-        for large in std::mem::take(&mut packed.large.flushing) {
+        let flushed = std::mem::take(&mut packed.large.flushing);
+        packed.large.record_bytes -= flushed.iter().map(LargeValue::record_bytes).sum::<u64>();
+        for large in flushed {
             self.append_large(large.change, large.meta, large.value_bytes, large.level);
         }
     }

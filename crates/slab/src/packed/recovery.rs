@@ -16,7 +16,7 @@ use super::checkpoint::load::{Keys, Loaded, LogOpening, Range, is_valid};
 use super::segments::State;
 use super::spot::{self, Spot};
 use super::table::{GROUP_SEGMENTS, SegmentKind, Table, TableEntry};
-use super::tables::{TableGroup, table_page};
+use super::tables::table_page;
 use super::walk::{BatchAt, latest_generation, next_batch};
 use crate::check::Digest;
 use crate::place::Place;
@@ -416,7 +416,7 @@ impl LogScanner {
                 packed.segments.reset(number, found.generation);
                 space.occupy(self.extent(number), false);
             }
-            packed.tables.groups.push(TableGroup::found(table, good, both));
+            packed.tables.add(table, good, both);
         }
         let mut last: [Option<(u64, u32)>; 2] = [None; 2];
         for batch in self.batches.iter().filter(|batch| batch.holds) {

@@ -3,6 +3,7 @@
 //! Each group's table has two copies. They are written through, one after the other, first the one not known to be good; as soon as one
 //! is written, what it says holds.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stratakv_base::canary;
@@ -47,7 +48,7 @@ pub(crate) struct TableGroup {
 
 impl TableGroup {
     /// As found: copy `good` holds, the other may not.
-    pub(crate) fn found(table: Table, good: u32, both: bool) -> TableGroup {
+    fn found(table: Table, good: u32, both: bool) -> TableGroup {
         TableGroup { wanted: table.clone(), durable: table, writing: None, good, step: Step::Idle, dirty: !both }
     }
 }
@@ -56,6 +57,8 @@ impl TableGroup {
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) groups: Vec<TableGroup>,
+    /// Groups of which the table has changed, or may have, and is not being written.
+    changed: BTreeSet<u32>,
 }
 
 impl Tables {
@@ -64,10 +67,16 @@ impl Tables {
         self.groups.iter().all(|group| group.step == Step::Idle && !group.dirty)
     }
 
+    /// The next group, as found: copy `good` holds, the other may not.
+    pub(crate) fn add(&mut self, table: Table, good: u32, both: bool) {
+        self.changed.insert(self.groups.len() as u32);
+        self.groups.push(TableGroup::found(table, good, both));
+    }
+
     /// A table for each group that has begun.
     pub(crate) fn extend(&mut self, total_pages: u32, segment_pages: u32) {
         while table_page(self.groups.len() as u32, segment_pages) + 1 < total_pages {
-            self.groups.push(TableGroup::found(Table::blank(), 0, true));
+            self.add(Table::blank(), 0, true);
         }
     }
 
@@ -100,6 +109,7 @@ impl Tables {
         {
             *entry = to;
             group.dirty = true;
+            self.changed.insert(number / GROUP_SEGMENTS);
         }
     }
 }
@@ -133,7 +143,8 @@ impl Slab {
                 packed.segments.ready.push_back(number);
             }
         }
-        for group in 0..self.packed.as_ref().map_or(0, |packed| packed.tables.groups.len()) as u32 {
+        let Some(packed) = &mut self.packed else { return };
+        for group in std::mem::take(&mut packed.tables.changed) {
             self.write_table(group, effects);
         }
     }
@@ -158,6 +169,7 @@ impl Slab {
             if let Some(table) = self.table_group(group) {
                 (table.dirty, table.step) = (true, Step::Idle);
             }
+            self.note_table(group);
             return effects.wake_at(stratakv_base::Mono(effects.now().mono.0 + 1_000_000));
         };
         let uuid = self.config.uuid;
@@ -185,7 +197,8 @@ impl Slab {
         }
         if table.step != Step::First {
             (table.step, table.writing) = (Step::Idle, None);
-            return;
+            // It may have changed meanwhile.
+            return self.note_table(group);
         }
         table.good = 1 - table.good;
         table.step = Step::Second;
@@ -204,7 +217,15 @@ impl Slab {
                 packed.segments.ready.push_back(number);
             }
         }
+        self.allow_run_writes();
         self.write_table_copy(group, copy, effects);
+    }
+
+    /// A table is to be looked at in the next turn.
+    fn note_table(&mut self, group: u32) {
+        if let Some(packed) = &mut self.packed {
+            packed.tables.changed.insert(group);
+        }
     }
 
     /// Runs will lie here: the table must not call these segments logs.
