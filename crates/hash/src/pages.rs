@@ -13,6 +13,9 @@ use crate::order::{Listed, TAKEN_MAX};
 /// Most items of a page.
 const ITEMS_MAX: usize = 16 << 10;
 
+/// Keys in the order that are not there, or have expired, which a page passes over. With more it ends, and says where the next one begins.
+const PASSED_MAX: usize = 4096;
+
 /// Records that are looked up together, their cache misses with one another: 50 of 128 B from a table of a million take 43 us one by one.
 const WINDOW: usize = 32;
 
@@ -99,17 +102,20 @@ impl<P: Pmem> Hash<P> {
             return Err(Error::Unsupported(Capability::Ordered));
         }
         let mut filling = Filling { request, items: Vec::new(), bytes: 0, gone: None };
+        let mut looked_at = 0;
         loop {
             let taken_max = (filling.items_max() - filling.items.len()).min(TAKEN_MAX);
             // Asked before the keys are taken: a key that is no ghost then was there when it was taken.
             let unsure = version.is_some() || self.snapshots.has_ghosts();
             let taken = self.orders.keys(&from, &to, request.reverse, taken_max);
             let is_last = taken.len() < taken_max;
+            looked_at += taken.len();
             self.fill(&mut filling, taken, View { keys_only: request.keys_only, unsure, version, wall })?;
             if let Some(last) = filling.last() {
                 after(&mut from, &mut to, request.reverse, last);
             }
-            let is_full = filling.is_full();
+            let has_passed_many = looked_at.saturating_sub(filling.items.len()) >= PASSED_MAX;
+            let is_full = filling.is_full() || (has_passed_many && !is_last);
             if is_full || is_last {
                 // Full at the very last key: the next page is empty.
                 let next = if request.reverse { to } else { from };
@@ -316,6 +322,37 @@ mod tests {
                 }
                 assert_eq!(keys, expected, "{items_max} items, {bytes_max} B, {reverse} {keys_only}");
             }
+        }
+    }
+
+    /// Keys that an order has for a snapshot only, or that have expired, were passed in one call, any number of them.
+    #[test]
+    fn a_page_passes_a_bounded_number_of_keys_that_are_not_there() {
+        let pmem = Mapping::anonymous(4 << 20, MapOptions::default()).unwrap();
+        let hash = Hash::create(pmem, HashOptions { segment_bytes: 16 << 10, ..HashOptions::default() }).unwrap();
+        const GONE: usize = 9000;
+        let name = |number: usize| Key::new(CollectionId(3), format!("{number:05}").as_bytes()).unwrap();
+        for number in 0..=GONE {
+            let expiry = Expiry(if number < GONE { NOW.0 } else { 0 });
+            hash.put(&name(number), b"v", (0, expiry), Expect::Any, Wall(1)).unwrap();
+        }
+        for (reverse, keys_only) in [(false, false), (false, true), (true, true)] {
+            let from = Bound::Included(Key::bound(CollectionId(3), b""));
+            let to = Bound::Excluded(Key::bound(CollectionId(4), b""));
+            let (items_max, bytes_max, at) = (10, 1 << 20, None);
+            let mut request = PageRequest { from, to, reverse, keys_only, items_max, bytes_max, at };
+            let (mut pages, mut found) = (0, Vec::new());
+            loop {
+                let (items, next) = hash.page(&request, NOW).unwrap();
+                pages += 1;
+                found.extend(items.into_iter().map(|item| item.key));
+                match next {
+                    None => break,
+                    Some(next) if reverse => request.to = next,
+                    Some(next) => request.from = next,
+                }
+            }
+            assert_eq!((found, pages), (vec![name(GONE)], 3), "{reverse} {keys_only}");
         }
     }
 }
