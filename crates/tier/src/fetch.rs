@@ -125,6 +125,10 @@ pub(crate) struct Fetches {
     of_place: HashMap<Loc, u64>,
     queue: VecDeque<(u64, usize)>,
     in_flight: u32,
+    /// The segment of which reads come first.
+    hastened: Option<u64>,
+    /// How often the queue was put in order for one.
+    pub(crate) sorted: u64,
 }
 
 impl Fetches {
@@ -142,8 +146,14 @@ impl Fetches {
         self.running.is_empty()
     }
 
-    /// What is still to be read of a segment comes first.
-    fn hasten(&mut self, segment: u64) {
+    /// What is still to be read of a segment comes first, from now on. O(reads that wait) for each segment.
+    fn hasten(&mut self, segment: Option<u64>) {
+        if self.hastened == segment {
+            return;
+        }
+        self.hastened = segment;
+        let Some(segment) = segment else { return };
+        self.sorted += 1;
         let is_of_it = |id: &u64| self.running.get(id).is_some_and(|fetch| fetch.segment == segment);
         let (mut first, others): (VecDeque<_>, VecDeque<_>) = self.queue.drain(..).partition(|(id, _)| is_of_it(id));
         first.extend(others);
@@ -152,7 +162,7 @@ impl Fetches {
 
     pub(crate) fn begin(&mut self, wanted: Wanted, segment: u64, page: u64, pages: u64, waiters: Vec<u64>) -> u64 {
         self.next += 1;
-        let makes_room = waiters.contains(&RECYCLER);
+        let makes_room = waiters.contains(&RECYCLER) || self.hastened == Some(segment);
         let chunks = pages.div_ceil(CHUNK_PAGES) as usize;
         let blocks = (0..chunks).map(|_| None).collect();
         self.running
@@ -252,9 +262,7 @@ impl Tier {
         // A segment that only waits for its readers makes room when they are done.
         let awaited = self.volume.as_ref().and_then(|volume| volume.pinned_since().and(volume.log.oldest()));
         let awaited = awaited.map(|stored| stored.page);
-        if let Some(segment) = awaited {
-            self.fetches.hasten(segment);
-        }
+        self.fetches.hasten(awaited);
         while self.fetches.in_flight < self.config.depth.max(1) {
             let Some((id, chunk)) = self.fetches.queue.pop_front() else { break };
             let Some(fetch) = self.fetches.running.get(&id) else { continue };
@@ -429,7 +437,7 @@ mod tests {
         assert_eq!(fetches.queue, [(head, 0), (head, 1), (of_somebody, 0), (of_somebody, 1)]);
 
         // The segment at page 10 makes room as soon as it was read.
-        fetches.hasten(10);
+        fetches.hasten(Some(10));
         assert_eq!(fetches.queue, [(of_somebody, 0), (of_somebody, 1), (head, 0), (head, 1)]);
 
         let pool = Pool::new(1 << 20);

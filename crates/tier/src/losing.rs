@@ -135,7 +135,7 @@ impl Tier {
         );
         let gone = self.index.retain(|tag, _| !returning.contains(&tag));
         self.counters.drops.add(DropReason::VolumeLost, gone);
-        for (_, token, tag, reply) in std::mem::take(&mut self.promises) {
+        for (token, tag, reply) in std::mem::take(&mut self.promises).into_values().flatten() {
             let is_safe = tag.map_or(returning.is_empty(), |tag| !returning.contains(&tag));
             effects.reply(token, if is_safe { reply } else { Reply::Failed(Error::Unknown(NOT_VOID)) });
         }

@@ -275,31 +275,47 @@ impl Tier {
 
     /// Attempts what has got what it waited for.
     pub(crate) fn run_ready(&mut self, effects: &mut Effects) {
+        // The first one that found no room, and others behind it as long as each comes to its end.
+        for _ in 0..self.cramped.len() {
+            let Some(id) = self.cramped.pop_front() else { break };
+            self.run_parked(id, effects);
+            let is_over = !self.parked.contains_key(&id);
+            if self.cramped.back() == Some(&id) {
+                self.cramped.rotate_right(1);
+            }
+            if !is_over {
+                break;
+            }
+        }
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { break };
-            let Some(mut parked) = self.parked.remove(&id) else { continue };
-            if parked.is_cancelled {
+            self.run_parked(id, effects);
+        }
+    }
+
+    fn run_parked(&mut self, id: u64, effects: &mut Effects) {
+        let Some(mut parked) = self.parked.remove(&id) else { return };
+        self.counters.attempts += 1;
+        if parked.is_cancelled {
+            self.unpin(&parked.pins);
+            return effects.reply(parked.token, Reply::Failed(Error::Cancelled));
+        }
+        match self.step(&parked.work, parked.tag, &parked.verdicts, effects) {
+            Step::Done(reply) => {
                 self.unpin(&parked.pins);
-                effects.reply(parked.token, Reply::Failed(Error::Cancelled));
-                continue;
-            }
-            match self.step(&parked.work, parked.tag, &parked.verdicts, effects) {
-                Step::Done(reply) => {
-                    self.unpin(&parked.pins);
-                    if parked.work.is_write() {
-                        self.pass_turn(parked.tag);
-                    }
-                    self.answer(parked.token, reply, Some(parked.tag), effects);
+                if parked.work.is_write() {
+                    self.pass_turn(parked.tag);
                 }
-                Step::NoRoom => {
-                    // Room may come from the very segment that it pins: it reads again.
-                    self.unpin(&parked.pins);
-                    (parked.pins, parked.verdicts) = (Vec::new(), Vec::new());
-                    self.parked.insert(id, parked);
-                    self.ready.push_back(id);
-                }
-                Step::Missing(places) => self.park(id, parked, &places),
+                self.answer(parked.token, reply, Some(parked.tag), effects);
             }
+            Step::NoRoom => {
+                // Room may come from the very segment that it pins: it reads again.
+                self.unpin(&parked.pins);
+                (parked.pins, parked.verdicts) = (Vec::new(), Vec::new());
+                self.parked.insert(id, parked);
+                self.cramped.push_back(id);
+            }
+            Step::Missing(places) => self.park(id, parked, &places),
         }
     }
 

@@ -23,6 +23,8 @@ use crate::tier::Tier;
 const HOLD_NS: u64 = 2_000_000_000;
 /// and for all of them so long at most.
 const HOLDS_NS_MAX: u64 = 30_000_000_000;
+/// Holds that a turn looks at, whether they are over: nobody tells.
+const HOLDS_PER_TURN: usize = 32;
 
 /// What a hold keeps.
 #[derive(Debug)]
@@ -226,12 +228,20 @@ impl Tier {
                 || held.hold.is_over()
                 || waits.is_some_and(|(page, since)| held.segment == page && is_due(held, since))
         };
-        let pins: Vec<u64> = self.holds.extract_if(|_, held| over(held)).map(|(_, held)| held.segment).collect();
+        let pins: Vec<u64> = if is_closing {
+            self.holds.extract_if(.., |_, held| over(held)).map(|(_, held)| held.segment).collect()
+        } else {
+            let looked_at = self.holds.range(self.hold_hand..).chain(self.holds.range(..self.hold_hand));
+            let looked_at: Vec<_> = looked_at.take(HOLDS_PER_TURN).map(|(id, held)| (*id, over(held))).collect();
+            self.hold_hand = looked_at.last().map_or(0, |(id, _)| id + 1);
+            let ended = looked_at.into_iter().filter(|(_, is_over)| *is_over);
+            ended.filter_map(|(id, _)| self.holds.remove(&id)).map(|held| held.segment).collect()
+        };
         self.unpin(&pins);
         let Some((page, _)) = waits else { return };
         if pins.contains(&page) {
             effects.more();
-        } else if self.holds.values().any(|held| held.segment == page) {
+        } else if !self.holds.is_empty() {
             // Nobody tells when a hold is over: it is looked for while somebody waits for that.
             effects.wake_at(Mono(self.now.mono.0 + crate::tier::RETRY_NS));
         }

@@ -1,6 +1,6 @@
 //! [`Tier`]: the state of one shard, and its face to the driver.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::HashMap;
 use stratakv_base::{Level, Mono, Now};
@@ -65,6 +65,8 @@ pub(crate) struct Counters {
     pub(crate) journal_writes: u64,
     pub(crate) invalidations: u64,
     pub(crate) stalled_turns: u64,
+    /// At parked operations.
+    pub(crate) attempts: u64,
 }
 
 /// One shard of a store with the engine `tier`. See the crate.
@@ -95,18 +97,22 @@ pub struct Tier {
     pub(crate) volume: Option<Volume>,
     pub(crate) fetches: Fetches,
     /// Long items of which slices are being taken, by their holds' numbers.
-    pub(crate) holds: HashMap<u64, Held>,
+    pub(crate) holds: BTreeMap<u64, Held>,
     pub(crate) next_hold: u64,
+    /// The next one to be looked at, whether it is over.
+    pub(crate) hold_hand: u64,
     pub(crate) io: IoTable<Purpose>,
     pub(crate) parked: HashMap<u64, Parked>,
     pub(crate) next_operation: u64,
     pub(crate) ready: VecDeque<u64>,
+    /// Parked writes that found no room, in order: the first one tries, and those behind it once that is done.
+    pub(crate) cramped: VecDeque<u64>,
     /// Tags with a parked write, and the writes that wait for it.
     pub(crate) busy: HashMap<Tag, VecDeque<u64>>,
     /// Writes that wait for room, and those behind them.
     pub(crate) held: VecDeque<(Token, Work)>,
-    /// Replies that wait for a group of the journal, and of which tag they tell; of none: of every one.
-    pub(crate) promises: VecDeque<(u64, Token, Option<Tag>, Reply)>,
+    /// Replies that wait for a group of the journal, by that, and of which tag they tell; of none: of every one.
+    pub(crate) promises: BTreeMap<u64, Vec<(Token, Option<Tag>, Reply)>>,
     pub(crate) superblock: Superblock,
     /// Superblocks that could not be written, when the volume was lost.
     pub(crate) void_tries: u32,
@@ -148,19 +154,16 @@ impl Tier {
     pub(crate) fn answer(&mut self, token: Token, reply: Reply, tag: Option<Tag>, effects: &mut Effects) {
         let group = self.volume.as_ref().and_then(|volume| volume.journal.waits_for(tag));
         match group {
-            Some(group) => self.promises.push_back((group, token, tag, reply)),
+            Some(group) => self.promises.entry(group).or_default().push((token, tag, reply)),
             None => effects.reply(token, reply),
         }
     }
 
     fn release_promises(&mut self, effects: &mut Effects) {
         let Some(volume) = &self.volume else { return };
-        for (group, token, tag, reply) in std::mem::take(&mut self.promises) {
-            if volume.journal.is_written(group) {
-                effects.reply(token, reply);
-            } else {
-                self.promises.push_back((group, token, tag, reply));
-            }
+        let is_written = |group: u64| volume.journal.is_written(group);
+        while let Some(group) = self.promises.first_entry().filter(|group| is_written(*group.key())) {
+            group.remove().into_iter().for_each(|(token, _, reply)| effects.reply(token, reply));
         }
     }
 
@@ -282,7 +285,8 @@ impl Shard for Tier {
         self.release_promises(effects);
         self.pump_close(effects);
         effects.events.append(&mut self.evicted);
-        let waits = !self.held.is_empty() || !self.ready.is_empty() || self.fetches.is_waiting();
+        let waits = !self.held.is_empty() || !self.ready.is_empty() || !self.cramped.is_empty();
+        let waits = waits || self.fetches.is_waiting();
         self.counters.stalled_turns += u64::from(!self.held.is_empty());
         if waits && self.io.is_empty() {
             effects.wake_at(Mono(self.now.mono.0 + RETRY_NS));
@@ -351,6 +355,7 @@ impl Shard for Tier {
         add("journal_writes", counters.journal_writes);
         add("invalidations", counters.invalidations);
         add("stalled_turns", counters.stalled_turns);
+        add("parked_attempts", counters.attempts);
         add("recovered_items", self.report.items);
         add("recovered_segments", self.report.segments);
         add("untrusted_segments", self.report.untrusted_segments);
