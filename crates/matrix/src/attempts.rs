@@ -18,6 +18,10 @@ const PINS_MAX: usize = 128;
 impl<P: Pmem> Matrix<P> {
     /// Attempts an operation. `queued`: it has its turn among writes.
     pub(crate) fn attempt(&mut self, id: u64, mut parked: Parked, queued: bool, effects: &mut Effects) {
+        if parked.work.is_walk() && !self.walks.begin() {
+            parked.begun = true;
+            return self.suspend(id, parked, queued, effects);
+        }
         std::mem::swap(&mut self.pins, &mut parked.pins);
         self.missing.get_mut().clear();
         parked.begun = true;
@@ -74,13 +78,7 @@ impl<P: Pmem> Matrix<P> {
                 effects.more();
                 return;
             }
-            Ok(Attempt::Again) => {
-                self.wait_for_turn(id, &parked, queued);
-                self.parked.insert(id, parked);
-                self.ready.push_back(id);
-                effects.more();
-                return;
-            }
+            Ok(Attempt::Yields) => return self.suspend(id, parked, queued, effects),
             Err(Stop::Missing) => {
                 self.wait_for_turn(id, &parked, queued);
                 parked.missing = self.ask(Waiter::Operation(id)).len();
@@ -102,6 +100,14 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
+    /// Other walks come first, and whoever waits for the shard.
+    fn suspend(&mut self, id: u64, parked: Parked, queued: bool, effects: &mut Effects) {
+        self.wait_for_turn(id, &parked, queued);
+        self.parked.insert(id, parked);
+        self.walks.suspend(id);
+        effects.more();
+    }
+
     /// A write that cannot be ended now holds its keys from here on.
     fn wait_for_turn(&mut self, id: u64, parked: &Parked, queued: bool) {
         if parked.work.is_write() && !queued {
@@ -115,7 +121,7 @@ impl<P: Pmem> Matrix<P> {
             Work::Write { changes, placed, looked, damage } => self.write(changes, placed, looked, damage.as_ref()),
             Work::Update { key, update, placed, long } => self.update(key.encoded(), update, placed, long),
             Work::Page(page) => {
-                let reply = self.page(page)?;
+                let Some(reply) = self.page(page)? else { return Ok(Attempt::Yields) };
                 if let Some(cursor) = page.backup {
                     self.backup_went_on(cursor, &reply);
                 }
@@ -236,6 +242,9 @@ impl<P: Pmem> Matrix<P> {
     /// Answers the reads of those who have left, and reads nothing for them that the device does not
     /// have yet. Backups have their own books, and go on.
     pub(crate) fn give_up_reads(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
+        for token in self.batches.showing.give_up(has_left) {
+            effects.reply(token, Reply::Failed(Error::Cancelled));
+        }
         let is_read = |work: &Work| match work {
             Work::Get { .. } => true,
             Work::Page(page) => page.backup.is_none(),
@@ -247,7 +256,7 @@ impl<P: Pmem> Matrix<P> {
         if given_up.is_empty() {
             return;
         }
-        self.reads.give_up(&given_up);
+        self.limbo.extend(self.reads.give_up(&given_up));
         self.crowd.retain(|id| !given_up.contains(id));
         for id in given_up {
             self.fail_operation(id, Error::Cancelled, effects);

@@ -28,8 +28,8 @@ pub(crate) enum Attempt {
     NoRoom,
     /// The volume has to grow first.
     Grows,
-    /// A part of it is done.
-    Again,
+    /// A part of it is done; the rest comes when walks have their turn.
+    Yields,
     /// It waits for what another shard says.
     Rests,
     /// It is over, and nobody waits for its reply.

@@ -61,7 +61,7 @@ impl<P: Pmem> Matrix<P> {
         let tables = sum(&mut self.tables().flat_map(|table| &table.extents));
         let values = sum(&mut self.levels.value_files().flat_map(|values| &values.extents));
         let condemned = self.condemned.iter().flat_map(|condemned| &condemned.extents);
-        let limbo = sum(&mut self.limbo.iter().chain(condemned));
+        let limbo = sum(&mut self.limbo.iter().chain(self.reads.held()).chain(condemned));
         let manifest = sum(&mut [self.manifest_extent].iter().chain(&self.spare_extent));
         let outputs =
             self.job.iter().flat_map(Job::all_outputs).chain(self.spill.iter().flat_map(|spill| &spill.outputs));

@@ -14,6 +14,7 @@ mod check;
 mod config;
 pub mod container;
 pub mod cursor;
+mod dead_spans;
 pub mod entry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -47,6 +48,7 @@ pub mod table;
 #[cfg(test)]
 mod trial;
 pub mod volume;
+mod walk;
 
 pub use check::{TableContents, ValueApart, ValueCheck};
 pub use config::{Compression, MatrixConfig, RecoveryReport};

@@ -291,6 +291,9 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn loaded(&mut self, load: &Load) {
         self.counters.loaded_bytes += load.bytes;
         self.counters.user_bytes += load.bytes;
+        if let Some((first, last)) = load.range() {
+            self.walks.spans.get_mut().forget(first.encoded(), last.encoded());
+        }
         self.end_load(Reply::Done { version: load.version, existed: false });
     }
 

@@ -42,6 +42,7 @@ impl<P: Pmem> Matrix<P> {
         let written = std::mem::take(&mut self.credit_bytes);
         let free = self.free_percent();
         let share = STEP_BYTES;
+        self.walks.note_dead();
         if let Err(error) = self.flush(written, share, effects) {
             return self.fail_region(error);
         }
@@ -96,7 +97,10 @@ impl<P: Pmem> Matrix<P> {
     /// is, or they are told that nothing can, so none asks for ever.
     fn waits_for_nothing(&self) -> bool {
         let is_under_way = self.spill.is_some() || self.load.is_some() || self.is_growing() || !self.limbo.is_empty();
-        !self.after_install.is_empty() && !is_under_way && !canary!("trial_values_wait_for_nothing")
+        !self.after_install.is_empty()
+            && !is_under_way
+            && self.reads.held().next().is_none()
+            && !canary!("trial_values_wait_for_nothing")
     }
 
     pub(crate) fn free_percent(&self) -> u64 {
@@ -107,7 +111,9 @@ impl<P: Pmem> Matrix<P> {
     /// Memtables become rows: as many bytes as came in, and half as many again.
     fn flush(&mut self, written: u64, share: u64, effects: &mut Effects) -> Result<(), Error> {
         let seen = if canary!("matrix_flush_forgets_snapshots") { &[] } else { self.snapshots.versions() };
-        if (self.container.is_full() || !self.stalled.is_empty() || self.is_clearing())
+        let seals_dead = std::mem::take(&mut self.walks.seals_dead) && self.container.is_memtable_dense();
+        let clears = self.is_clearing() || seals_dead;
+        if (self.container.is_full() || !self.stalled.is_empty() || clears)
             && !matches!(self.container.seal(seen), Ok(_) | Err(Error::Full(_)))
         {
             self.counters.stalled_turns += 1;
@@ -161,7 +167,9 @@ impl<P: Pmem> Matrix<P> {
         }
         let is_clearing = self.is_clearing() || self.waits_for_nothing();
         let (receiver, compactor) = self.container.rows();
-        let is_due = free_percent <= self.column_free_percent() || !self.stalled.is_empty() || is_clearing;
+        let clears_dead = self.walks.clears_dead && self.container.are_rows_dense();
+        let is_due =
+            free_percent <= self.column_free_percent() || !self.stalled.is_empty() || is_clearing || clears_dead;
         if (compactor == 0 || self.container.joins())
             && receiver > 0
             && is_due
@@ -172,6 +180,11 @@ impl<P: Pmem> Matrix<P> {
         let wanted = if is_clearing { None } else { self.wanted_job(free_percent, is_due) };
         let lacks_room = wanted.as_ref().is_some_and(|job| !self.has_room_for(job.pages_in()));
         self.job = wanted.filter(|_| !lacks_room);
+        if self.job.is_none() && self.walks.clears_dead && !lacks_room && !is_clearing && !self.awaits_row() {
+            // What walks passed goes down, level by level: at the lowest one nothing is left of it.
+            self.job = self.dense_job();
+            self.walks.clears_dead = self.job.is_some();
+        }
         if self.job.is_none() && (lacks_room || is_clearing) && !self.awaits_row() {
             self.job = self.small_job();
             if self.job.is_none() && self.rest == Rest::No && !self.reclaim() {

@@ -18,6 +18,7 @@ use stratakv_pmem::Pmem;
 
 use crate::backup::Backups;
 use crate::batch::Batches;
+use crate::batch::showing::Shown;
 use crate::changes::Attempt;
 use crate::config::{MatrixConfig, RecoveryReport};
 use crate::container::{Change as Append, Container, What};
@@ -43,6 +44,7 @@ use crate::spill::Spill;
 use crate::statistics::Counters;
 use crate::table;
 use crate::volume::{Extent, Places, Superblock};
+use crate::walk::Walks;
 
 /// What a request in flight is for.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +88,7 @@ pub struct Matrix<P> {
     pub(crate) pace: Pace,
     /// Where tables are to go.
     pub(crate) plan: Plan,
-    /// Free as soon as nobody reads it.
+    /// Free as soon as nobody reads it. What somebody reads waits in [`Reads::hold`].
     pub(crate) limbo: Vec<Extent>,
     pub(crate) cache: RefCell<PageCache>,
     pub(crate) reads: Reads,
@@ -105,6 +107,7 @@ pub struct Matrix<P> {
     pub(crate) long_bytes: Arc<AtomicU64>,
     /// Operations that wait for room to read a long value in.
     pub(crate) crowd: VecDeque<u64>,
+    pub(crate) walks: Walks,
     pub(crate) next_operation: u64,
     /// Replies for when the log is durable, each with the version up to which: of writes, and of whoever may have seen one.
     pub(crate) promises: Vec<(Token, Reply, u64)>,
@@ -170,6 +173,8 @@ pub struct Matrix<P> {
     /// A block was wanted in this turn and could not be had; and turns in a row of which that was so, with nothing in flight.
     pub(crate) lacks_block: bool,
     pub(crate) starved_turns: u32,
+    /// Page reads that had come back when operations last let go of what they had pinned.
+    pub(crate) pins_released_at: Option<u64>,
 }
 
 impl<P: Pmem> Matrix<P> {
@@ -207,6 +212,8 @@ impl<P: Pmem> Matrix<P> {
         if self.batches.is_paused() {
             return Err(Attempt::NoRoom);
         }
+        let puts = changes.iter().filter(|change| matches!(change.what, What::Put(_) | What::Apart(_)));
+        puts.for_each(|change| self.walks.spans.get_mut().split(change.key));
         let forgets = canary!("matrix_overwrite_forgets_snapshots");
         match self.container.append(changes, if forgets { &[] } else { self.snapshots.versions() }) {
             Ok(versions) => {
@@ -300,6 +307,18 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
+    /// Takes an operation that has not to wait for anything.
+    pub(crate) fn admit_operation(&mut self, token: Token, operation: Operation, effects: &mut Effects) {
+        match self.complaint(&operation).or_else(|| self.batch_complaint(&operation)) {
+            Some(error) => effects.reply(token, Reply::Failed(error)),
+            None => {
+                if let Some(operation) = self.take_of_all(token, operation, effects) {
+                    self.begin(token, operation, effects);
+                }
+            }
+        }
+    }
+
     fn begin(&mut self, token: Token, operation: Operation, effects: &mut Effects) {
         let work = match operation {
             Operation::Get { key, part } => Work::Get { key, part, long: None },
@@ -338,6 +357,8 @@ impl<P: Pmem> Matrix<P> {
     pub(crate) fn read_done(&mut self, page: u64, block: Block, result: Result<(), IoFault>, effects: &mut Effects) {
         let Some(flight) = self.reads.finish(page) else { return };
         let wanted = flight.wanted;
+        // Others may read a part of it, too.
+        self.limbo.extend(flight.frees.iter());
         let checked = match result {
             Ok(()) => self.check_pages(wanted, &block),
             // Whatever was there was written, so it is lost.
@@ -411,10 +432,8 @@ impl<P: Pmem> Matrix<P> {
 
     /// What is free and nobody reads any more can be taken again; its pages leave the cache.
     fn empty_limbo(&mut self) {
-        for _ in 0..self.limbo.len() {
-            let Some(extent) = self.limbo.pop() else { break };
-            if self.reads.overlap(extent) {
-                self.limbo.insert(0, extent);
+        for extent in std::mem::take(&mut self.limbo).into_iter().rev() {
+            if self.reads.hold(extent) {
                 continue;
             }
             self.give_back(extent);
@@ -571,18 +590,19 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             return Err(operation);
         }
         self.now = effects.now();
-        if let Some(at) = self.show_batches(effects).or_else(|| self.waits_for_pace(&operation)) {
+        let operation = match self.show_batches(token, operation, effects) {
+            Shown::Begin(operation) => operation,
+            Shown::Held => return Ok(()),
+            Shown::Later(operation, at) => {
+                effects.wake_at(at);
+                return Err(operation);
+            }
+        };
+        if let Some(at) = self.waits_for_pace(&operation) {
             effects.wake_at(at);
             return Err(operation);
         }
-        match self.complaint(&operation).or_else(|| self.batch_complaint(&operation)) {
-            Some(error) => effects.reply(token, Reply::Failed(error)),
-            None => {
-                if let Some(operation) = self.take_of_all(token, operation, effects) {
-                    self.begin(token, operation, effects);
-                }
-            }
-        }
+        self.admit_operation(token, operation, effects);
         Ok(())
     }
 
@@ -611,6 +631,7 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
             }
             self.run_ready(effects);
         }
+        self.run_walks(effects);
         self.commit(effects);
         while self.step_batches(effects) {
             self.run_ready(effects);
@@ -637,9 +658,10 @@ impl<P: Pmem + Send> Shard for Matrix<P> {
         self.find_blocks(effects);
         let is_crowd_next =
             !self.crowd.is_empty() && self.long_bytes.load(Ordering::Relaxed) < self.outside_bytes_max();
-        if !self.ready.is_empty() || (is_crowd_next && self.io.is_empty()) {
+        if !self.ready.is_empty() || self.walks.any_suspended() || (is_crowd_next && self.io.is_empty()) {
             effects.more();
         }
+        self.walks.begin_turn();
     }
 
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {

@@ -124,6 +124,11 @@ impl<P: Pmem> Matrix<P> {
 
     /// Nothing is in flight and no block can be had: everybody but the oldest operation lets go of what was read for it.
     fn release_pins(&mut self) {
+        // Nobody has pinned anything since the last time.
+        if self.pins_released_at == Some(self.counters.page_reads) {
+            return;
+        }
+        self.pins_released_at = Some(self.counters.page_reads);
         if let Some(job) = &mut self.job {
             job.release();
         }

@@ -7,6 +7,7 @@ use stratakv_base::{Key, Wall};
 use crate::cursor::{Cursor, Stop};
 use crate::entry::{Body, Meta};
 use crate::ranges::RangeDeletes;
+use crate::walk::Walk;
 
 /// The versions of several cursors in one order. A step costs O(log cursors) comparisons of keys.
 pub struct Merge<'a> {
@@ -164,13 +165,26 @@ pub struct Visible<'c, C> {
     is_shown: bool,
     /// The key was found, and an error came before it was shown.
     owes: bool,
+    /// How far it goes. Without: over everything.
+    walk: Option<Walk<'c>>,
 }
 
 impl<'c, C: Cursor> Visible<'c, C> {
     /// Over a cursor that was sought, without what these ranges hide.
     pub fn new(cursor: &'c mut C, sight: Sight, ranges: &'c RangeDeletes) -> Visible<'c, C> {
         let (key, value, too_new) = Default::default();
-        Visible { cursor, sight, ranges, key, meta: None, value, too_new, is_shown: false, owes: false }
+        let (is_shown, owes, walk) = (false, false, None);
+        Visible { cursor, sight, ranges, key, meta: None, value, too_new, is_shown, owes, walk }
+    }
+
+    /// No further than that. Where nothing is found then, [`Visible::pause`] tells whether there is more.
+    pub(crate) fn on(self, walk: Walk<'c>) -> Visible<'c, C> {
+        Visible { walk: Some(walk), ..self }
+    }
+
+    /// Where it paused, everything before it having been seen, and whether it passed what is not shown.
+    pub(crate) fn pause(&mut self) -> Option<(Vec<u8>, bool)> {
+        self.walk.as_mut()?.take_pause()
     }
 
     /// The key found last.
@@ -181,6 +195,17 @@ impl<'c, C: Cursor> Visible<'c, C> {
     /// The value found last, if it lies beside its key.
     pub fn value(&self) -> &[u8] {
         &self.value
+    }
+
+    /// As [`Visible::passed`]; the walk learns that everything before is seen.
+    pub(crate) fn stop(&mut self, reverse: bool) -> Option<Bound<Key>> {
+        let passed = self.passed(reverse);
+        if let Some(walk) = &mut self.walk
+            && let Some(passed) = &passed
+        {
+            walk.stop_at(passed);
+        }
+        passed
     }
 
     /// From where a seek goes on after an error, everything before it having been seen: forward behind the last key of which the newest version was found, or at one of which
@@ -199,7 +224,18 @@ impl<'c, C: Cursor> Visible<'c, C> {
     /// [`Stop`]: seek again.
     pub fn forward(&mut self, with_value: bool) -> Result<Option<Meta>, Stop> {
         while let Some((key, meta)) = self.cursor.key().zip(self.cursor.meta()) {
-            if meta.version > self.sight.at || (self.meta.is_some() && key == self.key) {
+            let is_same = self.meta.is_some() && key == self.key;
+            if let Some(walk) = &mut self.walk {
+                if walk.is_beyond(key) {
+                    break;
+                }
+                // Between two keys: where it goes on is told by a key.
+                if !is_same && key != self.too_new && walk.pauses_at(key) {
+                    return Ok(None);
+                }
+                walk.visit();
+            }
+            if meta.version > self.sight.at || is_same {
                 if meta.version > self.sight.at && key != self.too_new {
                     self.too_new.clear();
                     self.too_new.extend_from_slice(key);
@@ -208,12 +244,14 @@ impl<'c, C: Cursor> Visible<'c, C> {
                 continue;
             }
             self.take(meta, with_value)?;
+            note(&mut self.walk, &self.key, meta, self.is_shown);
             self.owes = self.is_shown;
             self.cursor.next()?;
             if std::mem::take(&mut self.owes) {
                 return Ok(Some(meta));
             }
         }
+        self.end_walk();
         Ok(None)
     }
 
@@ -222,22 +260,48 @@ impl<'c, C: Cursor> Visible<'c, C> {
     /// # Errors
     /// [`Stop`]: seek again.
     pub fn backward(&mut self, with_value: bool) -> Result<Option<Meta>, Stop> {
-        let mut found = None;
+        let mut found: Option<Meta> = None;
         while let Some((key, meta)) = self.cursor.key().zip(self.cursor.meta()) {
-            let is_next_key = found.is_some() && key != self.key;
-            if is_next_key && self.is_shown {
-                return Ok(found);
-            }
-            if is_next_key {
+            let is_same = self.meta.is_some() && key == self.key;
+            if let Some(last) = found.filter(|_| !is_same) {
+                note(&mut self.walk, &self.key, last, self.is_shown);
+                if self.is_shown {
+                    return Ok(found);
+                }
                 found = None;
+            }
+            if let Some(walk) = &mut self.walk {
+                if walk.is_beyond(key) {
+                    break;
+                }
+                if !is_same && key != self.too_new && walk.pauses_at(key) {
+                    return Ok(None);
+                }
+                walk.visit();
             }
             if meta.version <= self.sight.at {
                 self.take(meta, with_value)?;
                 found = Some(meta);
+            } else if found.is_none() && key != self.too_new {
+                self.too_new.clear();
+                self.too_new.extend_from_slice(key);
             }
             self.cursor.prev()?;
         }
-        Ok(found.filter(|_| self.is_shown))
+        if let Some(last) = found {
+            note(&mut self.walk, &self.key, last, self.is_shown);
+            if self.is_shown {
+                return Ok(found);
+            }
+        }
+        self.end_walk();
+        Ok(None)
+    }
+
+    fn end_walk(&mut self) {
+        if let Some(walk) = &mut self.walk {
+            walk.reach_end();
+        }
     }
 
     fn take(&mut self, meta: Meta, with_value: bool) -> Result<(), Stop> {
@@ -251,6 +315,15 @@ impl<'c, C: Cursor> Visible<'c, C> {
             self.cursor.value(&mut self.value)?;
         }
         Ok(())
+    }
+}
+
+/// A walk has come past the newest version of a key that its reader sees.
+fn note(walk: &mut Option<Walk<'_>>, key: &[u8], meta: Meta, is_shown: bool) {
+    match walk {
+        Some(walk) if is_shown => walk.show(key),
+        Some(walk) => walk.pass_dead(meta),
+        None => {}
     }
 }
 
@@ -371,6 +444,7 @@ mod tests {
             let after: Vec<_> = all.iter().filter(|(key, _)| *key >= from).cloned().collect();
             prop_assert_eq!(found, after);
 
+            drop(visible);
             merge.seek_before(Some(&from)).unwrap();
             let (mut found, mut visible) = (Vec::new(), Visible::new(&mut merge, sight, &ranges));
             while let Some(meta) = visible.backward(true).unwrap() {

@@ -603,6 +603,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             waiting_bytes: Arc::default(),
             long_bytes: Arc::default(),
             crowd: VecDeque::new(),
+            walks: Default::default(),
             next_operation: 0,
             promises: Vec::new(),
             syncs: Vec::new(),
@@ -644,6 +645,7 @@ impl<P: Pmem + Send> Opener for MatrixOpener<P> {
             turns_ended: 0,
             lacks_block: false,
             starved_turns: 0,
+            pins_released_at: None,
             config: self.config,
         };
         matrix.orphans = matrix.unclaimed().map_err(|stop| match stop {

@@ -17,6 +17,7 @@ use crate::matrix::Matrix;
 use crate::merge::Visible;
 use crate::ranges::RangeDelete;
 use crate::scan::{ITEMS_MAX, is_further, lower, upper};
+use crate::walk::{Walk, Way};
 
 /// Deletes of ranges in force at a time. With so many, keys are deleted one by one.
 const RANGES_MAX: usize = 256;
@@ -82,12 +83,24 @@ impl RangeWork {
     }
 
     /// These are dealt with.
-    fn pass(&mut self, keys: &[Key]) {
-        if let Some(last) = keys.last() {
-            self.deleted += keys.len() as u64;
+    fn pass(&mut self, found: Keys) {
+        if let Some(last) = found.keys.last() {
+            self.deleted += found.keys.len() as u64;
             self.next = Bound::Excluded(last.clone());
         }
+        if let Some(next) = found.next {
+            (self.next, self.skips) = (next, self.skips + 1);
+        }
     }
+}
+
+/// Keys of a range that are there.
+struct Keys {
+    keys: Vec<Key>,
+    /// There are no more.
+    is_last: bool,
+    /// The walk paused before this one.
+    next: Option<Bound<Key>>,
 }
 
 /// What there was when something was looked for: installations, deletes of ranges, snapshots.
@@ -108,11 +121,11 @@ impl<P: Pmem> Matrix<P> {
         }
         if !work.is_counted {
             match self.next_keys(work, COUNTED_MAX, u64::MAX) {
-                Ok((keys, is_last)) => {
+                Ok(found) => {
                     let more = self.config.range_keys_few.saturating_sub(work.few.len());
-                    work.few.extend(keys.iter().take(more).cloned());
-                    work.is_counted = is_last;
-                    work.pass(&keys);
+                    work.few.extend(found.keys.iter().take(more).cloned());
+                    work.is_counted = found.is_last;
+                    work.pass(found);
                 }
                 // One record deletes what nobody can count, too.
                 Err(Stop::Missing) if work.damage.is_some() => work.is_counted = true,
@@ -121,7 +134,7 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         if !work.is_counted {
-            return Ok(Attempt::Again);
+            return Ok(Attempt::Yields);
         }
         self.delete_counted(work)
     }
@@ -155,17 +168,19 @@ impl<P: Pmem> Matrix<P> {
         let Some((from, to)) = self.range_record(&work.from, &work.to) else {
             // Another one was faster.
             (work.one_by_one, work.next, work.deleted) = (Some(true), work.from.clone(), 0);
-            return Ok(Attempt::Again);
+            return Ok(Attempt::Yields);
         };
         let change = Append { key: &from, flags: 0, expiry: Expiry::NEVER, what: What::Range(&to) };
         let version = match self.append(&[change]) {
             Ok(version) => version,
             Err(refused) => return Ok(refused),
         };
-        self.ranges = self.ranges.with(RangeDelete { from: from.into(), to: to.into(), version }).into();
+        let range = RangeDelete { from: from[..].into(), to: to[..].into(), version };
+        self.ranges = self.ranges.with(range).into();
         self.counters.range_deletes += 1;
         self.looked_at_installs = u64::MAX;
         self.wake_compaction();
+        self.learn_dead(&from, &to, work.deleted, version);
         work.version = version;
         Ok(work.reply())
     }
@@ -173,18 +188,18 @@ impl<P: Pmem> Matrix<P> {
     /// Goes on, each key with a record of its own.
     fn delete_some(&mut self, work: &mut RangeWork) -> Result<Attempt, Stop> {
         // A step of it must find room in the container.
-        let (keys, is_last) = match (self.next_keys(work, DELETED_MAX, self.container.record_bytes_max()), &work.damage)
-        {
+        let found = match (self.next_keys(work, DELETED_MAX, self.container.record_bytes_max()), &work.damage) {
             (Err(Stop::Missing), Some(damage)) => return Err(Stop::Damaged(damage.clone())),
             (found, _) => found?,
         };
-        match self.delete_keys(&keys) {
+        match self.delete_keys(&found.keys) {
             Ok(0) => {}
             Ok(version) => work.version = version,
             Err(refused) => return Ok(refused),
         }
-        work.pass(&keys);
-        Ok(if is_last { work.reply() } else { Attempt::Again })
+        let is_last = found.is_last;
+        work.pass(found);
+        Ok(if is_last { work.reply() } else { Attempt::Yields })
     }
 
     /// Deletes these, as one batch. Its version; 0: there are none.
@@ -193,33 +208,41 @@ impl<P: Pmem> Matrix<P> {
         if appends.is_empty() { Ok(0) } else { self.append(&appends) }
     }
 
-    /// The next keys of the range that are there, and whether those are the last ones.
-    fn next_keys(&self, work: &mut RangeWork, keys_max: usize, bytes_max: u64) -> Result<(Vec<Key>, bool), Stop> {
+    /// The next keys of the range that are there, as far as a walk goes at once.
+    fn next_keys(&self, work: &mut RangeWork, keys_max: usize, bytes_max: u64) -> Result<Keys, Stop> {
         let memory = self.memory_of_levels(ITEMS_MAX, false);
-        let to = upper(&work.to);
-        let mut cursor = self.cursor_at(&memory, Some(&lower(&work.next)), false)?;
-        let mut visible = Visible::new(&mut cursor, self.sight(), &self.ranges);
-        let (mut keys, mut bytes) = (Vec::new(), 0);
+        let (to, sight) = (upper(&work.to), self.sight());
+        let from = lower(&work.next);
+        let from = self.short_cut(Some(&from), sight, false).unwrap_or(from);
+        let (mut keys, mut bytes, mut next) = (Vec::new(), 0, None);
+        if to.as_ref().is_some_and(|to| from >= *to) {
+            return Ok(Keys { keys, is_last: true, next });
+        }
+        let mut cursor = self.cursor_at(&memory, Some(&from), false)?;
+        let way = Way { from: Some(&from), end: to.as_deref(), reverse: false };
+        let walk = Walk::new(&self.walks, sight, way, self.container.version());
+        let mut visible = Visible::new(&mut cursor, sight, &self.ranges).on(walk);
         while keys.len() < keys_max && bytes < bytes_max {
             let found = match visible.forward(false) {
                 // What was found so far is dealt with before the rest is read.
-                Err(_) if !keys.is_empty() => return Ok((keys, false)),
+                Err(_) if !keys.is_empty() => return Ok(Keys { keys, is_last: false, next }),
                 Err(stop) => {
-                    if let Some(passed) = visible.passed(false).filter(|passed| is_further(&work.next, passed, false)) {
+                    if let Some(passed) = visible.stop(false).filter(|passed| is_further(&work.next, passed, false)) {
                         (work.next, work.skips) = (passed, work.skips + 1);
                     }
                     return Err(stop);
                 }
                 Ok(found) => found,
             };
-            let inside = to.as_deref().is_none_or(|to| visible.key() < to);
-            let Some((_, key)) = found.filter(|_| inside).zip(Key::from_encoded(visible.key())) else {
-                return Ok((keys, true));
+            let Some((_, key)) = found.zip(Key::from_encoded(visible.key())) else {
+                let paused = visible.pause().map(|(key, _)| Key::from_encoded(&key).ok_or_else(|| self.out_of_order()));
+                next = paused.transpose()?.map(Bound::Included);
+                return Ok(Keys { keys, is_last: next.is_none(), next });
             };
             bytes += key.encoded().len() as u64;
             keys.push(key);
         }
-        Ok((keys, false))
+        Ok(Keys { keys, is_last: false, next })
     }
 
     /// Those that no crash can take back.

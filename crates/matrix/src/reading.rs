@@ -1,7 +1,7 @@
 //! Reads of the volume: what is wanted, what is in flight and who waits for it; and the pages that are in memory.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -55,6 +55,8 @@ pub(crate) type Pins = HashMap<(u64, u32), Part>;
 pub(crate) struct Flight {
     pub(crate) wanted: Wanted,
     pub(crate) waiters: Vec<Waiter>,
+    /// Extents of which it reads something, and which can be taken again once it is over.
+    pub(crate) frees: Vec<Extent>,
 }
 
 impl Flight {
@@ -71,7 +73,7 @@ const COPIED_PAGES_MAX: u32 = 4;
 /// All reads, by the first page.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    flights: HashMap<u64, Flight>,
+    flights: BTreeMap<u64, Flight>,
     /// Those that have not been handed to the device: it has enough to do, or there is no block.
     queue: VecDeque<u64>,
     /// Those of the layer, which are loaded and not read.
@@ -82,22 +84,27 @@ impl Reads {
     /// Sees to it that this is read. Whether the waiter waits for one read more: of two that begin at one page there is one read, and what that leaves out is asked for again.
     pub(crate) fn ask(&mut self, wanted: Wanted, waiter: Waiter) -> bool {
         if let Some(flight) = self.flights.get_mut(&wanted.page) {
-            let waits = flight.waiters.contains(&waiter);
+            // An operation asks again only once all that it asked for has come.
+            let waits = match waiter {
+                Waiter::Operation(_) => flight.waiters.last() == Some(&waiter),
+                Waiter::Job(_) => flight.waiters.contains(&waiter),
+            };
             if !waits {
                 flight.waiters.push(waiter);
             }
             // A compaction that had it read ahead waits for it only now.
             return !waits || matches!(waiter, Waiter::Job(_));
         }
-        self.flights.insert(wanted.page, Flight { wanted, waiters: vec![waiter] });
+        self.flights.insert(wanted.page, Flight { wanted, waiters: vec![waiter], frees: Vec::new() });
         let is_near = Extent { page: wanted.page, pages: wanted.pages }.in_layer();
         if is_near { &mut self.in_layer } else { &mut self.queue }.push_back(wanted.page);
         true
     }
 
     /// Forgets that these operations wait; what nobody waits for then and the device does not have yet
-    /// is not read. O(reads).
-    pub(crate) fn give_up(&mut self, operations: &foldhash::HashSet<u64>) {
+    /// is not read. What can be taken again since. O(reads).
+    pub(crate) fn give_up(&mut self, operations: &foldhash::HashSet<u64>) -> Vec<Extent> {
+        let mut free = Vec::new();
         let is_gone = |waiter: &Waiter| matches!(waiter, Waiter::Operation(id) if operations.contains(id));
         for queue in [&mut self.queue, &mut self.in_layer] {
             queue.retain(|page| {
@@ -105,11 +112,12 @@ impl Reads {
                 flight.waiters.retain(|waiter| !is_gone(waiter));
                 let is_wanted = !flight.waiters.is_empty();
                 if !is_wanted {
-                    self.flights.remove(page);
+                    free.extend(self.flights.remove(page).into_iter().flat_map(|flight| flight.frees));
                 }
                 is_wanted
             });
         }
+        free
     }
 
     /// The next one to hand to the device.
@@ -148,12 +156,18 @@ impl Reads {
         self.flights.len() - self.queue.len() - self.in_layer.len()
     }
 
-    /// Whether a page of this extent is being read. O(reads).
-    pub(crate) fn overlap(&self, extent: Extent) -> bool {
-        self.flights.values().any(|flight| {
-            let Wanted { page, pages, .. } = flight.wanted;
-            page < extent.end() && extent.page < page + u64::from(pages)
-        })
+    /// If a page of this extent is being read, the extent waits until that is over; whether it does. O(log reads).
+    pub(crate) fn hold(&mut self, extent: Extent) -> bool {
+        let first = (extent.page + 1).saturating_sub(u64::from(RUN_PAGES));
+        let mut flights = self.flights.range_mut(first..extent.end());
+        let reads = |flight: &&mut Flight| extent.page < flight.wanted.page + u64::from(flight.wanted.pages);
+        let flight = flights.find_map(|(_, flight)| Some(flight).filter(reads));
+        flight.map(|flight| flight.frees.push(extent)).is_some()
+    }
+
+    /// Extents that wait until they are not read any more. O(reads).
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Extent> {
+        self.flights.values().flat_map(|flight| &flight.frees)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::lookup::{LongRead, is_long, record, value_bytes};
 use crate::matrix::Matrix;
 use crate::merge::{Merge, Sight, Visible};
 use crate::reading::{InMemory, RUN_PAGES};
+use crate::walk::{Walk, Way};
 
 /// Most items of a page.
 pub(crate) const ITEMS_MAX: usize = 16 << 10;
@@ -218,11 +219,11 @@ impl<P: Pmem> Matrix<P> {
         (0..self.levels.depth()).map(level).collect()
     }
 
-    /// Goes on with a page.
+    /// Goes on with a page. `None`: others have their turn first.
     ///
     /// # Errors
     /// [`Stop`]: it goes on from here once the pages are there.
-    pub(crate) fn page(&self, work: &mut PageWork) -> Result<Reply, Stop> {
+    pub(crate) fn page(&self, work: &mut PageWork) -> Result<Option<Reply>, Stop> {
         while !work.gathered || work.items.iter().any(|(_, _, value)| value.is_none()) {
             let wanted = work.items.iter().filter(|(_, _, value)| value.is_none()).count();
             if !work.gathered && wanted < WINDOW {
@@ -231,34 +232,44 @@ impl<P: Pmem> Matrix<P> {
                     Err(Stop::Missing) => return self.fetch(work).and(Err(Stop::Missing)),
                     gathered => gathered?,
                 }
+                if !work.gathered && !self.walks.may_go_on() {
+                    return Ok(None);
+                }
             } else {
                 self.fetch(work)?;
             }
         }
-        Ok(work.reply())
+        Ok(Some(work.reply()))
     }
 
-    /// Takes keys, and the values beside them.
+    /// Takes keys, and the values beside them: as far as a walk goes at once.
     fn gather(&self, work: &mut PageWork) -> Result<(), Stop> {
         // Keys that are not shown lie between those that are: there may be any number of them.
         let items = if work.skips > 0 { ITEMS_MAX } else { work.items_max - work.items.len() };
         let memory = self.memory_of_levels(items, work.reverse);
-        let (from, to) = (lower(&work.from), upper(&work.to));
-        let mut cursor =
-            self.cursor_at(&memory, if work.reverse { to.as_deref() } else { Some(&from) }, work.reverse)?;
-        let mut visible = Visible::new(&mut cursor, work.sight, &self.ranges);
+        let Some((at, end)) = self.ends_of(work) else {
+            work.gathered = true;
+            return Ok(());
+        };
+        let mut cursor = self.cursor_at(&memory, at.as_deref(), work.reverse)?;
+        let way = Way { from: at.as_deref(), end: end.as_deref(), reverse: work.reverse };
+        let walk = Walk::new(&self.walks, work.sight, way, self.container.version());
+        let mut visible = Visible::new(&mut cursor, work.sight, &self.ranges).on(walk);
         for _ in 0..WINDOW {
             let found = if work.reverse { visible.backward(!work.keys_only) } else { visible.forward(!work.keys_only) };
             let found = match found {
                 Ok(found) => found,
                 Err(stop) => {
-                    work.pass(visible.passed(work.reverse));
+                    work.pass(visible.stop(work.reverse));
                     return Err(stop);
                 }
             };
-            let key = visible.key();
-            let inside = if work.reverse { key >= &from[..] } else { to.as_deref().is_none_or(|to| key < to) };
-            let Some((meta, key)) = found.filter(|_| inside).zip(Key::from_encoded(key)) else {
+            if found.is_none()
+                && let Some((key, has_passed_dead)) = visible.pause()
+            {
+                return self.pause(work, &key, has_passed_dead);
+            }
+            let Some((meta, key)) = found.zip(Key::from_encoded(visible.key())) else {
                 work.gathered = true;
                 return Ok(());
             };
@@ -270,6 +281,27 @@ impl<P: Pmem> Matrix<P> {
                 return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// Where a page goes on, and its other end. `None`: there is nothing in between.
+    fn ends_of(&self, work: &PageWork) -> Option<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+        let (from, to) = (lower(&work.from), upper(&work.to));
+        let (at, end) = if work.reverse { (to, Some(from)) } else { (Some(from), to) };
+        let at = self.short_cut(at.as_deref(), work.sight, work.reverse).or(at);
+        let (from, to) = if work.reverse { (&end, &at) } else { (&at, &end) };
+        let is_empty = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from >= to);
+        (!is_empty).then_some((at, end))
+    }
+
+    /// A walk paused before this key.
+    fn pause(&self, work: &mut PageWork, key: &[u8], has_passed_dead: bool) -> Result<(), Stop> {
+        let Some(key) = Key::from_encoded(key).filter(|key| work.is_ahead(key.encoded())) else {
+            return Err(self.out_of_order());
+        };
+        let end = if work.reverse { &mut work.to } else { &mut work.from };
+        *end = Bound::Included(key);
+        work.skips += usize::from(has_passed_dead);
         Ok(())
     }
 

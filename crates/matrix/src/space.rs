@@ -71,6 +71,9 @@ fn pages_of_manifests(pages: u32) -> u64 {
     4 * u64::from(pages) + 16
 }
 
+/// Where one version of so many is a delete, compaction for the sake of those that walk there is worth it.
+pub(crate) const DENSE_SHARE: u64 = 4;
+
 /// Pages that one compaction may need at once.
 fn working_pages(table_bytes: u64) -> u64 {
     WORKING_TABLES * (table_bytes.div_ceil(4096).max(1) + 2)
@@ -178,7 +181,7 @@ impl<P: Pmem> Matrix<P> {
     /// A compaction for which there is room where there is hardly any, the one first that clears the most away: deletes that hide much below, values that lie among
     /// dead ones, what the container holds, anything that hides something, values among some dead ones. `None`: nothing does, in the room there is. O(tables).
     pub(crate) fn small_job(&mut self) -> Option<Job> {
-        if let Some(job) = self.hiding_job(|table| table.facts.deletes * 4 > table.facts.entries) {
+        if let Some(job) = self.dense_job() {
             return Some(job);
         }
         // Before what the container holds takes the room for it.
@@ -193,6 +196,11 @@ impl<P: Pmem> Matrix<P> {
             job.map(in_place).filter(|job| self.has_room_for(job.pages_in()))
         });
         column.or_else(|| self.hiding_job(|_| true)).or_else(|| self.collection(POOR_PERCENT_TIGHT))
+    }
+
+    /// A table above the bottom that is mostly deletes and what they hide, into the next level.
+    pub(crate) fn dense_job(&self) -> Option<Job> {
+        self.hiding_job(|table| table.facts.deletes * DENSE_SHARE > table.facts.entries)
     }
 
     /// A table above the bottom, with as many deletes as can be, into the next level.

@@ -141,7 +141,7 @@ impl<P: Pmem> Matrix<P> {
             Some(_) => (self.limit_pages(), self.room_pages()),
             None => self.volume_pages(),
         };
-        let limbo = self.limbo.iter().filter(|extent| !extent.in_layer());
+        let limbo = self.limbo.iter().chain(self.reads.held()).filter(|extent| !extent.in_layer());
         (pages, free, limbo.map(|extent| u64::from(extent.pages)).sum())
     }
 
@@ -159,6 +159,7 @@ impl<P: Pmem> Matrix<P> {
         add("memtable_bytes", container.memtable_bytes);
         add("index_bytes", container.index_bytes + container.row_dram_bytes + self.levels.footprint_bytes() as u64);
         add("metadata_elements_touched", container.elements_touched);
+        add("records_visited", self.walks.visited.get());
         add("paced_ns", counters.paced_ns);
         add("levels", self.levels.depth() as u64);
         add("tables", (0..self.levels.depth()).map(|level| self.levels.level(level).len() as u64).sum());

@@ -8,13 +8,14 @@ mod coordinator;
 mod cut;
 mod opening;
 pub(crate) mod share;
+pub(crate) mod showing;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use stratakv_base::checksum::shard_of;
-use stratakv_base::{Key, Mono, canary};
+use stratakv_base::{Key, canary};
 use stratakv_engine::share::BatchId;
 use stratakv_engine::{Change, Effects, Error, Message, Operation, Reply, ShardId, Token};
 use stratakv_pmem::Pmem;
@@ -23,11 +24,10 @@ use crate::matrix::{Closing, Matrix};
 use coordinator::Coordinator;
 use cut::Cuts;
 use opening::{Found, Opening};
+use showing::Showing;
 
 /// Of operations that nobody outside asked for.
 pub(crate) const INTERNAL: Token = Token { slot: u32::MAX, generation: u32::MAX };
-/// When an operation that waits for a batch or for the opening is tried again.
-const RETRY_NS: u64 = 100_000;
 
 /// What shards say to one another.
 #[derive(Debug)]
@@ -99,10 +99,8 @@ pub(crate) struct Batches {
     outgoing: Vec<(u64, u32, Say)>,
     /// The operations that shares are.
     shares: BTreeMap<BatchId, u64>,
-    /// Shares that are logged, and the flags that show their batches.
-    logged: Vec<(BatchId, Arc<AtomicBool>)>,
-    /// Batches that are shown and that this shard has had no room to carry out yet.
-    carrying: HashSet<BatchId>,
+    /// Shares that are logged, whether their batches are shown, and who waits for them.
+    pub(crate) showing: Showing,
     /// Keys of shares that cannot be carried out before the store is opened again.
     stuck: HashSet<Key>,
     /// Marks that can go.
@@ -119,8 +117,7 @@ impl Batches {
             inbox: VecDeque::new(),
             outgoing: Vec::new(),
             shares: BTreeMap::new(),
-            logged: Vec::new(),
-            carrying: HashSet::new(),
+            showing: Showing::default(),
             stuck: HashSet::new(),
             forgotten: Vec::new(),
             coordinator: Coordinator::default(),
@@ -139,6 +136,7 @@ impl Batches {
         self.inbox.is_empty()
             && self.outgoing.is_empty()
             && self.shares.is_empty()
+            && self.showing.is_idle()
             && self.coordinator.is_idle()
             && self.cuts.is_idle()
             && self.opening.is_over()
@@ -201,18 +199,6 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 
-    /// Carries out batches that are shown, so that whoever comes sees all of them. When he has to come again, if this cannot be yet.
-    pub(crate) fn show_batches(&mut self, effects: &mut Effects) -> Option<Mono> {
-        if !self.batches.logged.is_empty() {
-            let shown = self.batches.logged.iter().filter(|(_, shown)| share::is_set(shown));
-            for id in shown.map(|(id, _)| *id).collect::<Vec<_>>() {
-                self.carry(id, effects);
-            }
-        }
-        let waits = !self.batches.carrying.is_empty() || !self.batches.opening.may_serve();
-        waits.then_some(Mono(self.now.mono.0 + RETRY_NS))
-    }
-
     /// Why an operation cannot be, if a batch that cannot be carried out has its keys, or perhaps has.
     pub(crate) fn batch_complaint(&self, operation: &Operation) -> Option<Error> {
         if let Some(error) = self.batches.opening.refusal() {
@@ -243,6 +229,7 @@ impl<P: Pmem> Matrix<P> {
     /// Says what can be said, hears what was said. Whether anything came of it.
     pub(crate) fn step_batches(&mut self, effects: &mut Effects) -> bool {
         self.step_opening(effects);
+        self.serve_released(effects);
         self.step_cuts(effects);
         self.forget_marks();
         let durable = self.container.durable_version();

@@ -128,6 +128,7 @@ impl<P: Pmem> Matrix<P> {
             placed: Vec::new(),
             record_placed: Vec::new(),
         };
+        self.batches.showing.log(id, &share.shown, &share.changes);
         let (op, mut parked) = self.park_share(share);
         parked.begun = true;
         self.turns.queue(op, &parked.work);
@@ -180,7 +181,7 @@ impl<P: Pmem> Matrix<P> {
                 share.record_placed.clear();
                 (share.phase, share.is_logged) = (Phase::Logged, true);
                 self.batches.say_when(version, share.id.coordinator, Say::Prepared(share.id));
-                self.batches.logged.push((share.id, Arc::clone(&share.shown)));
+                self.batches.showing.log(share.id, &share.shown, &share.changes);
                 Attempt::Rests
             }
             Err(Attempt::Logged(reply)) => Attempt::Reply(reply),
@@ -214,7 +215,7 @@ impl<P: Pmem> Matrix<P> {
             Err(other) => return Ok(other),
         };
         share.placed.clear();
-        self.batches.carrying.remove(&share.id);
+        self.batches.showing.settle(share.id, &share.changes);
         self.batches.shares.remove(&share.id);
         let last = share.last.map(|_| (if done.deletes_nothing { 0 } else { before + changed }, done.existed));
         let settled = Say::Settled { id: share.id, done: Some(Done { last }) };
@@ -243,6 +244,7 @@ impl<P: Pmem> Matrix<P> {
         if let (true, Work::Share(share)) = (due, &mut parked.work) {
             share.phase = to;
             if to == Phase::Erasing {
+                self.batches.showing.settle(id, &share.changes);
                 self.orphan(&mut parked.work);
             }
             self.attempt(op, parked, true, effects);
@@ -258,10 +260,9 @@ impl<P: Pmem> Matrix<P> {
 
     /// The batch is shown.
     pub(super) fn carry(&mut self, id: BatchId, effects: &mut Effects) {
-        self.batches.logged.retain(|(logged, _)| *logged != id);
-        self.batches.carrying.insert(id);
+        self.batches.showing.carry(id);
         if !self.wake_share(id, &[Phase::Logged], Phase::Carrying, effects) {
-            self.batches.carrying.remove(&id);
+            self.batches.showing.settle(id, &[]);
         }
     }
 
@@ -280,7 +281,6 @@ impl<P: Pmem> Matrix<P> {
 
     /// Somebody refused.
     pub(super) fn abort_share(&mut self, id: BatchId, effects: &mut Effects) {
-        self.batches.logged.retain(|(logged, _)| *logged != id);
         let phases = [Phase::Holding, Phase::Held, Phase::Logging, Phase::Logged];
         self.wake_share(id, &phases, Phase::Erasing, effects);
     }
@@ -290,6 +290,7 @@ impl<P: Pmem> Matrix<P> {
         let Some(op) = self.batches.shares.remove(&id) else { return };
         let Some(parked) = self.parked.remove(&op) else { return };
         if let Work::Share(share) = &parked.work {
+            self.batches.showing.settle(id, &share.changes);
             self.batches.stuck.extend(share.changes.iter().map(|change| change.key.clone()));
         }
         self.turns.done(op, &parked.work);
@@ -297,8 +298,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// It cannot be carried out now.
     fn stick(&mut self, share: &Share) {
-        self.batches.carrying.remove(&share.id);
-        self.batches.logged.retain(|(logged, _)| *logged != share.id);
+        self.batches.showing.settle(share.id, &share.changes);
         self.batches.shares.remove(&share.id);
         self.batches.stuck.extend(share.changes.iter().map(|change| change.key.clone()));
         self.batches.say(share.id.coordinator, Say::Settled { id: share.id, done: None });
@@ -334,11 +334,10 @@ impl<P: Pmem> Matrix<P> {
     /// The coordinator broke. What is shown is committed, whether or not it said so. What is not logged never will be; of
     /// what is, nobody knows.
     pub(super) fn participant_lost(&mut self, peer: u32, effects: &mut Effects) {
-        let shown = self.batches.logged.iter().filter(|(id, shown)| id.coordinator == peer && is_set(shown));
-        for id in shown.map(|(id, _)| *id).collect::<Vec<_>>() {
+        for id in self.batches.showing.shown(Some(peer)) {
             self.carry(id, effects);
         }
-        let is_carried = |id: &BatchId| self.batches.carrying.contains(id);
+        let is_carried = |id: &BatchId| self.batches.showing.is_carried(*id);
         let of_peer = self.batches.shares.keys().filter(|id| id.coordinator == peer && !is_carried(id));
         for id in of_peer.copied().collect::<Vec<_>>() {
             let phases = [Phase::Holding, Phase::Held, Phase::Logging];

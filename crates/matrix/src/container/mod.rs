@@ -57,6 +57,7 @@ use self::units::Units;
 use crate::cursor::Stop;
 use crate::entry::Meta;
 use crate::ranges::RangeDelete;
+use crate::space::DENSE_SHARE;
 
 /// Memtables that may wait to be made rows.
 const IMMUTABLES_MAX: usize = 2;
@@ -321,6 +322,17 @@ impl<P: Pmem> Container<P> {
     /// Whether the active memtable is long enough to be sealed.
     pub fn is_full(&self) -> bool {
         self.active.bytes >= self.row_bytes
+    }
+
+    /// Whether the active memtable has many deletes for its keys.
+    pub fn is_memtable_dense(&self) -> bool {
+        self.active.deletes * DENSE_SHARE > self.active.tree.len() as u64
+    }
+
+    /// Whether rows have many deletes for their elements. O(rows).
+    pub fn are_rows_dense(&self) -> bool {
+        let sum = |of: fn(&Row) -> u64| self.rows.iter().map(of).sum::<u64>();
+        sum(Row::live_deletes) * DENSE_SHARE > sum(Row::live_elements)
     }
 
     /// Whether a sealed memtable waits to be made a row.

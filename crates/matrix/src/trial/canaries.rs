@@ -6,9 +6,9 @@ use stratakv_base::canary;
 
 use crate::{job, pace};
 
-use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, reads, space};
+use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, reads, space, walks};
 
-const DEFECTS: [(&str, fn()); 52] = [
+const DEFECTS: [(&str, fn()); 57] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_orphans_lost_with_a_failed_install", installs::orphans_of_a_failed_manifest_go_with_the_next_one),
@@ -63,6 +63,11 @@ const DEFECTS: [(&str, fn()); 52] = [
         compression::a_full_volume_of_compressed_tables_recovers_when_compression_is_off,
     ),
     ("trial_deletes_count_as_records", space::records_are_counted_about),
+    ("trial_walks_pass_their_end", walks::a_walk_ends_at_its_bound),
+    ("trial_walks_never_pause", walks::a_walk_pauses),
+    ("trial_nothing_is_known_dead", walks::a_queue_is_linear),
+    ("trial_dead_spans_outlive_puts", walks::dead_records_are_passed_once),
+    ("trial_dead_records_stay", walks::dense_deletes_are_compacted_away),
     ("trial_pages_go_with_the_first_read", job::tests::a_page_that_was_read_twice_goes_with_the_later_read),
 ];
 

@@ -13,6 +13,7 @@ mod pairing;
 mod ranges;
 mod reads;
 mod space;
+mod walks;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,0 +1,164 @@
+//! Batches that this shard has logged and not carried out: whether they are shown, and who has to see them.
+//!
+//! A batch is shown to all shards at once, by a flag. So whoever reads one of its keys afterwards waits
+//! until it is carried out here, and so does whoever reads a range; others do not. A write of one of its
+//! keys comes behind its share.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use foldhash::HashMap;
+use stratakv_base::{Key, Mono};
+use stratakv_engine::share::BatchId;
+use stratakv_engine::{Change, Effects, Error, Operation, Reply, Token};
+use stratakv_pmem::Pmem;
+
+use super::share::is_set;
+use crate::matrix::Matrix;
+
+/// When an operation that waits for a batch or for the opening is tried again.
+const RETRY_NS: u64 = 100_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Showing {
+    /// Batches that are logged, each with the flag that shows it.
+    logged: BTreeMap<BatchId, Arc<AtomicBool>>,
+    /// Batches that are shown and that this shard has had no room to carry out yet.
+    carrying: HashSet<BatchId>,
+    /// The keys of both.
+    keys: HashMap<Key, BatchId>,
+    /// Gets that wait for a batch, and pages that wait for all.
+    gets: HashMap<BatchId, Vec<(Token, Operation)>>,
+    pages: Vec<(Token, Operation)>,
+    /// What waited and goes on.
+    released: Vec<(Token, Operation)>,
+}
+
+/// What becomes of an operation in view of the batches.
+pub(crate) enum Shown {
+    /// It sees what it has to see.
+    Begin(Operation),
+    /// It goes on once a batch is carried out.
+    Held,
+    /// It is to be tried again then.
+    Later(Operation, Mono),
+}
+
+impl Showing {
+    pub(super) fn is_idle(&self) -> bool {
+        self.gets.is_empty() && self.pages.is_empty() && self.released.is_empty()
+    }
+
+    pub(super) fn log(&mut self, id: BatchId, shown: &Arc<AtomicBool>, changes: &[Change]) {
+        self.logged.insert(id, Arc::clone(shown));
+        self.keys.extend(changes.iter().map(|change| (change.key.clone(), id)));
+    }
+
+    /// It is being carried out.
+    pub(super) fn carry(&mut self, id: BatchId) {
+        self.logged.remove(&id);
+        self.carrying.insert(id);
+    }
+
+    pub(super) fn is_carried(&self, id: BatchId) -> bool {
+        self.carrying.contains(&id)
+    }
+
+    /// It is carried out, refused, or stuck: nobody waits for it.
+    pub(super) fn settle(&mut self, id: BatchId, changes: &[Change]) {
+        self.logged.remove(&id);
+        self.carrying.remove(&id);
+        for change in changes {
+            if self.keys.get(&change.key) == Some(&id) {
+                self.keys.remove(&change.key);
+            }
+        }
+        self.released.extend(self.gets.remove(&id).into_iter().flatten());
+        if self.carrying.is_empty() {
+            self.released.append(&mut self.pages);
+        }
+    }
+
+    /// Those that are shown, of one shard as their coordinator or of all.
+    pub(super) fn shown(&self, coordinator: Option<u32>) -> Vec<BatchId> {
+        let is_of = |id: &BatchId| coordinator.is_none_or(|shard| id.coordinator == shard);
+        let shown = self.logged.iter().filter(|(id, shown)| is_of(id) && is_set(shown));
+        shown.map(|(id, _)| *id).collect()
+    }
+
+    /// The batch that has this key, and whether that is shown and not being carried out.
+    fn of(&self, key: &Key) -> Option<(BatchId, bool)> {
+        let id = self.keys.get(key).copied()?;
+        Some((id, self.logged.get(&id).is_some_and(|shown| is_set(shown))))
+    }
+
+    /// Reads of those who have left.
+    pub(crate) fn give_up(&mut self, has_left: &dyn Fn(Token) -> bool) -> Vec<Token> {
+        let mut left = Vec::new();
+        let mut leave = |held: &mut Vec<(Token, Operation)>| {
+            left.extend(held.extract_if(.., |(token, _)| has_left(*token)).map(|(token, _)| token));
+        };
+        self.gets.values_mut().for_each(&mut leave);
+        leave(&mut self.pages);
+        self.gets.retain(|_, held| !held.is_empty());
+        left
+    }
+}
+
+impl<P: Pmem> Matrix<P> {
+    /// Carries out batches that are shown and that an operation has to see.
+    pub(crate) fn show_batches(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Shown {
+        if !self.batches.opening.may_serve() {
+            return Shown::Later(operation, Mono(self.now.mono.0 + RETRY_NS));
+        }
+        if self.batches.showing.keys.is_empty() {
+            return Shown::Begin(operation);
+        }
+        match &operation {
+            Operation::Get { key, .. } => {
+                let Some((id, is_due)) = self.batches.showing.of(key) else { return Shown::Begin(operation) };
+                if is_due {
+                    self.carry(id, effects);
+                }
+                if !self.batches.showing.is_carried(id) {
+                    return Shown::Begin(operation);
+                }
+                self.batches.showing.gets.entry(id).or_default().push((token, operation));
+                Shown::Held
+            }
+            // They come behind its share.
+            Operation::Write { .. } | Operation::Update { .. } => Shown::Begin(operation),
+            _ => self.show_all(token, operation, effects),
+        }
+    }
+
+    fn show_all(&mut self, token: Token, operation: Operation, effects: &mut Effects) -> Shown {
+        for id in self.batches.showing.shown(None) {
+            self.carry(id, effects);
+        }
+        if self.batches.showing.carrying.is_empty() {
+            return Shown::Begin(operation);
+        }
+        match operation {
+            Operation::Page(_) => {
+                self.batches.showing.pages.push((token, operation));
+                Shown::Held
+            }
+            operation => Shown::Later(operation, Mono(self.now.mono.0 + RETRY_NS)),
+        }
+    }
+
+    /// What waited for a batch goes on.
+    pub(super) fn serve_released(&mut self, effects: &mut Effects) {
+        for (token, operation) in std::mem::take(&mut self.batches.showing.released) {
+            match self.show_batches(token, operation, effects) {
+                Shown::Begin(operation) => self.admit_operation(token, operation, effects),
+                Shown::Held => {}
+                // Reads alone wait here.
+                Shown::Later(..) => effects.reply(token, Reply::Failed(Error::Busy)),
+            }
+        }
+    }
+}
