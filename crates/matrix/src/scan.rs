@@ -145,6 +145,9 @@ enum Again {
     Apart(Meta, Pointer),
 }
 
+/// A key, encoded; `None`: there is no end.
+type OneEnd = Option<Vec<u8>>;
+
 /// Bytes of the blocks into which a value is read.
 fn block_bytes(pointer: Pointer) -> u64 {
     let (page, slice) = (PAGE_BYTES as u64, SLICE_BYTES as u64);
@@ -285,7 +288,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Where a page goes on, and its other end. `None`: there is nothing in between.
-    fn ends_of(&self, work: &PageWork) -> Option<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+    fn ends_of(&self, work: &PageWork) -> Option<(OneEnd, OneEnd)> {
         let (from, to) = (lower(&work.from), upper(&work.to));
         let (at, end) = if work.reverse { (to, Some(from)) } else { (Some(from), to) };
         let at = self.short_cut(at.as_deref(), work.sight, work.reverse).or(at);

@@ -45,7 +45,7 @@ struct Range {
 impl Range {
     /// Whether there are keys that nobody was asked to delete yet.
     fn has_more(&self) -> bool {
-        !self.is_stopped && !(self.walked && self.pending.is_empty())
+        !(self.is_stopped || self.walked && self.pending.is_empty())
     }
 }
 
