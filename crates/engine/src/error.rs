@@ -145,8 +145,8 @@ pub enum Error {
         /// Most that may be open.
         max: u32,
     },
-    /// The collection has expired as a whole. (Stores answer this, engines do not.)
-    #[error("collection {collection} has expired: open it by its name to begin it anew")]
+    /// The collection has expired as a whole, or was dropped. (Stores answer this, engines do not.)
+    #[error("collection {collection} has expired or was dropped: open it by its name to begin it anew")]
     Expired {
         /// Its number.
         collection: u32,

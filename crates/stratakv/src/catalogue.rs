@@ -11,11 +11,10 @@
 //! are not used again: a handle of a dropped collection never meets a later one. The catalogue is written at the highest level that the medium has,
 //! whatever the store's is. Where a crash may still leave an older catalogue beside newer records (a region at `process_crash`), a number that is named
 //! anywhere, or has records, is passed over. Dropping writes `dropped/` first, then removes the name and
-//! the keys; what a crash leaves of that, and what old handles wrote meanwhile, goes at the next opening. `expiring/` does the same for a collection
+//! the keys; what was on its way meanwhile goes a while later, or at the next opening (`dropped.rs`). `expiring/` does the same for a collection
 //! that expires (`expiring.rs`).
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stratakv_base::{CollectionId, Expiry, Key};
@@ -84,6 +83,11 @@ impl Names {
             known.all.insert(name.to_owned(), is);
         }
         known.records = None;
+    }
+
+    /// The catalogue has changed: its records are counted when next somebody asks.
+    pub(crate) fn recount(&self) {
+        self.lock().records = None;
     }
 
     pub(crate) fn forget(&self, name: &str) {
@@ -222,16 +226,21 @@ impl Store {
         }
         self.inner().has_names()?;
         self.drop_expired()?;
+        self.reclaim_some()?;
         let (known, since) = self.inner().names.get(name);
         if let Some(known) = known {
-            return Ok((!self.inner().is_expired(known.id)).then_some(known));
+            if self.inner().is_expired(known.id) {
+                self.drop_if_expired(known.id, name)?;
+                return Ok(None);
+            }
+            return Ok(Some(known));
         }
         let Some((named, _)) = self.named(name)? else { return Ok(None) };
         if named.expiry != Expiry::NEVER {
             self.inner().expiring.set(named.id, named.expiry, name);
-            self.drop_expired()?;
         }
         if self.inner().is_expired(named.id) {
+            self.drop_if_expired(named.id, name)?;
             return Ok(None);
         }
         let order = named.order.as_deref().map(|order| self.inner().orders.of(name, order));
@@ -260,12 +269,12 @@ impl Store {
         let name = |key: &[u8]| String::from_utf8_lossy(key.get(NAME.len()..).unwrap_or_default()).into_owned();
         let all = names.map(|item| Ok(name(&item?.0))).collect::<Result<Vec<_>, Error>>()?;
         // Of a store opened for reading they are still there.
-        let expired = self.inner().expiring.past(self.inner().wall());
+        let expired = self.inner().expiring.past(self.inner().wall(), usize::MAX);
         Ok(all.into_iter().filter(|name| !expired.iter().any(|(_, gone)| gone == name)).collect())
     }
 
-    /// Removes a collection and every key in it; whether there was one. Durable when it returns. Handles of it that are still around lead to a
-    /// key space that nobody else can open, and that is emptied at the next opening.
+    /// Removes a collection and every key in it; whether there was one. Durable when it returns. Through handles of it that are still around
+    /// reads find nothing, and writes are answered [`EngineError::Expired`](stratakv_engine::Error::Expired), as those of a collection that has expired.
     ///
     /// # Errors
     /// A bad name; as [`Collection::delete_range`]. What was not removed is removed at the next opening.
@@ -273,7 +282,8 @@ impl Store {
         let Some(Known { id, .. }) = self.look_up(name)? else { return Ok(false) };
         self.catalogue().put(&dropped_key(id), name.as_bytes())?;
         self.unname(name, |named| named.id == id)?;
-        self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
+        self.note_gone(id, dropped_key(id));
+        self.empty(id)?;
         Ok(true)
     }
 
@@ -298,19 +308,10 @@ impl Store {
         for (key, record) in self.catalogue().prefix(DROPPED).collect::<Result<Vec<_>, _>>()? {
             let Some(id) = numbered(DROPPED, &key) else { continue };
             self.unname(&String::from_utf8_lossy(&record.to_bytes()), |named| named.id == id)?;
-            self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
+            self.empty(id)?;
             emptied.push(key);
         }
         self.forget_emptied(&emptied)
-    }
-
-    /// Removes records of the catalogue that have collections emptied at an opening: once that is durable, whatever the store's level is.
-    pub(crate) fn forget_emptied<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), Error> {
-        if keys.is_empty() {
-            return Ok(());
-        }
-        self.sync()?;
-        keys.iter().try_for_each(|key| self.catalogue().delete(key.as_ref()).map(|_| ()))
     }
 
     /// Collections in an order of the user's: all that have a name, and those that had one while the store was open.
@@ -428,7 +429,7 @@ pub(crate) fn numbered(front: &[u8], key: &[u8]) -> Option<CollectionId> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A walk over all records asks for them after its cut: one dropped since then is among what it finds.
@@ -452,7 +453,7 @@ mod tests {
     }
 
     /// What a store can be of, at `process_crash`.
-    fn kinds() -> Vec<(&'static str, crate::Options)> {
+    pub(crate) fn kinds() -> Vec<(&'static str, crate::Options)> {
         let small = || crate::Options::new().memory_bytes(64 << 20).level(crate::Level::ProcessCrash);
         let region = |engine| small().engine(engine).region_bytes(32 << 20);
         vec![

@@ -2,20 +2,21 @@
 //!
 //! When a collection expires is in its record in the catalogue, and `expiring/` says which ones to look at when a store is opened. While it is open,
 //! [`Expiring`] holds the same in memory: every operation asks it on its way to a shard ([`Inner::expired_reply`]), so a collection is gone for all handles at one
-//! instant, at the cost of one atomic load where no collection expires. The keys are removed by the next call that looks a name up, or at the next
-//! opening.
+//! instant, at the cost of one atomic load where no collection expires. The keys are removed by the next calls that look names up, a few collections each, or
+//! at the next opening.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use stratakv_base::{CollectionId, Expiry, Key, Wall, canary};
+use stratakv_base::{CollectionId, Expiry, Key, Mono, Wall, canary};
 use stratakv_engine::{Error as EngineError, Expect, Operation, PageRequest, Reply, Unmet, Update};
 
 use crate::batch::WriteBatch;
 use crate::catalogue::{name_key, numbered, numbered_key};
 use crate::collection::{PutOptions, PutOutcome};
+use crate::dropped::{Leftovers, Numbers, STEPS};
 use crate::error::Error;
 use crate::kind::Named;
 use crate::routing::Inner;
@@ -37,6 +38,9 @@ struct All {
     by_id: HashMap<CollectionId, Expiry>,
     /// Those whose keys are there, and their names.
     due: BTreeMap<(Expiry, CollectionId), String>,
+    /// Those that were dropped, or whose keys are removed since they have expired.
+    gone: Numbers,
+    leftovers: Leftovers,
 }
 
 impl Expiring {
@@ -57,32 +61,42 @@ impl Expiring {
             all.by_id.insert(id, at);
             all.due.insert((at, id), name.to_owned());
         }
-        self.any.store(!all.by_id.is_empty(), Ordering::Release);
+        self.any.store(!all.by_id.is_empty() || !all.gone.is_empty(), Ordering::Release);
     }
 
-    fn of(&self, id: CollectionId) -> Expiry {
-        match self.any.load(Ordering::Acquire) {
-            true => self.read().by_id.get(&id).copied().unwrap_or(Expiry::NEVER),
-            false => Expiry::NEVER,
+    /// A collection is gone, and the catalogue says so under this key: from now on for everybody.
+    pub(crate) fn gone(&self, id: CollectionId, key: Vec<u8>, now: Mono) {
+        let mut all = self.write();
+        if let Some(at) = all.by_id.remove(&id) {
+            all.due.remove(&(at, id));
         }
+        all.gone.add(id);
+        all.leftovers.add(id, key, now);
+        self.any.store(true, Ordering::Release);
     }
 
-    /// Those that have expired and whose keys are still there.
-    pub(crate) fn past(&self, wall: Wall) -> Vec<(CollectionId, String)> {
+    /// What is left of those that are gone.
+    pub(crate) fn leftovers<R>(&self, take: impl FnOnce(&mut Leftovers) -> R) -> R {
+        take(&mut self.write().leftovers)
+    }
+
+    /// Whether a collection is gone by this clock.
+    fn is_past(&self, id: CollectionId, wall: impl FnOnce() -> Wall) -> bool {
+        if !self.any.load(Ordering::Acquire) || id == CollectionId::default() {
+            return false;
+        }
+        let all = self.read();
+        all.gone.has(id) || all.by_id.get(&id).is_some_and(|expiry| expiry.is_past(wall()))
+    }
+
+    /// Those that have expired and whose keys are still there, so many at most.
+    pub(crate) fn past(&self, wall: Wall, max: usize) -> Vec<(CollectionId, String)> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
         }
         let all = self.read();
         let past = all.due.range(..=(Expiry(wall.0), CollectionId(u32::MAX)));
-        past.map(|((_, id), name)| (*id, name.clone())).collect()
-    }
-
-    /// Its keys are removed.
-    fn removed(&self, id: CollectionId) {
-        let mut all = self.write();
-        if let Some(at) = all.by_id.get(&id).copied() {
-            all.due.remove(&(at, id));
-        }
+        past.take(max).map(|((_, id), name)| (*id, name.clone())).collect()
     }
 }
 
@@ -93,8 +107,7 @@ impl Inner {
     }
 
     pub(crate) fn is_expired(&self, id: CollectionId) -> bool {
-        let expiry = self.expiring.of(id);
-        expiry != Expiry::NEVER && expiry.is_past(self.wall())
+        self.expiring.is_past(id, || self.wall())
     }
 
     /// Whether a page lies in a collection that has expired.
@@ -200,33 +213,41 @@ impl Store {
                 Some(named) => self.inner().expiring.set(id, named.expiry, &name),
                 // Its name is gone already: what is left are keys that old handles wrote meanwhile.
                 None if !self.inner().read_only => {
-                    self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
+                    self.empty(id)?;
                     emptied.push(key);
                 }
                 None => {}
             }
         }
         self.forget_emptied(&emptied)?;
-        self.drop_expired()
+        for (id, name) in self.inner().expiring.past(self.inner().wall(), usize::MAX) {
+            self.drop_if_expired(id, &name)?;
+        }
+        Ok(())
     }
 
-    /// Removes what has expired. The record in `expiring/` stays until the next opening, which looks again for keys.
+    /// Removes some of what has expired.
     pub(crate) fn drop_expired(&self) -> Result<(), Error> {
+        for (id, name) in self.inner().expiring.past(self.inner().wall(), STEPS) {
+            self.drop_if_expired(id, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a collection that has expired. Its record in `expiring/` stays for a while (`dropped.rs`).
+    pub(crate) fn drop_if_expired(&self, id: CollectionId, name: &str) -> Result<(), Error> {
         let inner = self.inner();
         if inner.read_only {
             return Ok(());
         }
-        for (id, name) in inner.expiring.past(inner.wall()) {
-            let wall = inner.wall();
-            // Somebody may just have put it off.
-            self.unname(&name, |named| named.id == id && named.expiry.is_past(wall))?;
-            if let Some((named, _)) = self.named(&name)?.filter(|(named, _)| named.id == id) {
-                inner.expiring.set(id, named.expiry, &name);
-                continue;
-            }
-            self.records_of(id).delete_range(Bound::Unbounded, Bound::Unbounded)?;
-            inner.expiring.removed(id);
+        let wall = inner.wall();
+        // Somebody may just have put it off.
+        self.unname(name, |named| named.id == id && named.expiry.is_past(wall))?;
+        if let Some((named, _)) = self.named(name)?.filter(|(named, _)| named.id == id) {
+            inner.expiring.set(id, named.expiry, name);
+            return Ok(());
         }
-        Ok(())
+        self.note_gone(id, numbered_key(EXPIRING, id));
+        self.empty(id).map(|_| ())
     }
 }

@@ -37,6 +37,7 @@ mod counting;
 mod creation;
 mod devices;
 mod directory;
+mod dropped;
 mod engine;
 mod error;
 mod events;
