@@ -192,7 +192,7 @@ impl<P: Pmem> Matrix<P> {
     }
 
     /// Writes that waited for others.
-    fn give_turns(&mut self, effects: &mut Effects) {
+    pub(crate) fn give_turns(&mut self, effects: &mut Effects) {
         while self.stalled.is_empty()
             && let Some(id) = self.turns.next_candidate()
         {

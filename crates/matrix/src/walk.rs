@@ -284,6 +284,10 @@ impl<P: Pmem> Matrix<P> {
             }
         }
         self.walks.pool = FRESH;
+        if !canary!("trial_walks_end_unnoticed") {
+            // Writes may have waited for one that is over.
+            self.give_turns(effects);
+        }
     }
 
     /// Nobody finds anything between these any more, of whoever comes later.

@@ -8,7 +8,7 @@ use crate::{job, pace};
 
 use super::{compression, failures, giving_up, growth, installs, layer, load, pairing, ranges, reads, space, walks};
 
-const DEFECTS: [(&str, fn()); 57] = [
+const DEFECTS: [(&str, fn()); 58] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_orphans_lost_with_a_failed_install", installs::orphans_of_a_failed_manifest_go_with_the_next_one),
@@ -63,6 +63,7 @@ const DEFECTS: [(&str, fn()); 57] = [
         compression::a_full_volume_of_compressed_tables_recovers_when_compression_is_off,
     ),
     ("trial_deletes_count_as_records", space::records_are_counted_about),
+    ("trial_walks_end_unnoticed", walks::who_waits_for_a_walk_goes_on_when_that_is_over),
     ("trial_walks_pass_their_end", walks::a_walk_ends_at_its_bound),
     ("trial_walks_never_pause", walks::a_walk_pauses),
     ("trial_nothing_is_known_dead", walks::a_queue_is_linear),

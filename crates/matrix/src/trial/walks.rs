@@ -60,6 +60,19 @@ fn with_dead_neighbour(trial: &mut Trial) {
     delete_each(trial, (0..DEAD).map(|number| format!("b{number:06}")));
 }
 
+/// A delete of a range that went on as a walk ended, and nobody told the write that waited for it (found by the world of many operations at once).
+#[test]
+pub(super) fn who_waits_for_a_walk_goes_on_when_that_is_over() {
+    let mut trial = trial();
+    put_each(&mut trial, (0..DEAD).map(|number| format!("b{number:06}")));
+    let tokens = [trial.submit(deletion("b", "c")), trial.submit(write(vec![put("b000001", value(1, 20))]))];
+    trial.settle();
+    for token in tokens {
+        let reply = trial.replies.remove(&token);
+        assert!(matches!(reply, Some(Reply::Number { number: DEAD, .. } | Reply::Done { .. })), "{reply:?}");
+    }
+}
+
 /// A scan looked at its bound only when it had found a key that is there: it passed all that its neighbours had deleted.
 #[test]
 pub(super) fn a_walk_ends_at_its_bound() {
