@@ -8,6 +8,7 @@ use stratakv::Engine;
 use stratakv_base::quantity::{format_bytes, parse_bytes, parse_count};
 use stratakv_matrix::SET_ASIDE_BYTES;
 use stratakv_matrix::table::values::APART_BYTES_MIN;
+use stratakv_server::client_memory_bytes;
 
 use crate::Output;
 use crate::failure::Failure;
@@ -141,6 +142,17 @@ struct Forecast {
     /// Bytes written to the disk for each byte of keys and values, where that is known.
     write_amplification: Option<f64>,
     reopen_s: f64,
+}
+
+impl Forecast {
+    /// With what a server keeps of its memory for clients.
+    fn beside_clients(mut self) -> Forecast {
+        for bytes in [&mut self.memory_bytes_min, &mut self.memory_bytes_advised] {
+            let whole = bytes.saturating_mul(8).div_ceil(7);
+            *bytes = if client_memory_bytes(whole) > 0 { whole } else { *bytes };
+        }
+        self
+    }
 }
 
 /// An LSM tree whose first level is the region.
@@ -285,7 +297,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if !(1..=1024).contains(&arguments.shards) {
         return Err(Failure::usage("--shards: 1 to 1024"));
     }
-    let forecast = forecast(arguments);
+    let forecast = forecast(arguments).beside_clients();
     let write = if arguments.json { write_json } else { write_text };
     let written = write(&forecast, arguments.engine, output);
     written.map_err(Failure::output)

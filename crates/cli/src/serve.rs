@@ -14,7 +14,7 @@ use clap::{ArgMatches, Args, CommandFactory, ValueEnum};
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::{Engine, Placement, Store, StoreEvent};
 use stratakv_base::quantity::{format_bytes, format_count, parse_bytes, parse_duration};
-use stratakv_server::{Admin, Server, ServerOptions, TlsOptions};
+use stratakv_server::{Admin, Server, ServerOptions, TlsOptions, client_memory_bytes};
 
 use crate::Output;
 use crate::doctor::{choose_depth, choose_placement};
@@ -116,6 +116,9 @@ pub(crate) struct Arguments {
     /// Close connections that wait for their client for so long, such as 60s [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     idle_timeout: Option<Duration>,
+    /// Close connections whose client does not go on with a request, or takes nothing of its answer, for so long; `never` leaves them
+    #[arg(long, value_name = "TIME", value_parser = limit, default_value = "60s")]
+    request_timeout: Limit,
     /// Log operations that take at least so many milliseconds, with the beginning of their key, up to ten a second for each thread [default: none]
     #[arg(long, value_name = "MS")]
     slow_log_ms: Option<u64>,
@@ -127,6 +130,17 @@ pub(crate) struct Arguments {
 enum Switch {
     On,
     Off,
+}
+
+/// A time after which something ends, if it does.
+#[derive(Clone, Copy, Debug)]
+struct Limit(Option<Duration>);
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text.trim() {
+        "never" => Ok(Limit(None)),
+        text => parse_duration(text).map(|limit| Limit(Some(limit))),
+    }
 }
 
 /// What is logged, and how.
@@ -164,6 +178,8 @@ impl Arguments {
             backup_directory: self.backup_dir.clone(),
             slow_from: self.slow_from(),
             idle_limit: self.idle_timeout,
+            request_limit: self.request_timeout.0,
+            client_memory_bytes: Some(client_memory_bytes(self.open.memory)),
             inherited,
             auth_file: self.auth_file.clone(),
             shutdown_command: self.enable_shutdown,
@@ -277,6 +293,8 @@ impl Arguments {
     fn open(&self) -> Result<Store, Failure> {
         refuse_another_format(self.open.data.all(), self.engine.engine, self.shards, self.placement)?;
         let mut options = self.durability.add_to(self.open.options().create(true));
+        // The rest is for clients.
+        options = options.memory_bytes(self.open.memory - client_memory_bytes(self.open.memory));
         options = options.depth(self.depth()?);
         options = options.placement(self.placement()?);
         if let Some(shards) = self.shards {
@@ -352,7 +370,8 @@ fn closing<R>(close: impl FnOnce() -> R) -> R {
 }
 
 /// Options that SIGHUP can change; of `--auth-file` it has what is in the file read again. The log's format, and all others, are fixed until the next start.
-const RELOADED: [&str; 6] = ["log", "slow_log_ms", "idle_timeout", "tls_cert", "tls_key", "tls_client_ca"];
+const RELOADED: [&str; 7] =
+    ["log", "slow_log_ms", "idle_timeout", "request_timeout", "tls_cert", "tls_key", "tls_client_ca"];
 
 /// Takes over what has changed in the file of `--config`, and reads the files of TLS and of accounts again.
 fn reload(given: &ArgMatches, server: &Server) {
@@ -371,6 +390,7 @@ fn try_reload(given: &ArgMatches, server: &Server) -> Result<(), Failure> {
     logging::change(&arguments.log.log)?;
     server.set_slow_from(arguments.slow_from());
     server.set_idle_limit(arguments.idle_timeout);
+    server.set_request_limit(arguments.request_timeout.0);
     let command = crate::Arguments::command();
     let options = command.find_subcommand("serve").into_iter().flat_map(clap::Command::get_arguments);
     let raw = |matches: &ArgMatches, id: &str| -> Option<Vec<_>> {

@@ -5,6 +5,7 @@
 //! carries disk requests and socket requests alike, and submits everything queued in one system call.
 //! [`sync::execute`] does one disk request in the calling thread, for blocking callers who make no hop.
 
+pub mod allocator;
 pub mod block;
 pub mod blocking;
 pub mod fork;
@@ -14,6 +15,7 @@ mod provided;
 pub mod raw;
 pub mod request;
 pub mod ring;
+pub mod socket;
 pub mod sync;
 pub mod uring;
 pub mod volume;

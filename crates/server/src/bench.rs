@@ -15,8 +15,10 @@ use crate::credentials::Accounts;
 use crate::details::Details;
 use crate::lending::Lending;
 use crate::marks::Marks;
+use crate::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::model::Model;
 use crate::recency::Recency;
+use crate::schedule::UNITS_EACH;
 use crate::watch::{Log, Watches, Watching};
 
 pub(crate) const WALL: Wall = Wall(1_800_000_000_000);
@@ -79,7 +81,11 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(sent: &[u8]) -> Bench {
         Bench {
-            connection: Connection::new(1 << 20, Lending::new(1 << 20)),
+            connection: Connection::new(
+                1 << 20,
+                Lending::new(1 << 20),
+                MemoryPermit::new(&MemoryBudget::new(64 << 20)),
+            ),
             model: Model::new(WALL),
             counters: Counters::default(),
             marks: Marks::default(),
@@ -96,6 +102,7 @@ impl Bench {
 
     pub(crate) fn advance(&mut self) {
         let mut submissions = Vec::new();
+        self.connection.grant(UNITS_EACH, true);
         self.connection.advance(&mut Context {
             wall: WALL,
             level: Level::PowerLoss,

@@ -16,7 +16,7 @@ use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
     BadDataChunk, BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics,
-    Verb, Watched, expiry, reply,
+    Verb, Watched, reply,
 };
 
 use crate::answer::{Answer, Dialect, Here, Planned, Wording};
@@ -25,15 +25,19 @@ use crate::counters::Counters;
 use crate::credentials::Accounts;
 use crate::lending::{Lease, Lending};
 use crate::marks::Marks;
+use crate::memory_budget::{FREE_BYTES, MemoryPermit, ValuePermit};
 use crate::output::Output;
 use crate::pending::{Access, Held, Pending};
 use crate::received::{Received, SHARED_BYTES_MIN};
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
+use crate::schedule::{UNITS_EACH, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
 mod classic;
 pub(crate) mod dump;
+mod memory;
+mod places;
 mod reading;
 
 pub(crate) use reading::Stream;
@@ -49,6 +53,8 @@ const RECV_BYTES_MIN: usize = 2 << 10;
 const RECV_BYTES_MAX: usize = 68 << 10;
 /// Bytes thrown away while a peer does not notice that it was hung up on.
 const UNHEARD_BYTES_MAX: usize = 4 << 20;
+/// So much is sent although more follows at once.
+const CORK_BYTES: u64 = 64 << 10;
 /// Bodies with less than this missing are received with the lines around them.
 const LEND_BYTES_MIN: usize = 4 << 10;
 
@@ -137,6 +143,14 @@ struct Rest {
 struct Storing {
     header: Header,
     body: Body,
+    /// For all of it.
+    claimed: Option<ValuePermit>,
+}
+
+impl Storing {
+    fn new(header: Header, body: Body) -> Storing {
+        Storing { header, body, claimed: None }
+    }
 }
 
 #[derive(Debug)]
@@ -171,7 +185,11 @@ pub(crate) struct Connection {
     item_bytes_max: u64,
     received: Received,
     receiving: Option<Receiving>,
+    /// Room that a receive in flight has.
+    receiving_bytes: usize,
     recv_bytes: usize,
+    /// Of a command whose end has not come.
+    unfinished_bytes: usize,
     storing: Option<Storing>,
     rest: Option<Rest>,
     held: Option<Held>,
@@ -186,8 +204,20 @@ pub(crate) struct Connection {
     /// Of what is being sent.
     sending_leases: Vec<Lease>,
     lending: Arc<Lending>,
+    /// For what it holds beyond its constant.
+    permit: MemoryPermit,
+    /// It stopped for want of a permit.
+    is_starved: bool,
+    /// What others hold for it.
+    outside_bytes: u64,
+    /// What it may still do in this tick, and whether it would do more.
+    units: i64,
+    wants_more: bool,
+    may_take_long: bool,
     /// A recent long value, in bytes.
     value_bytes: u64,
+    /// How much of the next one is asked for at first.
+    first_bytes: u64,
     /// Bytes of values read and being read, and not yet put into words.
     reading_bytes: u64,
     /// Bytes of values being written.
@@ -209,15 +239,18 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A fresh connection; storage commands may carry up to `item_bytes_max`; answers may hold blocks from `lending`.
-    pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>) -> Connection {
+    /// A fresh connection; storage commands may carry up to `item_bytes_max`; answers may hold blocks from `lending`; what
+    /// it holds beyond a constant is what `permit` allows.
+    pub(crate) fn new(item_bytes_max: usize, lending: Arc<Lending>, permit: MemoryPermit) -> Connection {
         Connection {
             speech: Speech::Undecided,
             admitted: false,
             item_bytes_max: item_bytes_max as u64,
             received: Received::default(),
             receiving: None,
+            receiving_bytes: 0,
             recv_bytes: RECV_BYTES_MIN,
+            unfinished_bytes: 0,
             storing: None,
             rest: None,
             held: None,
@@ -229,7 +262,14 @@ impl Connection {
             sending_bytes: 0,
             sending_leases: Vec::new(),
             lending,
+            permit,
+            is_starved: false,
+            outside_bytes: 0,
+            units: UNITS_EACH,
+            wants_more: false,
+            may_take_long: false,
             value_bytes: 0,
+            first_bytes: FREE_BYTES,
             reading_bytes: 0,
             writing_bytes: 0,
             watching: None,
@@ -248,28 +288,6 @@ impl Connection {
         let now = self.is_drained() && !self.ended && !self.broken && !self.hung_up;
         self.hung_up |= now;
         now
-    }
-
-    /// A receive ended: the buffer from [`Connection::next_recv`], and how many bytes it got; 0 or an error is the end.
-    pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize) {
-        match (self.receiving.take(), &mut self.storing) {
-            (Some(Receiving::Body), Some(storing)) => {
-                self.received = Received::new(storing.body.restore(buffer));
-            }
-            _ => {
-                let filled = buffer.len() == buffer.capacity();
-                self.recv_bytes =
-                    if filled { self.recv_bytes * 2 } else { bytes.max(self.recv_bytes - self.recv_bytes / 8) };
-                self.recv_bytes = self.recv_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
-                self.received = Received::new(buffer);
-            }
-        }
-        self.ended |= bytes == 0;
-        self.hungry = false;
-        if self.hung_up {
-            self.received = Received::default();
-            self.unheard_bytes += bytes;
-        }
     }
 
     /// An operation was answered.
@@ -291,14 +309,20 @@ impl Connection {
             let missing_bytes = record.value_bytes.saturating_sub(pending.reading_bytes);
             // All of it, as the engine had to read it, stays if it may be held: to ask again would be to read again.
             let is_all = record.value.len() == record.value_bytes;
-            let held = self.reading_bytes + self.output.bytes() + self.sending_bytes;
-            if !pending.whole && missing_bytes > 0 && !(is_all && held + missing_bytes <= reading::HELD_BYTES_MAX) {
+            let (held, whole) = (self.reading_bytes + self.output.bytes() + self.sending_bytes, pending.whole);
+            let fits = is_all && held + missing_bytes <= reading::HELD_BYTES_MAX;
+            if !whole && missing_bytes > 0 && !(fits && self.may_take(missing_bytes)) {
+                let Some(pending) = self.pending.get_mut(index) else { return };
                 // It is let go until all before it are on their way.
                 self.reading_bytes -= std::mem::take(&mut pending.reading_bytes);
                 pending.again_bytes = Some(record.value_bytes);
                 return;
             }
             read_bytes = record.value.len();
+            self.units -= cost_of(read_bytes);
+        }
+        let Some(pending) = self.pending.get_mut(index) else { return };
+        if let (Some(_), Reply::Record(Some(record))) = (pending.answer.reads(), &mut reply) {
             pending.lease = self.lending.lend(&mut record.value);
         }
         self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
@@ -354,6 +378,7 @@ impl Connection {
 
     /// Parses, begins and words as much as limits and order allow.
     pub(crate) fn advance(&mut self, context: &mut Context<'_>) {
+        (self.is_starved, self.wants_more) = (false, false);
         loop {
             self.proceed(context);
             self.list(context);
@@ -373,35 +398,11 @@ impl Connection {
         }
     }
 
-    /// A buffer to receive into, if something should be received now.
-    pub(crate) fn next_recv(&mut self) -> Option<Vec<u8>> {
-        if self.hung_up && self.receiving.is_none() && !self.ended {
-            self.receiving = Some(Receiving::Lines);
-            return Some(Vec::with_capacity(RECV_BYTES_MIN));
-        }
-        if self.receiving.is_some() || !self.hungry || self.ended || self.closing {
-            return None;
-        }
-        let unparsed = self.received.fresh().len();
-        if let Some(storing) = self.storing.as_mut().filter(|s| unparsed == 0 && s.body.missing() >= LEND_BYTES_MIN) {
-            self.receiving = Some(Receiving::Body);
-            return Some(storing.body.lend());
-        }
-        self.receiving = Some(Receiving::Lines);
-        let mut buffer = std::mem::take(&mut self.received).into_buffer();
-        if buffer.capacity() > 4 * self.recv_bytes.max(buffer.len()) {
-            // Connections that have become quiet give their room back.
-            buffer.shrink_to_fit();
-        }
-        // A long line doubles; anything else gets room for one receive.
-        let room = self.recv_bytes.max(if buffer.len() >= RECV_BYTES_MAX { buffer.len() } else { 0 });
-        buffer.reserve_exact(room);
-        Some(buffer)
-    }
-
     /// What to send, if there is something and nothing is being sent.
     pub(crate) fn next_send(&mut self) -> Option<(Vec<Chunk>, u64)> {
-        if self.sending_bytes > 0 || self.output.is_empty() || self.broken {
+        // What follows at once goes with it.
+        let is_corked = self.wants_more && self.output.bytes() < CORK_BYTES;
+        if self.sending_bytes > 0 || self.output.is_empty() || self.broken || is_corked {
             return None;
         }
         let (chunks, bytes, leases) = self.output.take();
@@ -486,9 +487,17 @@ impl Connection {
             self.received.consume(self.received.fresh().len());
             self.hungry = true;
         }
-        if self.closing || self.hungry || self.receiving.is_some() || !self.has_room() {
+        if self.closing || self.hungry || self.receiving.is_some() {
             return false;
         }
+        if self.units <= 0 {
+            self.wants_more = true;
+            return false;
+        }
+        if !self.has_room() {
+            return false;
+        }
+        self.units -= 1;
         if let Some(held) = self.held.take() {
             return self.begin(held, context);
         }
@@ -496,7 +505,7 @@ impl Connection {
             return self.next_key(rest, context);
         }
         if self.storing.is_some() {
-            return self.collect(context);
+            return self.may_collect() && self.collect(context);
         }
         self.parse(context)
     }
@@ -594,7 +603,7 @@ impl Connection {
             Begun::Request(request, words) => _ = self.plan(request, Dialect::Binary(words), context),
             Begun::Store(request, words, data_bytes) => {
                 let header = Header::Planned(Box::new((request, Dialect::Binary(words))));
-                self.storing = Some(Storing { header, body: Body::bare(data_bytes) });
+                self.storing = Some(Storing::new(header, Body::bare(data_bytes)));
             }
             Begun::Held(held) => _ = self.begin(held, context),
             Begun::Answer(text) => self.answer(Answer::Written(text), false),
@@ -614,7 +623,7 @@ impl Connection {
             () if request.only_reads() => Access::Read(hash),
             () => Access::Write(hash),
         };
-        let first_bytes = self.first_bytes();
+        let first_bytes = self.first_bytes;
         let (reading_bytes, whole) = match &request.action {
             // After it there will be nothing to be asked for again.
             Action::Get { value: true, touch: Some(expiry), .. } if expiry.is_past(context.wall) => {
@@ -679,8 +688,13 @@ impl Connection {
     fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
         let access = held.access();
         let must_wait = self.pending.iter().any(|p| p.is_open() && access.conflicts(p.access));
-        if must_wait {
+        let reading_bytes = held.reading_bytes();
+        if must_wait || (reading_bytes > self.first_bytes && !self.may_take(reading_bytes)) {
             self.held = Some(held);
+            return false;
+        }
+        if held.takes_long() && !self.may_take_long {
+            (self.held, self.wants_more) = (Some(held), true);
             return false;
         }
         match held {
@@ -705,6 +719,7 @@ impl Connection {
             Held::Statistics(which, binary) => {
                 let text = context.server.statistics(which, context.wall);
                 let text = binary.map_or(text.clone(), |words| words.statistics(&text));
+                self.units -= cost_of_text(&text);
                 self.answer(Answer::Written(text), false);
             }
             Held::Dump(kind) => self.begin_dump(kind),
@@ -722,41 +737,6 @@ impl Connection {
             Held::Flush { delay, noreply, binary } => self.flush(delay, noreply, binary, context),
         }
         true
-    }
-
-    fn flush(&mut self, delay: i64, noreply: bool, binary: Option<binary::Words>, context: &mut Context<'_>) {
-        context.counters.cmd_flush.add(1);
-        let at = expiry(delay, context.wall);
-        let is_later = delay > 0 && !at.is_past(context.wall);
-        let later = is_later.then(|| Duration::from_millis(at.0.saturating_sub(context.wall.0)));
-        context.server.flush_later(later);
-        match later {
-            Some(_) => self.answer(Answer::Flushed(binary), noreply),
-            None => {
-                self.submit(Target::Every, delete_everything(context.level), context);
-                self.place(Answer::Flushed(binary), noreply, Access::Everything).missing = context.shards;
-            }
-        }
-    }
-
-    /// Asks for what the next place in the order of answers waits for.
-    fn submit(&mut self, target: Target, operation: Operation, context: &mut Context<'_>) {
-        let sequence = self.first.wrapping_add(self.pending.len() as u32);
-        context.submissions.push(Submission { sequence, target, operation });
-    }
-
-    /// The next place in the order of answers. It is filled where it lies: to push one would copy its 264 bytes twice.
-    fn place(&mut self, answer: Answer, noreply: bool, access: Access) -> &mut Pending {
-        let last = self.pending.len();
-        self.pending.resize_with(last + 1, Pending::default);
-        let place = &mut self.pending[last];
-        (place.answer, place.noreply, place.access) = (answer, noreply, access);
-        place
-    }
-
-    /// An answer that needs no operation.
-    fn answer(&mut self, answer: Answer, noreply: bool) {
-        self.place(answer, noreply, Access::None);
     }
 }
 

@@ -11,12 +11,17 @@ use super::*;
 use crate::bench::{Bench, NoServer, WALL};
 use crate::credentials::Credentials;
 use crate::details::Details;
+use crate::memory_budget::MemoryBudget;
 use crate::watch::Watches;
 
 #[path = "../tests/conversations/mod.rs"]
 mod conversations;
 use conversations::binary::BinaryConversation as Conversation;
 use conversations::{conversations, matches};
+
+fn permit() -> MemoryPermit {
+    MemoryPermit::new(&MemoryBudget::new(64 << 20))
+}
 
 #[test]
 fn every_conversation_goes_as_written_whatever_the_order_of_events() {
@@ -171,7 +176,8 @@ fn a_listing_does_not_run_ahead_of_its_client() {
         }
     }
     let held = held_bytes(&bench.connection);
-    assert!((OUTPUT_BYTES_MAX..OUTPUT_BYTES_MAX + 10_000).contains(&held), "{held} bytes");
+    // What was sent first, and is not taken, may be so long.
+    assert!((OUTPUT_BYTES_MAX..OUTPUT_BYTES_MAX + CORK_BYTES + 10_000).contains(&held), "{held} bytes");
 }
 
 /// So that what a client had written before it asked for a backup is in it.
@@ -345,7 +351,7 @@ fn a_value_asked_for_again_is_not_overtaken_by_a_later_write_of_its_connection()
 /// Of values over 1 MiB a part was asked for first each time, and then the whole.
 #[test]
 fn a_connection_that_has_read_a_very_long_value_asks_for_the_next_one_at_once() {
-    let mut connection = Connection::new(16 << 20, Lending::new(0));
+    let mut connection = Connection::new(16 << 20, Lending::new(0), permit());
     connection.value_bytes = 16 << 20;
     assert_eq!(connection.first_bytes(), 16 << 20);
 }
@@ -556,7 +562,7 @@ fn a_slice_that_cannot_be_read_ends_the_connection() {
 #[test]
 fn operations_ask_for_the_servers_level() {
     let mut submissions = Vec::new();
-    let mut connection = Connection::new(100, Lending::new(0));
+    let mut connection = Connection::new(100, Lending::new(0), permit());
     let mut buffer = connection.next_recv().unwrap();
     buffer.extend_from_slice(b"set a 0 0 1\r\n1\r\nincr b 1\r\ndelete c\r\n");
     let bytes = buffer.len();

@@ -55,6 +55,8 @@ counters! {
     store_no_memory: "Storage commands refused because the store is full.",
     protocol_errors: "Lines that were no commands.",
     server_errors: "Operations that failed.",
+    memory_waits: "Times that a connection stopped because memory for clients was short.",
+    memory_kicks: "Connections closed because memory for clients was short and they held it and moved nothing, or waited for it too long.",
     bytes_read: "Bytes received.",
     bytes_written: "Bytes sent.",
 }

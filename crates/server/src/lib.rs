@@ -30,14 +30,17 @@ mod lending;
 mod listener;
 mod marks;
 mod measures;
+mod memory_budget;
 mod meta;
 #[cfg(any(test, fuzzing))]
 mod model;
 mod output;
 mod pending;
+mod progress;
 mod received;
 mod recency;
 mod request;
+mod schedule;
 mod server;
 mod statistics;
 mod surroundings;
@@ -50,6 +53,7 @@ mod worker;
 
 pub use admin::Admin;
 pub use listener::check_free;
+pub use memory_budget::client_memory_bytes;
 pub use server::{Error, Inherited, Server, ServerOptions};
 pub use tls::TlsOptions;
 #[doc(hidden)]

@@ -96,6 +96,19 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    /// Whether it takes as long as many commands of keys.
+    pub(crate) fn takes_long(&self) -> bool {
+        matches!(self, Held::Statistics(..) | Held::Dump(_) | Held::Backup(_) | Held::Detail(_))
+    }
+
+    /// How much of a value it asks for.
+    pub(crate) fn reading_bytes(&self) -> u64 {
+        match self {
+            Held::Operation { reading_bytes, .. } | Held::Planned { reading_bytes, .. } => *reading_bytes,
+            _ => 0,
+        }
+    }
+
     pub(crate) fn access(&self) -> Access {
         match self {
             Held::Operation { access, .. } | Held::Planned { access, .. } => *access,

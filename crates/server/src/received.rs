@@ -41,6 +41,14 @@ impl Received {
         all.get(self.at..).unwrap_or_default()
     }
 
+    /// Bytes of memory that it has, shared or not.
+    pub(crate) fn capacity(&self) -> usize {
+        match &self.buffer {
+            Buffer::Own(bytes) => bytes.capacity(),
+            Buffer::Shared(bytes) => bytes.len(),
+        }
+    }
+
     /// So many bytes of it are parsed.
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.at += bytes;

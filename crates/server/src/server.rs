@@ -24,6 +24,7 @@ use crate::lending::Lending;
 use crate::listener;
 use crate::marks::Marks;
 use crate::measures::Measures;
+use crate::memory_budget::MemoryBudget;
 use crate::recency::Recency;
 use crate::timing::SlowFrom;
 use crate::tls::{Acceptor, TlsOptions};
@@ -33,6 +34,11 @@ use crate::worker::Worker;
 
 /// Answers on their way to clients may hold this part of a shard's buffers, over all connections: all of them may be of one, and it needs the others to read anything.
 const LENT_SHARE: u64 = 8;
+
+/// How long a request may stand still.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+/// What clients may make a server hold whose memory was not said.
+const CLIENT_MEMORY_BYTES: u64 = 64 << 20;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -64,6 +70,12 @@ pub struct ServerOptions {
     pub slow_from: Option<Duration>,
     /// A connection that waits for its client for so long is closed. Default: `None`, never.
     pub idle_limit: Option<Duration>,
+    /// A connection is closed whose client does not go on with a request, or takes nothing of an answer, for so long.
+    /// Default: 60 s; `None`, never.
+    pub request_limit: Option<Duration>,
+    /// Most bytes that clients may make the server hold, at least three of the longest values: received, read for them, and
+    /// waiting to be sent. They are told as part of the store's memory. Default: `None`, 64 MiB beside that.
+    pub client_memory_bytes: Option<u64>,
     /// Whether clients may stop the server (`shutdown`). Default: no.
     pub shutdown_command: bool,
     /// A file of lines `user:password`: clients have to say who they are, as memcached's text protocol (`-Y`) and SASL PLAIN have it. Passwords are sent as they are.
@@ -96,6 +108,8 @@ impl Default for ServerOptions {
             backup_directory: None,
             slow_from: None,
             idle_limit: None,
+            request_limit: Some(REQUEST_LIMIT),
+            client_memory_bytes: None,
             shutdown_command: false,
             auth_file: None,
         }
@@ -195,6 +209,10 @@ pub(crate) struct Shared {
     pub(crate) measures: Vec<Measures>,
     pub(crate) slow_from: SlowFrom,
     pub(crate) idle_limit: IdleLimit,
+    pub(crate) request_limit: IdleLimit,
+    /// For what clients make it hold; and whether that is part of the store's memory.
+    pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) shares_memory: bool,
     pub(crate) marks: Marks,
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
@@ -439,6 +457,12 @@ impl Server {
         self.shared.seats.iter().for_each(Seat::ring);
     }
 
+    /// From now on requests may stand still for so long; `None`: for ever.
+    pub fn set_request_limit(&self, limit: Option<Duration>) {
+        self.shared.request_limit.set(limit);
+        self.shared.seats.iter().for_each(Seat::ring);
+    }
+
     /// Reads the files of TLS again, `tls` in the place of those it had if they are given, and the file of accounts. Connections that are open keep what they began
     /// with.
     ///
@@ -523,6 +547,11 @@ pub(crate) fn lent_bytes_max(shard_bytes: u64) -> u64 {
     shard_bytes / LENT_SHARE
 }
 
+/// What clients may make the server hold: three of the longest values at least. Half of it is for values that come.
+pub(crate) fn client_bytes(bytes: u64, item_bytes_max: usize) -> u64 {
+    bytes.max(3 * item_bytes_max as u64)
+}
+
 pub(crate) fn share(
     store: Store,
     options: &ServerOptions,
@@ -550,6 +579,12 @@ pub(crate) fn share(
         measures: (0..options.threads).map(|_| Measures::default()).collect(),
         slow_from: SlowFrom::new(options.slow_from),
         idle_limit: IdleLimit::new(options.idle_limit),
+        request_limit: IdleLimit::new(options.request_limit),
+        budget: MemoryBudget::new(client_bytes(
+            options.client_memory_bytes.unwrap_or(CLIENT_MEMORY_BYTES),
+            options.item_bytes_max,
+        )),
+        shares_memory: options.client_memory_bytes.is_some(),
         marks: Marks::default(),
         recency: Recency::default(),
         watches,

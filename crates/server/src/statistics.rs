@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use stratakv::Engine;
 use stratakv_base::Wall;
 use stratakv_protocol::memcache::{Statistics, reply};
 
@@ -71,7 +72,8 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     if let Some(index) = engine.iter().find(|statistic| statistic.name == "index_bytes") {
         reply::stat(out, "hash_bytes", index.value);
     }
-    reply::stat(out, "limit_maxbytes", space.limit_bytes);
+    client_memory(shared, out);
+    reply::stat(out, "limit_maxbytes", space.limit_bytes + client_share(shared));
     reply::stat(out, "bytes", space.bytes);
     reply::stat(out, "curr_items", space.items);
     reply::stat(out, "reclaimed", space.reclaimed);
@@ -84,6 +86,20 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     for statistic in &engine {
         reply::stat(out, statistic.name, statistic.value);
     }
+}
+
+/// What a cache's limit has for clients: a client that sets the limit reads the same number.
+fn client_share(shared: &Shared) -> u64 {
+    let is_part = shared.shares_memory && shared.store.engine() == Engine::Tier;
+    if is_part { shared.budget.max_bytes() } else { 0 }
+}
+
+/// What clients make the server hold.
+fn client_memory(shared: &Shared, out: &mut Vec<u8>) {
+    reply::stat(out, "client_memory_bytes", shared.budget.held_bytes());
+    reply::stat(out, "client_memory_peak_bytes", shared.budget.peak_bytes());
+    reply::stat(out, "client_memory_limit_bytes", shared.budget.max_bytes());
+    reply::stat(out, "client_memory_waiting", shared.budget.waiting());
 }
 
 /// The process and its connections.

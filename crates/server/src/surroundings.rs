@@ -10,7 +10,8 @@ use stratakv_device::Socket;
 use stratakv_protocol::memcache::{Statistics, Watched, reply};
 
 use crate::connection::Surroundings;
-use crate::server::{Peer, Shared, lent_bytes_max};
+use crate::memory_budget::client_memory_bytes;
+use crate::server::{Peer, Shared, client_bytes, lent_bytes_max};
 use crate::statistics;
 use crate::watch::Watching;
 use crate::worker::after;
@@ -59,11 +60,16 @@ impl Surroundings for Here<'_> {
     }
 
     fn limit_memory(&self, bytes: u64) -> bool {
-        let changed = self.shared.store.set_memory_bytes(bytes);
+        let for_clients = if self.shared.shares_memory { client_memory_bytes(bytes) } else { 0 };
+        let changed = self.shared.store.set_memory_bytes(bytes - for_clients);
         match &changed {
             Ok(()) => {
+                if self.shared.shares_memory {
+                    self.shared.budget.set_max_bytes(client_bytes(for_clients, self.shared.item_bytes_max));
+                }
                 tracing::info!(bytes, "a client has changed the store's memory, until it is opened again");
-                self.shared.lending.set_max_bytes(lent_bytes_max(bytes / self.shared.store.shards() as u64));
+                let shard_bytes = (bytes - for_clients) / self.shared.store.shards() as u64;
+                self.shared.lending.set_max_bytes(lent_bytes_max(shard_bytes));
             }
             Err(error) => tracing::warn!(%error, "a client could not change the store's memory"),
         }

@@ -18,6 +18,7 @@ const RECV_BYTES_MIN: usize = 4 << 10;
 const RECV_BYTES_MAX: usize = 64 << 10;
 /// Bytes sealed for one send.
 const SEAL_BYTES_MAX: usize = 256 << 10;
+const SEAL_BYTES_SCARCE: usize = 32 << 10;
 
 /// With what TLS connections are served. Files in PEM; they are read when the server starts, and again by [`Server::reload`](crate::Server::reload).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +95,8 @@ impl Acceptor {
             wanted: None,
             ended: false,
             receive_bytes: RECV_BYTES_MIN,
+            receiving_bytes: 0,
+            sealed: None,
             unsealed: VecDeque::new(),
             unsealed_at: 0,
             sending: false,
@@ -115,6 +118,10 @@ pub(crate) struct Tls {
     /// Nothing more comes.
     ended: bool,
     receive_bytes: usize,
+    /// Room of the receive in flight.
+    receiving_bytes: usize,
+    /// What came and was not opened yet.
+    sealed: Option<Vec<u8>>,
     /// What the connection sends and was not sealed yet.
     unsealed: VecDeque<Chunk>,
     unsealed_at: usize,
@@ -125,24 +132,62 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// A buffer to receive into.
-    pub(crate) fn buffer(&self) -> Vec<u8> {
-        Vec::with_capacity(self.receive_bytes)
+    /// A buffer to receive into, a short one where memory is scarce.
+    pub(crate) fn buffer(&mut self, is_scarce: bool) -> Vec<u8> {
+        self.receiving_bytes = if is_scarce { RECV_BYTES_MIN } else { self.receive_bytes };
+        Vec::with_capacity(self.receiving_bytes)
     }
 
     /// Whether something should be received: the handshake is under way, or the connection wants bytes and none are left.
     pub(crate) fn wants_bytes(&self) -> bool {
-        !self.ended && self.plain_at == self.plain.len() && (self.wanted.is_some() || self.session.is_handshaking())
+        !self.ended
+            && self.sealed.is_none()
+            && self.plain_at == self.plain.len()
+            && (self.wanted.is_some() || self.session.is_handshaking())
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
         self.session.is_handshaking()
     }
 
+    /// Bytes came from the socket, or the end: [`Tls::open`] takes them.
+    pub(crate) fn keep(&mut self, sealed: Vec<u8>) {
+        self.sealed = Some(sealed);
+    }
+
+    /// Whether something is kept.
+    pub(crate) fn has_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    /// Opens what was kept.
+    pub(crate) fn open(&mut self) -> Result<(), rustls::Error> {
+        self.sealed.take().map_or(Ok(()), |sealed| self.received(&sealed))
+    }
+
+    /// Bytes that it holds, beside the session itself and what the connection knows of.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let sealed = self.sealed.as_ref().map_or(0, Vec::capacity);
+        (self.plain.capacity() + sealed.max(self.receiving_bytes)) as u64
+    }
+
+    /// Has room between two requests that others could use.
+    pub(crate) fn has_idle_room(&self) -> bool {
+        let is_taken = self.plain_at == self.plain.len();
+        is_taken && (self.receive_bytes > RECV_BYTES_MIN || self.plain.capacity() > RECV_BYTES_MIN)
+    }
+
+    /// Gives that room back; the buffer that the connection wanted to have filled.
+    pub(crate) fn give_room_back(&mut self) -> Option<Vec<u8>> {
+        (self.plain, self.plain_at) = (Vec::new(), 0);
+        (self.receive_bytes, self.receiving_bytes) = (RECV_BYTES_MIN, 0);
+        self.wanted.take()
+    }
+
     /// Bytes came from the socket; none is the end. After an error the connection is over; what [`Tls::seal`] gives then tells the peer why.
     pub(crate) fn received(&mut self, sealed: &[u8]) -> Result<(), rustls::Error> {
         self.ended |= sealed.is_empty();
-        let filled = sealed.len() >= self.receive_bytes;
+        let filled = sealed.len() >= std::mem::take(&mut self.receiving_bytes).max(RECV_BYTES_MIN);
         self.receive_bytes = if filled { self.receive_bytes * 2 } else { sealed.len().max(self.receive_bytes / 2) };
         self.receive_bytes = self.receive_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
         self.plain.clear();
@@ -196,9 +241,9 @@ impl Tls {
         over
     }
 
-    /// The next bytes for the socket, at most about 256 KiB; empty if there are none.
-    pub(crate) fn seal(&mut self) -> Vec<u8> {
-        let mut room = SEAL_BYTES_MAX;
+    /// The next bytes for the socket, at most about 256 KiB, or 32 KiB where memory is scarce; empty if there are none.
+    pub(crate) fn seal(&mut self, is_scarce: bool) -> Vec<u8> {
+        let mut room = if is_scarce { SEAL_BYTES_SCARCE } else { SEAL_BYTES_MAX };
         while room > 0 && !self.session.is_handshaking() {
             let Some(chunk) = self.unsealed.front() else { break };
             let left = chunk.bytes().get(self.unsealed_at..).unwrap_or_default();

@@ -74,7 +74,7 @@ fn converse(
         while client.wants_write() {
             client.write_tls(&mut up).unwrap();
         }
-        let down = server.seal();
+        let down = server.seal(false);
         if up.is_empty() && down.is_empty() && server.is_sealed() {
             return Ok((heard, answered));
         }
@@ -124,7 +124,7 @@ fn what_is_no_tls_and_clients_without_the_certificate_asked_for_are_refused_with
     let open = acceptor(&files.options());
     let mut server = open.begin().unwrap();
     assert!(server.received(b"get a\r\nget b\r\nget c\r\n").is_err());
-    assert_eq!(server.seal().first(), Some(&21), "an alert");
+    assert_eq!(server.seal(false).first(), Some(&21), "an alert");
 
     let closed = acceptor(&TlsOptions { client_authority: Some(files.path("authority.pem")), ..files.options() });
     let mut random = Random::new(1);

@@ -19,11 +19,17 @@ use stratakv_protocol::memcache::reply;
 use crate::connection::{Connection, Context, Submission, Target, delete_everything};
 use crate::counters::Counters;
 use crate::measures::{Kind, Measures};
+use crate::memory_budget::MemoryPermit;
+use crate::schedule::{HANDSHAKE_UNITS, Schedule};
 use crate::server::{Arrival, Listening, Peer, Seat, Shared, lock};
 use crate::surroundings::Here;
-use crate::timing::{Begun, SlowLog};
-use crate::tls::Tls;
+use crate::timing::SlowLog;
 use crate::watch::{self, Due, Log};
+use entry::Entry;
+use relief::Relief;
+
+mod entry;
+mod relief;
 
 /// How long commands in progress are waited for when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -39,34 +45,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a client may take for the beginning of TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// How a receive ends that is called off (ECANCELED).
+const CALLED_OFF: i32 = 125;
+
 /// Tags of socket requests: connections count from 0, these from the top.
 const TAG_BELL: u64 = u64::MAX;
 const TAG_LISTENER: u64 = 1 << 63;
 /// Tag of operations nobody waits for.
 const TAG_BACKGROUND: u64 = u64::MAX;
-
-/// A connection and what is in flight for it.
-struct Entry {
-    socket: Socket,
-    /// Between the two, if its listener is one of TLS.
-    tls: Option<Box<Tls>>,
-    peer: Arc<Peer>,
-    connection: Connection,
-    operations: usize,
-    begun: Begun,
-    /// When something last came from its client, or was sent to it.
-    active_at: Mono,
-    receiving: bool,
-    sending: bool,
-    /// Its requests have been told to end.
-    shut: bool,
-    /// Its client has left, and the shards were told.
-    given_up: bool,
-    /// Why it is closed, if neither it nor its peer ended it.
-    ending: Option<&'static str>,
-    /// Listed in `touched`.
-    touched: bool,
-}
 
 /// See the module.
 pub(crate) struct Worker {
@@ -78,8 +64,9 @@ pub(crate) struct Worker {
     listeners: Vec<Listener>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// Connections to which something happened in this turn.
-    touched: Vec<u32>,
+    /// Connections to which something happened, and those that have more to do.
+    schedule: Schedule,
+    relief: Relief,
     submissions: Vec<Submission>,
     slow_log: SlowLog,
     /// When idle connections are looked for again.
@@ -125,7 +112,8 @@ impl Worker {
             listeners: listeners.into_iter().map(listener).collect(),
             entries: Vec::new(),
             free: Vec::new(),
-            touched: Vec::new(),
+            schedule: Schedule::default(),
+            relief: Relief::default(),
             submissions: Vec::new(),
             slow_log: SlowLog::default(),
             sweep_at: Mono::default(),
@@ -185,8 +173,10 @@ impl Worker {
     }
 
     fn pump_all(&mut self) {
-        while let Some(number) = self.touched.pop() {
-            self.pump(number);
+        let mut tick = self.schedule.begin();
+        while let Some(number) = self.schedule.next(&mut tick) {
+            let used = self.pump(number, tick.is_behind());
+            tick.used(used);
         }
     }
 
@@ -228,10 +218,11 @@ impl Worker {
 
     /// The connection `number`, marked to be looked at.
     fn touch(&mut self, number: u32) -> Option<&mut Entry> {
+        let now = self.driver.now().mono;
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         if !entry.touched {
             entry.touched = true;
-            self.touched.push(number);
+            self.schedule.add(number, entry.share.is_used_up(now));
         }
         Some(entry)
     }
@@ -257,18 +248,26 @@ impl Worker {
         self.counters().bytes_read.add(bytes as u64);
         let now = self.driver.now().mono;
         let last_seconds = self.driver.now().wall.0.saturating_sub(self.began.0) / 1000;
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        let shakes_hands = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
+        if shakes_hands {
+            // To sign takes long: those who are through come first.
+            entry.share.add(HANDSHAKE_UNITS, now);
+        }
         let Some(entry) = self.touch(number) else { return };
         entry.receiving = false;
+        let called_off = std::mem::take(&mut entry.calls_off);
+        if called_off && result.as_ref().is_err_and(|error| error.raw_os_error() == Some(CALLED_OFF)) {
+            entry.give_room_back(buffer);
+            return;
+        }
         entry.active_at = now;
+        entry.is_proven |= bytes > 0 && entry.connection.has_answered();
+        entry.progress.moved(bytes as u64, now);
         entry.peer.last_seconds.store(last_seconds, Ordering::Relaxed);
         match &mut entry.tls {
             None => entry.connection.received(buffer, bytes),
-            Some(tls) => {
-                if let Err(error) = tls.received(&buffer) {
-                    tracing::debug!(%error, "a client spoke no TLS that could be understood");
-                    entry.connection.abort();
-                }
-            }
+            Some(tls) => tls.keep(buffer),
         }
         if let Err(error) = result {
             tracing::debug!(%error, "receiving failed");
@@ -281,16 +280,38 @@ impl Worker {
         let Some(entry) = self.touch(number) else { return };
         entry.sending = false;
         entry.active_at = now;
+        entry.progress.moved(std::mem::take(&mut entry.sending_bytes), now);
         // Of TLS there may be more to be sealed.
         if entry.tls.is_none() || result.is_err() {
             entry.connection.sent(result.is_ok());
         }
     }
 
-    /// Lets a connection do what it can, and carries out what it wants.
-    fn pump(&mut self, number: u32) {
-        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
+    /// Lets a connection do what its share of the tick allows, and carries out what it wants. What it used of its share.
+    fn pump(&mut self, number: u32, is_behind: bool) -> i64 {
+        let (now, units) = (self.driver.now().mono, self.schedule.units_each());
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return 0 };
         entry.touched = false;
+        entry.connection.grant(units, is_behind);
+        let before = entry.connection.units();
+        entry.open_received();
+        self.drive(number);
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return 1 };
+        let used = before - entry.connection.units();
+        entry.share.add(used, now);
+        if entry.connection.is_finished() {
+            self.close(number);
+            return used;
+        }
+        if entry.connection.wants_more() && !std::mem::replace(&mut entry.touched, true) {
+            self.schedule.add(number, true);
+        }
+        self.account(number);
+        used
+    }
+
+    fn drive(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let (seat, connection) = (self.index, number);
         let (shared, flush_at) = (&*self.shared, &self.flush_at);
         let here = Here {
@@ -334,10 +355,6 @@ impl Worker {
             Some(_) if entry.connection.is_finished() => {}
             Some(_) => self.exchange_tls(number, hangs_up),
         }
-        let is_finished = |entry: &Entry| entry.connection.is_finished();
-        if self.entries.get(number as usize).and_then(Option::as_ref).is_some_and(is_finished) {
-            self.close(number);
-        }
     }
 
     /// Receives and sends what a connection wants.
@@ -352,7 +369,7 @@ impl Worker {
             self.driver.net(u64::from(number), NetRequest::Recv { socket: entry.socket.clone(), buffer });
         }
         if let Some((chunks, bytes)) = entry.connection.next_send() {
-            entry.sending = true;
+            (entry.sending, entry.sending_bytes) = (true, bytes);
             self.net_in_flight += 1;
             self.shared.counters[self.index].bytes_written.add(bytes);
             self.driver.net(u64::from(number), NetRequest::Send { socket: entry.socket.clone(), chunks });
@@ -376,16 +393,17 @@ impl Worker {
         } else if !entry.receiving && tls.wants_bytes() {
             entry.receiving = true;
             self.net_in_flight += 1;
-            let request = NetRequest::Recv { socket: entry.socket.clone(), buffer: tls.buffer() };
+            let buffer = tls.buffer(self.shared.budget.is_scarce());
+            let request = NetRequest::Recv { socket: entry.socket.clone(), buffer };
             self.driver.net(u64::from(number), request);
         }
         if let Some((chunks, _)) = entry.connection.next_send() {
             tls.send(chunks);
         }
         if !entry.sending {
-            let sealed = tls.seal();
+            let sealed = tls.seal(self.shared.budget.is_scarce());
             if !sealed.is_empty() {
-                entry.sending = true;
+                (entry.sending, entry.sending_bytes) = (true, sealed.len() as u64);
                 self.net_in_flight += 1;
                 self.shared.counters[self.index].bytes_written.add(sealed.len() as u64);
                 let chunks = vec![Chunk::Bytes(sealed)];
@@ -411,7 +429,7 @@ impl Worker {
             tls.end();
             let _ = rustix::net::send(
                 &*entry.socket,
-                &tls.seal(),
+                &tls.seal(true),
                 rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL,
             );
         }
@@ -430,6 +448,7 @@ impl Worker {
             watch::connected(log, &entry.peer, Some(entry.ending.unwrap_or(reason)));
             *slot = None;
             self.free.push(number);
+            self.shared.budget.count_released();
             lock(&self.shared.seats[self.index].open).remove(&number);
             self.shared.seats[self.index].connections.fetch_sub(1, Ordering::Relaxed);
         }
@@ -512,26 +531,14 @@ impl Worker {
             self.shared.seats[self.index].connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending));
+        let permit = MemoryPermit::new(&self.shared.budget);
+        let connection = Connection::new(self.shared.item_bytes_max, Arc::clone(&self.shared.lending), permit);
+        let now = self.driver.now().mono;
         let last_seconds = self.shared.started.elapsed().as_secs();
         let peer = Arc::new(Peer::of(&arrival.socket, last_seconds));
         let listed = Arc::clone(&peer);
         watch::connected(log(&self.shared, self.driver.now().wall, &arrival.socket), &peer, None);
-        let entry = Entry {
-            socket: arrival.socket,
-            tls: tls.flatten(),
-            peer,
-            connection,
-            operations: 0,
-            begun: Begun::default(),
-            active_at: self.driver.now().mono,
-            receiving: false,
-            sending: false,
-            shut: false,
-            given_up: false,
-            ending: None,
-            touched: false,
-        };
+        let entry = Entry::new(arrival.socket, tls.flatten(), peer, connection, now);
         let number = match self.free.pop() {
             Some(number) => {
                 self.entries[number as usize] = Some(entry);
@@ -592,6 +599,9 @@ impl Worker {
 
     /// What to wait for: anything, or a batch of disk requests.
     fn wait(&self) -> Wait {
+        if self.schedule.has_more() {
+            return Wait::None;
+        }
         let timeout = self.timeout();
         match self.driver.in_flight().saturating_sub(self.net_in_flight) {
             disk @ BATCH_FROM.. => {
@@ -608,47 +618,16 @@ impl Worker {
         let pauses = self.listeners.iter().filter_map(|listener| Some(listener.pause?.1));
         let has_entries = self.entries.len() > self.free.len();
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.sweep_at);
-        let instants = pauses.chain(self.drain_until).chain(sweep).chain(self.flush_at.get());
+        let instants = pauses.chain(self.drain_until).chain(sweep).chain(self.flush_at.get()).chain(self.relief_at());
         instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
-    }
-
-    /// The shortest time that a connection of some kind may be idle.
-    fn sweeps_for(&self) -> Option<Duration> {
-        let handshake = self.shared.serves_tls.then_some(HANDSHAKE);
-        self.shared.idle_limit.get().into_iter().chain(handshake).min()
-    }
-
-    /// Closes connections of which nothing was heard for too long: those that wait for their client, not those that are waited for.
-    fn sweep(&mut self) {
-        let (now, idle_limit) = (self.driver.now().mono, self.shared.idle_limit.get());
-        let Some(limit) = self.sweeps_for() else { return };
-        if now < self.sweep_at {
-            return;
-        }
-        self.sweep_at = after(now, sweep_every(limit));
-        let mut closed = 0;
-        for number in 0..self.entries.len() as u32 {
-            let Some(entry) = self.entries.get(number as usize).and_then(Option::as_ref) else { continue };
-            let shakes_hands = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
-            let limit = if shakes_hands { Some(limit.min(HANDSHAKE)) } else { idle_limit };
-            let waits = entry.operations == 0 && !entry.sending && !entry.connection.is_watching();
-            if waits && limit.is_some_and(|limit| after(entry.active_at, limit) <= now) {
-                closed += 1;
-                if let Some(entry) = self.touch(number) {
-                    entry.ending = Some("idle_timeout");
-                    entry.connection.abort();
-                }
-            }
-        }
-        if closed > 0 {
-            self.measures().idle_closed.add(closed);
-            tracing::debug!(closed, "idle connections are closed");
-        }
     }
 
     fn timers(&mut self) {
         let now = self.driver.now();
         self.sweep();
+        self.relieve();
+        self.retry_starved();
+        self.trim();
         if let Some(at) = self.flush_at.get().filter(|at| *at <= now.mono) {
             self.flush_at.set(None);
             // Unless another flush_all has taken its place.
@@ -696,13 +675,9 @@ impl Refusals {
     }
 }
 
-/// How often idle connections are looked for: they live an eighth longer at most, and each look costs a step for each connection.
-fn sweep_every(limit: Duration) -> Duration {
-    (limit / 8).clamp(Duration::from_millis(10), Duration::from_secs(30))
-}
-
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.end_relief();
         let seat = &self.shared.seats[self.index];
         let unserved = lock(&seat.handover).take().map_or(0, |arriving| arriving.len());
         seat.connections.fetch_sub(unserved, Ordering::Relaxed);

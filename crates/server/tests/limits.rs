@@ -1,4 +1,4 @@
-//! Limits of a server: how long a connection may be idle, and what it costs.
+//! Limits of a server: how long a connection may be idle, a request unfinished and an answer not taken.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -51,5 +51,82 @@ fn an_idle_limit_may_be_set_while_threads_sleep() {
     server.set_idle_limit(Some(Duration::from_millis(10)));
     for stream in &mut streams {
         assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
+    }
+}
+
+fn curr_connections(stream: &mut TcpStream) -> usize {
+    stream.write_all(b"stats\r\n").unwrap();
+    let mut told = Vec::new();
+    while !told.ends_with(b"END\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        told.push(byte[0]);
+    }
+    let told = String::from_utf8(told).unwrap();
+    let line = told.lines().find_map(|line| line.strip_prefix("STAT curr_connections ")).unwrap();
+    line.parse().unwrap()
+}
+
+/// They held their buffers for ever.
+#[test]
+fn a_request_that_does_not_go_on_ends_its_connection_and_one_that_is_idle_stays() {
+    let begun: [&[u8]; 5] = [
+        b"get a",
+        b"set a 0 0 10\r\n0123",
+        b"set a 0 0 100000\r\n0123",
+        b"ms a 100000\r\n0123",
+        b"\x80\x01\0\x01\x08\0\0\0\0\0\0\x64\0\0\0\0\0\0\0\0\0\0\0\0",
+    ];
+    for io in [IoBackend::Auto, IoBackend::Blocking] {
+        let (server, _store, _directory) =
+            serve(io, |options| options.request_limit = Some(Duration::from_millis(100)));
+        let mut idle = connect(&server);
+        ask(&mut idle, "get a\r\n", "END\r\n");
+        for request in begun {
+            let mut stream = connect(&server);
+            stream.write_all(request).unwrap();
+            assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "{}", request.escape_ascii());
+        }
+        ask(&mut idle, "get a\r\n", "END\r\n");
+    }
+}
+
+#[test]
+fn an_answer_that_is_not_taken_ends_its_connection() {
+    for io in [IoBackend::Auto, IoBackend::Blocking] {
+        let (server, _store, _directory) =
+            serve(io, |options| options.request_limit = Some(Duration::from_millis(200)));
+        let mut other = connect(&server);
+        let value = "v".repeat(1_000_000);
+        ask(&mut other, &format!("set a 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+        let mut deaf = connect(&server);
+        deaf.write_all(&b"get a\r\n".repeat(64)).unwrap();
+        while curr_connections(&mut other) < 2 {
+            std::thread::yield_now();
+        }
+        let begun = Instant::now();
+        while curr_connections(&mut other) > 1 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is still there");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// One send takes longer than the limit: what the kernel says that the client took counts.
+#[test]
+fn a_client_that_takes_its_answer_slowly_has_all_of_it() {
+    let (server, _store, _directory) =
+        serve(IoBackend::Auto, |options| options.request_limit = Some(Duration::from_millis(800)));
+    let value = "v".repeat(1_000_000);
+    let mut stream = connect(&server);
+    ask(&mut stream, &format!("set a 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+    stream.write_all(&b"get a\r\n".repeat(16)).unwrap();
+    let expected = 16 * (b"VALUE a 0 1000000\r\n\r\nEND\r\n".len() + value.len());
+    let (mut taken, mut piece) = (0, vec![0; 256 << 10]);
+    while taken < expected {
+        std::thread::sleep(Duration::from_millis(20));
+        let bytes = stream.read(&mut piece).unwrap();
+        assert!(bytes > 0, "closed after {taken} bytes of {expected}");
+        taken += bytes;
     }
 }

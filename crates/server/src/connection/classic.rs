@@ -11,6 +11,7 @@ use crate::credentials::ATTEMPT_BYTES_MAX;
 use crate::meta;
 use crate::pending::{Access, Held};
 use crate::request;
+use crate::schedule::ATTEMPT_UNITS;
 
 impl Connection {
     /// Whether the client has yet to say who it is.
@@ -22,7 +23,7 @@ impl Connection {
     pub(super) fn strange_command(&mut self, command: &Command<'_>, context: &mut Context<'_>) {
         match command {
             Command::Store(Store { verb: Verb::Set, data_bytes: data_bytes @ ..=ATTEMPT_BYTES_MAX, .. }) => {
-                self.storing = Some(Storing { header: Header::Account, body: Body::new(*data_bytes) });
+                self.storing = Some(Storing::new(Header::Account, Body::new(*data_bytes)));
             }
             Command::Version | Command::Quit => self.command(*command, context),
             _ => self.answer(Answer::Text(reply::UNAUTHENTICATED), false),
@@ -32,6 +33,7 @@ impl Connection {
     /// The value of such a set.
     pub(super) fn account(&mut self, value: &[u8], context: &mut Context<'_>) {
         context.counters.auth_cmds.add(1);
+        self.units -= ATTEMPT_UNITS;
         self.admitted = context.accounts.is_none_or(|accounts| accounts.now().admit_text(value));
         context.counters.auth_errors.add(u64::from(!self.admitted));
         let reply = if self.admitted { reply::STORED } else { reply::AUTHENTICATION_FAILURE };
@@ -134,7 +136,7 @@ impl Connection {
         let Ok(key) = Key::new(CollectionId::default(), key) else { return true };
         let answer = Answer::Value { key: key.clone(), cas: rest.cas, touch: rest.touch.is_some() };
         let hash = hash(&key);
-        let mut reading_bytes = self.first_bytes();
+        let mut reading_bytes = self.first_bytes;
         let mut whole = false;
         let (operation, access) = match rest.touch {
             None => {
@@ -167,7 +169,7 @@ impl Connection {
         match Key::new(CollectionId::default(), key) {
             Ok(key) => {
                 let header = Header::Classic { verb, key, flags, exptime, noreply };
-                self.storing = Some(Storing { header, body: Body::new(data_bytes) });
+                self.storing = Some(Storing::new(header, Body::new(data_bytes)));
             }
             Err(_) => self.answer(Answer::Text(reply::BAD_LINE), noreply),
         }
@@ -182,7 +184,7 @@ impl Connection {
             None => _ = self.plan(request, dialect, context),
             Some(data_bytes) => {
                 let header = Header::Planned(Box::new((request, dialect)));
-                self.storing = Some(Storing { header, body: Body::new(data_bytes) });
+                self.storing = Some(Storing::new(header, Body::new(data_bytes)));
             }
         }
     }

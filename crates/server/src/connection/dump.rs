@@ -10,10 +10,13 @@ use super::{Connection, Context, OUTPUT_BYTES_MAX, Submission, Target, hash};
 use crate::answer::{Answer, Here, failed};
 use crate::output::Output;
 use crate::pending::{Access, Pending};
+use crate::schedule::UNITS_EACH;
 
 /// Of a page: its records are read whole, though only what is known of them is listed.
-const PAGE_ITEMS_MAX: u32 = 256;
-const PAGE_BYTES_MAX: u32 = 1 << 20;
+const PAGE_ITEMS_MAX: u32 = 64;
+const PAGE_BYTES_MAX: u32 = 256 << 10;
+/// What a page costs its connection of its share of a tick: as much as all of it.
+const PAGE_UNITS: i64 = UNITS_EACH;
 
 /// A listing on its way.
 #[derive(Clone, Debug)]
@@ -44,8 +47,13 @@ impl Connection {
         if *missing == 0 || self.broken {
             return;
         }
+        if self.units <= 0 {
+            self.wants_more = reply.is_some() || !dump.asked;
+            return;
+        }
         if let Some(reply) = reply.take() {
             dump.asked = false;
+            self.units -= PAGE_UNITS;
             if !dump.page(reply, &context.here(), &mut self.output) {
                 *missing = 0;
                 return;
@@ -55,10 +63,21 @@ impl Connection {
             self.output.push(reply::END);
             *missing = 0;
         } else if !dump.asked && self.output.bytes() < OUTPUT_BYTES_MAX {
-            dump.asked = true;
-            let target = Target::Shard(dump.shard);
-            context.submissions.push(Submission { sequence: self.first, target, operation: dump.next() });
+            self.next_page(context);
         }
+    }
+
+    /// Asks for the next page, once its records may be held.
+    fn next_page(&mut self, context: &mut Context<'_>) {
+        if !self.may_take(PAGE_BYTES_MAX.into()) {
+            return;
+        }
+        let Some(Pending { answer: Answer::Dump(dump), reading_bytes, .. }) = self.pending.front_mut() else { return };
+        dump.asked = true;
+        *reading_bytes = PAGE_BYTES_MAX.into();
+        self.reading_bytes += *reading_bytes;
+        let target = Target::Shard(dump.shard);
+        context.submissions.push(Submission { sequence: self.first, target, operation: dump.next() });
     }
 }
 

@@ -1,19 +1,26 @@
 //! Reading values: how much is asked for, what is asked for again, and long ones slice by slice.
 
+use stratakv_base::Key;
 use stratakv_engine::{Hold, Operation, Record, RecordPart, Reply};
 
-use super::{Connection, Context, PENDING_MAX, Submission, Target, WRITING_BYTES_MAX};
+use super::{Connection, Context, Submission, Target};
 use crate::answer::Answer;
+use crate::memory_budget::FREE_BYTES;
 use crate::pending::Pending;
+use crate::schedule::cost_of;
 
 /// Bytes of answers read, being read, waiting and being sent for one connection, beyond which nothing more is begun. A longer value
 /// comes alone; one that is next in order and asked for again comes beside those behind it.
 pub(super) const HELD_BYTES_MAX: u64 = 2 << 20;
+/// The same while the server's memory for clients is scarce.
+const HELD_BYTES_SCARCE: u64 = 128 << 10;
 /// How much of a value is asked for at first: as much as recent ones had, within these. What is longer is asked for again when it is its turn, and read again.
 const FIRST_BYTES_MIN: u64 = 16 << 10;
 const FIRST_BYTES_MAX: u64 = 16 << 20;
 /// Of a long value so much is asked for at once: some slices, which the engine reads side by side.
 const SLICES_BYTES: u64 = 256 << 10;
+/// The same while the server's memory for clients is scarce.
+const SLICES_BYTES_SCARCE: u64 = 64 << 10;
 /// The next ones are asked for while no more than this waits to be sent, so that they are read while those before them leave.
 const AHEAD_BYTES_MAX: u64 = 512 << 10;
 
@@ -34,18 +41,17 @@ pub(crate) struct Stream {
 impl Connection {
     /// How much of the next value is asked for at first.
     pub(super) fn first_bytes(&self) -> u64 {
+        if self.budget().is_scarce() {
+            return FREE_BYTES;
+        }
         self.value_bytes.clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX).next_power_of_two()
     }
 
-    /// Whether so many bytes more of answers may be held.
+    /// Whether so many bytes more of answers may be held, as far as the connection alone is concerned.
     pub(super) fn may_hold(&self, bytes: u64) -> bool {
-        let held = self.reading_bytes + self.output.bytes() + self.sending_bytes;
-        held == 0 || held + bytes <= HELD_BYTES_MAX
-    }
-
-    /// Whether another command may be begun.
-    pub(super) fn has_room(&self) -> bool {
-        self.pending.len() < PENDING_MAX && self.writing_bytes < WRITING_BYTES_MAX && self.may_hold(self.first_bytes())
+        let held = self.answer_bytes();
+        let most = if self.budget().is_scarce() { HELD_BYTES_SCARCE } else { HELD_BYTES_MAX };
+        held == 0 || held + bytes <= most
     }
 
     /// Asks for a value that was longer than expected once it is next in order: then nothing of this connection is in its way but what is being sent.
@@ -54,10 +60,11 @@ impl Connection {
         let (Some(key), bytes) = (answer.reads(), *bytes) else { return };
         // What was read for those behind it leaves after it: there is no waiting for that room.
         let some_leaves = self.output.bytes() + self.sending_bytes > 0;
-        if self.broken || (some_leaves && !self.may_hold(bytes)) {
+        let key = key.clone();
+        if self.broken || (some_leaves && !self.may_hold(bytes)) || !self.may_take(bytes) {
             return;
         }
-        let operation = Operation::Get { key: key.clone(), part: RecordPart::Whole };
+        let operation = Operation::Get { key, part: RecordPart::Whole };
         context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
         self.reading_bytes += bytes;
         if let Some(first) = self.pending.front_mut() {
@@ -90,6 +97,7 @@ impl Connection {
                 if record.value.len() == asked_bytes && record.version == stream.version =>
             {
                 stream.taken_bytes += asked_bytes;
+                self.units -= cost_of(asked_bytes);
                 let lease = self.lending.lend(&mut record.value);
                 self.output.push_value(record.value);
                 self.output.hold(lease);
@@ -123,14 +131,32 @@ impl Connection {
             (first.answer, first.stream, first.missing) = (Answer::Text(first.answer.end_of_value()), None, 0);
             return true;
         }
-        if waiting_bytes <= AHEAD_BYTES_MAX {
-            let len = SLICES_BYTES.min(stream.value_bytes - stream.taken_bytes);
-            let part = RecordPart::Sliced { hold: stream.hold.id(), start: stream.taken_bytes, len: len as u32 };
-            let operation = Operation::Get { key: key.clone(), part };
-            context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
-            (stream.asked_bytes, first.reading_bytes) = (len, len);
-            self.reading_bytes += len;
-        }
+        let (hold, start, left, key) =
+            (stream.hold.id(), stream.taken_bytes, stream.value_bytes - stream.taken_bytes, key.clone());
+        self.next_slices((hold, start, left), key, waiting_bytes, context);
         false
+    }
+
+    /// Asks for the next slices, if there is room for them.
+    fn next_slices(
+        &mut self,
+        (hold, start, left): (u64, u64, u64),
+        key: Key,
+        waiting_bytes: u64,
+        context: &mut Context<'_>,
+    ) {
+        let (slices_bytes, ahead_bytes) =
+            if self.budget().is_scarce() { (SLICES_BYTES_SCARCE, 0) } else { (SLICES_BYTES, AHEAD_BYTES_MAX) };
+        let len = slices_bytes.min(left);
+        if waiting_bytes > ahead_bytes || !self.may_take(len) {
+            return;
+        }
+        let part = RecordPart::Sliced { hold, start, len: len as u32 };
+        let operation = Operation::Get { key, part };
+        context.submissions.push(Submission { sequence: self.first, target: Target::Key, operation });
+        self.reading_bytes += len;
+        if let Some(Pending { stream: Some(stream), reading_bytes, .. }) = self.pending.front_mut() {
+            (stream.asked_bytes, *reading_bytes) = (len, len);
+        }
     }
 }

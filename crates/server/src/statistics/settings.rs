@@ -38,8 +38,6 @@ const FIXED: &[(&str, &str)] = &[
     ("inline_ascii_response", "no"),
     // Lines go to watchers at once.
     ("worker_logbuf_size", "0"),
-    // Each connection has its limit, all of them have none.
-    ("read_buf_mem_limit", "0"),
     ("num_napi_ids", "(null)"),
     ("memory_file", "(null)"),
     // PEM, in OpenSSL's numbers.
@@ -54,7 +52,7 @@ const VERIFY_PEER_OR_FAIL: u8 = 3;
 
 pub(super) fn tell(shared: &Shared, out: &mut Vec<u8>) {
     let engine = shared.store.engine();
-    reply::stat(out, "maxbytes", Space::of(&shared.store.stats()).limit_bytes);
+    reply::stat(out, "maxbytes", Space::of(&shared.store.stats()).limit_bytes + super::client_share(shared));
     reply::stat(out, "maxconns", shared.connections_max);
     listeners(shared, out);
     reply::stat(out, "evictions", if engine == Engine::Tier { "on" } else { "off" });
@@ -69,6 +67,8 @@ pub(super) fn tell(shared: &Shared, out: &mut Vec<u8>) {
     // Whether keys can be listed.
     reply::stat(out, "dump_enabled", yes(matches!(engine, Engine::Slab | Engine::Matrix)));
     reply::stat(out, "idle_timeout", shared.idle_limit.get().map_or(0, |limit| limit.as_secs()));
+    reply::stat(out, "read_buf_mem_limit", shared.budget.max_bytes());
+    reply::stat(out, "request_timeout", shared.request_limit.get().map_or(0, |limit| limit.as_secs()));
     reply::stat(out, "watcher_logbuf_size", WAITING_BYTES_MAX);
     tls(shared, out);
     for (name, value) in FIXED {

@@ -1,0 +1,224 @@
+//! What a connection holds, and receiving: both stop where the budget of the server's memory ends.
+
+use super::{
+    Connection, LEND_BYTES_MIN, PENDING_MAX, RECV_BYTES_MAX, RECV_BYTES_MIN, Receiving, Storing, WRITING_BYTES_MAX,
+};
+use crate::memory_budget::{FREE_BYTES, MemoryBudget};
+use crate::pending::Pending;
+use crate::received::Received;
+
+/// Places that a connection has whatever the others do.
+const FREE_PLACES: usize = 4;
+/// Places are given back from this number on once they are empty.
+const KEPT_PLACES: usize = 8;
+
+impl Storing {
+    /// What it holds, or is going to.
+    fn held_bytes(&self) -> u64 {
+        let came = self.body.total() - self.body.missing().min(self.body.total());
+        if self.claimed.is_some() { self.body.total() as u64 } else { came as u64 }
+    }
+}
+
+impl Connection {
+    /// Bytes that it holds outside of the store.
+    fn footprint(&self) -> u64 {
+        let value = self.storing.as_ref().map_or(0, Storing::held_bytes);
+        let line = self.rest.as_ref().map_or(0, |rest| rest.line.capacity());
+        let places = self.pending.capacity() * size_of::<Pending>();
+        let buffers = (self.received.capacity() + self.receiving_bytes + line + places) as u64;
+        let values = self.reading_bytes + self.writing_bytes + value;
+        buffers + values + self.output.bytes() + self.sending_bytes + self.outside_bytes
+    }
+
+    /// Trues up what the budget knows of it; what others hold for it, TLS say, is `outside_bytes`. What it is then.
+    pub(crate) fn true_up(&mut self, outside_bytes: u64) -> u64 {
+        self.outside_bytes = outside_bytes;
+        if self.broken {
+            // What is in flight is freed with it.
+            self.permit.set(0);
+            return 0;
+        }
+        let held = self.footprint();
+        self.permit.set(held);
+        self.permit.bytes()
+    }
+
+    /// Whether so many bytes more may be held; they count from then on. If not, it waits.
+    pub(super) fn may_take(&mut self, bytes: u64) -> bool {
+        let held = self.footprint();
+        let may = self.permit.try_grow(held, bytes);
+        self.is_starved |= !may;
+        may
+    }
+
+    /// Bytes of answers that are read, being read, waiting and being sent.
+    pub(super) fn answer_bytes(&self) -> u64 {
+        self.reading_bytes + self.output.bytes() + self.sending_bytes
+    }
+
+    /// It may do so much more; what takes long only if others had their turn.
+    pub(crate) fn grant(&mut self, units: i64, others_had_theirs: bool) {
+        self.units = units.min(self.units + units);
+        self.may_take_long = others_had_theirs;
+    }
+
+    /// What it did of that.
+    pub(crate) fn units(&self) -> i64 {
+        self.units
+    }
+
+    /// What was done for it elsewhere.
+    pub(crate) fn charge(&mut self, units: i64) {
+        self.units -= units;
+    }
+
+    /// Whether it stopped because its share of the tick is used up.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.wants_more && !self.broken
+    }
+
+    /// Waits for memory that others hold.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.is_starved
+    }
+
+    /// Holds room for a receive between two requests that others could use.
+    pub(crate) fn has_idle_room(&self) -> bool {
+        self.receiving == Some(Receiving::Lines) && self.receiving_bytes > RECV_BYTES_MIN && self.is_between_requests()
+    }
+
+    /// Whether nothing was begun that its client has to go on with.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        self.storing.is_none() && self.unfinished_bytes == 0
+    }
+
+    /// Whether everything that was asked is answered, and something was.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.first > 0 && self.pending.is_empty() && self.answer_bytes() == 0 && self.is_between_requests()
+    }
+
+    /// The server's budget.
+    pub(super) fn budget(&self) -> &MemoryBudget {
+        self.permit.budget()
+    }
+
+    /// Whether another command may be begun.
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.pending.len() >= PENDING_MAX || self.writing_bytes >= WRITING_BYTES_MAX {
+            return false;
+        }
+        self.first_bytes = self.first_bytes();
+        let was_starved = self.is_starved;
+        if self.may_hold(self.first_bytes) && self.may_take(self.first_bytes) {
+            return true;
+        }
+        // A short answer is free, and whether this one is long is not known.
+        let is_free = self.pending.len() < FREE_PLACES && self.answer_bytes() == 0;
+        if is_free {
+            (self.first_bytes, self.is_starved) = (FREE_BYTES, was_starved);
+        }
+        is_free
+    }
+
+    /// Whether the rest of a long value may be received: all of it, or it would stop half-way.
+    pub(super) fn may_collect(&mut self) -> bool {
+        let Some(storing) = &self.storing else { return true };
+        let (total, missing) = (storing.body.total(), storing.body.missing());
+        if storing.claimed.is_some() || total <= LEND_BYTES_MIN || missing <= self.received.fresh().len() {
+            return true;
+        }
+        let held = self.footprint();
+        let claimed = self.permit.try_value(held, missing as u64);
+        self.is_starved |= claimed.is_none();
+        match &mut self.storing {
+            Some(storing) => {
+                storing.claimed = claimed;
+                storing.claimed.is_some()
+            }
+            None => true,
+        }
+    }
+
+    /// A receive ended: the buffer from [`Connection::next_recv`], and how many bytes it got; 0 or an error is the end.
+    pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize) {
+        self.receiving_bytes = 0;
+        match (self.receiving.take(), &mut self.storing) {
+            (Some(Receiving::Body), Some(storing)) => {
+                self.received = Received::new(storing.body.restore(buffer));
+            }
+            _ => {
+                let filled = buffer.len() == buffer.capacity();
+                self.recv_bytes =
+                    if filled { self.recv_bytes * 2 } else { bytes.max(self.recv_bytes - self.recv_bytes / 8) };
+                self.recv_bytes = self.recv_bytes.clamp(RECV_BYTES_MIN, RECV_BYTES_MAX);
+                self.received = Received::new(buffer);
+            }
+        }
+        self.ended |= bytes == 0;
+        self.hungry = false;
+        if self.hung_up {
+            self.received = Received::default();
+            self.unheard_bytes += bytes;
+        }
+    }
+
+    /// A receive was called off, with its buffer, so that others have the room.
+    pub(crate) fn room_taken(&mut self, buffer: Vec<u8>) {
+        (self.receiving, self.receiving_bytes, self.recv_bytes) = (None, 0, RECV_BYTES_MIN);
+        self.received = Received::new(buffer);
+    }
+
+    /// A buffer to receive into, if something should be received now.
+    pub(crate) fn next_recv(&mut self) -> Option<Vec<u8>> {
+        if self.hung_up && self.receiving.is_none() && !self.ended {
+            self.receiving = Some(Receiving::Lines);
+            return Some(Vec::with_capacity(RECV_BYTES_MIN));
+        }
+        if self.receiving.is_some() || !self.hungry || self.ended || self.closing {
+            return None;
+        }
+        if self.pending.is_empty() && self.pending.capacity() > KEPT_PLACES {
+            self.pending = std::collections::VecDeque::new();
+        }
+        let unparsed = self.received.fresh().len();
+        if let Some(storing) = self.storing.as_mut().filter(|s| unparsed == 0 && s.body.missing() >= LEND_BYTES_MIN) {
+            self.receiving = Some(Receiving::Body);
+            return Some(storing.body.lend());
+        }
+        self.unfinished_bytes = unparsed;
+        self.recv_lines()
+    }
+
+    fn recv_lines(&mut self) -> Option<Vec<u8>> {
+        let mut buffer = std::mem::take(&mut self.received).into_buffer();
+        if buffer.capacity() > 4 * self.recv_bytes.max(buffer.len()) {
+            // Connections that have become quiet give their room back.
+            buffer.shrink_to_fit();
+        }
+        // A long line doubles; anything else gets room for one receive.
+        let room = self.recv_bytes.max(if buffer.len() >= RECV_BYTES_MAX { buffer.len() } else { 0 });
+        let was_starved = self.is_starved;
+        self.receiving_bytes = buffer.capacity();
+        let spare = buffer.capacity() - buffer.len();
+        if room <= RECV_BYTES_MIN || room <= spare || self.may_take((room - spare) as u64) {
+            buffer.reserve_exact(room);
+        } else if buffer.len() < RECV_BYTES_MIN {
+            // Less will do.
+            self.is_starved = was_starved;
+            buffer.shrink_to(buffer.len() + RECV_BYTES_MIN);
+            buffer.reserve_exact(RECV_BYTES_MIN);
+        } else {
+            self.receiving_bytes = 0;
+            self.received = Received::new(buffer);
+            return None;
+        }
+        self.receiving = Some(Receiving::Lines);
+        self.receiving_bytes = buffer.capacity();
+        Some(buffer)
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

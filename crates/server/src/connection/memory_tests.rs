@@ -1,0 +1,125 @@
+//! Connections whose server has little memory for clients, and those that would do more than their share.
+
+use std::sync::Arc;
+
+use stratakv_base::random::Random;
+
+use super::super::Connection;
+use crate::bench::Bench;
+use crate::lending::Lending;
+use crate::memory_budget::{MemoryBudget, MemoryPermit};
+use crate::schedule::UNITS_EACH;
+
+const MIB: u64 = 1 << 20;
+
+fn bench(budget: &Arc<MemoryBudget>, sent: &[u8]) -> Bench {
+    let mut bench = Bench::new(sent);
+    bench.connection = Connection::new(1 << 20, Lending::new(0), MemoryPermit::new(budget));
+    bench
+}
+
+fn set_command(bytes: usize) -> Vec<u8> {
+    format!("set a 0 0 {bytes}\r\n{}\r\n", "x".repeat(bytes)).into_bytes()
+}
+
+/// Everything that can happen without another connection's doing; sends end only if the client reads.
+fn go_on(bench: &mut Bench, reads: bool) {
+    let mut random = Random::new(1);
+    for _ in 0..2000 {
+        bench.advance();
+        if let Some(buffer) = bench.connection.next_recv() {
+            if bench.unsent.is_empty() {
+                bench.connection.room_taken(buffer);
+            } else {
+                bench.receive(buffer, 100_000);
+            }
+        }
+        if let Some((chunks, _)) = bench.connection.next_send()
+            && reads
+        {
+            bench.take_sent(chunks);
+            bench.connection.sent(true);
+        }
+        if bench.model.waiting() > 0 {
+            let (sequence, reply) = bench.model.answer(&mut random);
+            bench.connection.replied(sequence, reply);
+        }
+        bench.connection.true_up(0);
+    }
+}
+
+#[test]
+fn a_long_value_is_received_when_there_is_room_for_all_of_it() {
+    let budget = MemoryBudget::new(3 * MIB);
+    let mut other = MemoryPermit::new(&budget);
+    let value = other.try_value(0, MIB);
+    assert!(value.is_some());
+    let mut waiting = bench(&budget, &set_command(1_000_000));
+    go_on(&mut waiting, true);
+    assert!(waiting.connection.is_starved() && waiting.answer.is_empty());
+    assert!(waiting.unsent.len() > 900_000, "{} bytes were left with the client", waiting.unsent.len());
+    assert!(budget.held_bytes() < budget.max_bytes(), "{} bytes are held", budget.held_bytes());
+    let mut short = bench(&budget, &set_command(1000));
+    go_on(&mut short, true);
+    assert_eq!(short.answer, b"STORED\r\n", "a short one needs no permit");
+    drop((other, value));
+    go_on(&mut waiting, true);
+    assert_eq!(waiting.answer, b"STORED\r\n");
+    drop((waiting, short));
+    assert_eq!(budget.held_bytes(), 0);
+}
+
+#[test]
+fn clients_that_take_no_answers_hold_no_more_than_the_budget_and_short_answers_go_on() {
+    let budget = MemoryBudget::new(3 * MIB);
+    let mut all: Vec<Bench> = (0..30)
+        .map(|_| {
+            let mut bench = bench(&budget, &set_command(500_000));
+            go_on(&mut bench, true);
+            assert_eq!(bench.answer, b"STORED\r\n");
+            bench
+        })
+        .collect();
+    for bench in &mut all {
+        bench.unsent.extend(b"get a\r\n".repeat(64));
+        go_on(bench, false);
+    }
+    assert!(budget.peak_bytes() <= budget.max_bytes(), "{} bytes", budget.peak_bytes());
+    assert!(all.iter().any(|bench| bench.connection.is_starved()));
+    let mut short = bench(&budget, b"set b 0 0 1\r\n1\r\nget b\r\nget b\r\n");
+    go_on(&mut short, true);
+    assert_eq!(short.answer, b"STORED\r\nVALUE b 0 1\r\n1\r\nEND\r\nVALUE b 0 1\r\n1\r\nEND\r\n");
+    // Who reads after all gets everything.
+    let mut last = all.pop().unwrap();
+    all.clear();
+    last.connection.sent(true);
+    go_on(&mut last, true);
+    assert!(last.answer.ends_with(b"\r\nEND\r\n") && last.answer.len() > 50 * 500_000, "{}", last.answer.len());
+}
+
+/// Texts that were made and not sent counted nowhere.
+#[test]
+fn texts_that_wait_count_as_what_is_read() {
+    let budget = MemoryBudget::new(64 * MIB);
+    let mut bench = bench(&budget, &b"version\r\n".repeat(10));
+    let buffer = bench.connection.next_recv().unwrap();
+    bench.receive(buffer, 1000);
+    // A value before them keeps them from being worded.
+    bench.unsent.clear();
+    bench.advance();
+    assert!(bench.connection.answer_bytes() >= 10 * b"VERSION 1.0\r\n".len() as u64);
+}
+
+#[test]
+fn one_tick_does_no_more_invalid_lines_than_a_share() {
+    let mut bench = Bench::new(&[]);
+    let sent = b"foo\r\n".repeat(1000);
+    let mut buffer = bench.connection.next_recv().unwrap();
+    buffer.extend_from_slice(&sent);
+    bench.connection.received(buffer, sent.len());
+    for tick in 1..5 {
+        bench.advance();
+        assert!(bench.connection.wants_more());
+        assert_eq!(bench.counters.protocol_errors.get(), tick * UNITS_EACH as u64);
+    }
+}

@@ -1,0 +1,56 @@
+//! Places in the order of answers, and what they wait for.
+
+use std::time::Duration;
+
+use stratakv_engine::Operation;
+use stratakv_protocol::memcache::expiry;
+
+use super::{Connection, Context, Submission, Target, delete_everything};
+use crate::answer::Answer;
+use crate::binary;
+use crate::pending::{Access, Pending};
+
+impl Connection {
+    pub(super) fn flush(
+        &mut self,
+        delay: i64,
+        noreply: bool,
+        binary: Option<binary::Words>,
+        context: &mut Context<'_>,
+    ) {
+        context.counters.cmd_flush.add(1);
+        let at = expiry(delay, context.wall);
+        let is_later = delay > 0 && !at.is_past(context.wall);
+        let later = is_later.then(|| Duration::from_millis(at.0.saturating_sub(context.wall.0)));
+        context.server.flush_later(later);
+        match later {
+            Some(_) => self.answer(Answer::Flushed(binary), noreply),
+            None => {
+                self.submit(Target::Every, delete_everything(context.level), context);
+                self.place(Answer::Flushed(binary), noreply, Access::Everything).missing = context.shards;
+            }
+        }
+    }
+
+    /// Asks for what the next place in the order of answers waits for.
+    pub(super) fn submit(&mut self, target: Target, operation: Operation, context: &mut Context<'_>) {
+        let sequence = self.first.wrapping_add(self.pending.len() as u32);
+        context.submissions.push(Submission { sequence, target, operation });
+    }
+
+    /// The next place in the order of answers. It is filled where it lies: to push one would copy its 264 bytes twice.
+    pub(super) fn place(&mut self, answer: Answer, noreply: bool, access: Access) -> &mut Pending {
+        let last = self.pending.len();
+        self.pending.resize_with(last + 1, Pending::default);
+        let place = &mut self.pending[last];
+        (place.answer, place.noreply, place.access) = (answer, noreply, access);
+        place
+    }
+
+    /// An answer that needs no operation.
+    pub(super) fn answer(&mut self, answer: Answer, noreply: bool) {
+        let bytes = if let Answer::Written(text) = &answer { text.capacity() as u64 } else { 0 };
+        self.reading_bytes += bytes;
+        self.place(answer, noreply, Access::None).reading_bytes = bytes;
+    }
+}
