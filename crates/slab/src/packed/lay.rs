@@ -131,7 +131,6 @@ impl Slab {
             let begun = self.open_batch(Stream::Hot, bytes);
             if let Some(packed) = &mut self.packed
                 && packed.cleaner.note(begun.is_none() && spare <= RESERVED)
-                && !canary!("pipelined_cleaner_hears_of_the_need_by_chance")
             {
                 // It had its turn before it was known that writes wait for it, and nothing else may bring the next one.
                 effects.more();

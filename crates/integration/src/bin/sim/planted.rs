@@ -17,7 +17,7 @@ use crate::Arguments;
 const SEEDS_AFTER_KNOWN: u64 = 500;
 
 /// Whose canaries are hunted in which world.
-const WORLDS: [(&str, RunSeed); 10] = [
+const WORLDS: [(&str, RunSeed); 9] = [
     ("messages_to_broken_", world::store::run_breaking),
     ("matrix:matrix_batch_", world::store::run_on_matrix),
     // Odd seeds have checks.
@@ -27,7 +27,6 @@ const WORLDS: [(&str, RunSeed); 10] = [
     ("server_", world::server::run),
     ("library_", world::library::run),
     ("pipelined_", world::pipelined::run),
-    ("packed:pipelined_", world::pipelined::run),
     ("tier_", sim::tier::run),
 ];
 
