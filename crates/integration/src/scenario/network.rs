@@ -16,10 +16,13 @@ use crate::value;
 
 /// Writes acknowledged to go on in spite of it.
 const GO_ON: u64 = 500;
-/// `--memory` of the server.
-const MEMORY_BYTES: u64 = 64 << 20;
-/// What the program, its threads and its rings take beside that.
+/// `--memory` of the server: an eighth of it is for clients, and holds what all stopped ones may cost. With less, those are closed.
+const MEMORY: &str = "512M";
+/// `--memory` of the other scenarios, and what the program, its threads and its rings take beside that.
+const SMALL_BYTES: u64 = 64 << 20;
 const PROGRAM_BYTES: u64 = 64 << 20;
+/// What the store and the program take of memory when honest clients have written and read what they have.
+const MEANWHILE_BYTES: u64 = 192 << 20;
 /// What each stopped client may cost: its answers or its value, and what is lost to fragments.
 const CLIENT_BYTES: u64 = 4 << 20;
 /// Most connections that are refused or come back late.
@@ -35,6 +38,9 @@ pub(super) fn stopped_senders(setting: &Setting<'_>) -> Result<Outcome, String> 
 
 fn stopped(setting: &Setting<'_>, part: Part) -> Result<Outcome, String> {
     let mut trial = setting.trial(&setting.place.join("data"), 4, honest());
+    if let Some(memory) = trial.serve.options.iter().position(|option| option == "--memory") {
+        trial.serve.options[memory + 1] = MEMORY.into();
+    }
     let served = trial.start()?;
     let mut client = connect(&served)?;
     for number in 0..LARGE {
@@ -53,11 +59,15 @@ fn stopped(setting: &Setting<'_>, part: Part) -> Result<Outcome, String> {
     let players = players.collect::<Result<Vec<_>, _>>()?;
     load.go_on(GO_ON)?;
     let (during, most) = (process::memory_bytes(served.id(), "VmRSS")?, process::memory_bytes(served.id(), "VmHWM")?);
-    let allowed = MEMORY_BYTES + PROGRAM_BYTES + count * CLIENT_BYTES;
+    let allowed = before + MEANWHILE_BYTES + count * CLIENT_BYTES;
     if most > allowed {
         return Err(format!(
             "{count} stopped clients made the server grow from {before} to {most} bytes; {allowed} are allowed"
         ));
+    }
+    let of_clients = statistic(served.address(), "client_memory_peak_bytes")?;
+    if of_clients > count * CLIENT_BYTES {
+        return Err(format!("{count} stopped clients made the server hold {of_clients} bytes for them"));
     }
     players.into_iter().try_for_each(Player::go_on)?;
     load.go_on(GO_ON)?;
@@ -71,6 +81,20 @@ fn stopped(setting: &Setting<'_>, part: Part) -> Result<Outcome, String> {
     Ok(Outcome::Held(format!(
         "{count} stopped; RSS {before} MiB before, {during} with them, {most} at most; {tally:?}"
     )))
+}
+
+/// One of those that `stats` tells.
+fn statistic(address: SocketAddr, name: &str) -> Result<u64, String> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(b"stats\r\nquit\r\n")?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said)?;
+        Ok(said)
+    };
+    let said = ask().map_err(|error| format!("stats: {error}"))?;
+    let value = said.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} "))?.trim().parse().ok());
+    value.ok_or_else(|| format!("there is no statistic {name}: {said}"))
 }
 
 pub(super) fn connections(setting: &Setting<'_>) -> Result<Outcome, String> {
@@ -202,7 +226,7 @@ pub(super) fn garbage(setting: &Setting<'_>) -> Result<Outcome, String> {
     })?;
     process::wait_for_descriptors(served.id(), before + SLACK)?;
     let most = process::memory_bytes(served.id(), "VmHWM")?;
-    if most > MEMORY_BYTES + PROGRAM_BYTES {
+    if most > SMALL_BYTES + PROGRAM_BYTES {
         return Err(format!("garbage made the server grow to {most} bytes"));
     }
     trial.kill(served, load)?;
