@@ -1,7 +1,7 @@
 //! A user of the library: collections, lists, batches, transactions, loads and expiry, called as a program calls them, while the power
 //! fails in the middle of calls and disks fail under them.
 //!
-//! There is one caller, so at any moment the store is what its calls made of it ([`model::Model`]), and after a crash that, or what the
+//! There is one caller, so at any moment the store is what its calls made of it (`model::Model`), and after a crash that, or what the
 //! call under way would have made of it as well. After each opening, and now and then, everything is read and compared: names, their
 //! expiry, records and elements. Engine `hash` runs in a simulated region of persistent memory, the others on simulated disks.
 
