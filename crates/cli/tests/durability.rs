@@ -1,10 +1,12 @@
 //! What the documents promise of durability, held against the system calls of the program: whatever is called durable was flushed
 //! before it was said, and nothing is flushed that need not be. `strace` tells the calls; with `--io blocking` all I/O is made of them.
 
+mod strace;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,21 +24,10 @@ const KINDS: [(&str, &[&str]); 4] = [
     ("matrix", &["--engine", "matrix", "--region", "32M"]),
 ];
 
-/// One at a time: a port that is free now may be another server's in a moment.
-fn alone() -> MutexGuard<'static, ()> {
+/// One test at a time: a port that is free now may be another server's in a moment. `None`: there is no `strace`.
+fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn has_strace() -> bool {
-    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
-    assert!(found || !in_ci, "strace is not installed; with CI=true every test must run");
-    if !found {
-        eprintln!("skipped: strace not installed");
-    }
-    found
+    strace::is_there().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn traced(log: &Path) -> Command {
@@ -142,10 +133,7 @@ fn served(level: &str, options: &[&str]) -> (Vec<Vec<String>>, Vec<String>) {
 
 #[test]
 fn at_power_loss_a_write_is_answered_after_a_flush() {
-    if !has_strace() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     for (kind, options) in KINDS {
         let (writes, _) = served("power_loss", options);
         for (number, calls) in writes.iter().enumerate() {
@@ -158,10 +146,7 @@ fn at_power_loss_a_write_is_answered_after_a_flush() {
 
 #[test]
 fn at_process_crash_nothing_waits_for_a_flush_and_the_end_makes_all_durable() {
-    if !has_strace() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     for (kind, options) in KINDS {
         let (writes, end) = served("process_crash", options);
         // Some are made for other reasons meanwhile: tables of segments, say.
@@ -191,10 +176,7 @@ fn flushed(calls: &[String], path: &Path) -> Option<usize> {
 /// Each new directory is a name in the one above it.
 #[test]
 fn the_names_of_a_new_store_are_durable_when_its_first_record_is() {
-    if !has_strace() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     for (kind, options) in KINDS {
         let place = tempfile::tempdir().unwrap();
         let (top, log) = (place.path().canonicalize().unwrap(), place.path().join("log"));
@@ -213,11 +195,8 @@ fn the_names_of_a_new_store_are_durable_when_its_first_record_is() {
 /// At `process_crash` too: a number that is lost would be given out again, with the records of who had it.
 #[test]
 fn a_collection_is_durable_before_it_is_used() {
-    if !has_strace() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     for (kind, options) in KINDS.into_iter().filter(|(kind, _)| matches!(*kind, "in_place" | "packed")) {
-        let _alone = alone();
         let place = tempfile::tempdir().unwrap();
         let (data, log) = (place.path().join("data"), place.path().join("log"));
         Server::start(&data, &log, options).end();
@@ -232,18 +211,10 @@ fn a_collection_is_durable_before_it_is_used() {
     }
 }
 
-fn files_under(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files_under(&path) } else { vec![path] }).collect()
-}
-
 /// A backup, and what is restored from it, are on the medium when the program says so.
 #[test]
 fn backups_and_restores_are_durable_when_they_end() {
-    if !has_strace() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     for (kind, options) in KINDS {
         let place = tempfile::tempdir().unwrap();
         let (top, log) = (place.path().canonicalize().unwrap(), place.path().join("log"));
@@ -252,7 +223,7 @@ fn backups_and_restores_are_durable_when_they_end() {
         assert_eq!(server.ask(b"set key 0 0 5\r\nvalue\r\n"), "STORED");
         server.end();
         let calls = run(&["backup", text(&backup), "--io", "blocking", "--data", text(&data)], &log);
-        for path in files_under(&backup).into_iter().filter(|path| !path.ends_with("LOCK")) {
+        for path in strace::files_under(&backup).into_iter().filter(|path| !path.ends_with("LOCK")) {
             let named = |call: &String| is_flush(call) && call.contains(&format!("<{}", path.display()));
             assert!(calls.iter().any(named), "{kind}: {} of the backup is not flushed", path.display());
         }

@@ -2,10 +2,12 @@
 //! calls fail. `STRATAKV_MEDIA_TABLE=FILE` writes down what was seen (docs/failing-media.md has it).
 
 use std::fmt::Write as _;
+mod strace;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -139,17 +141,6 @@ impl End {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn has_strace() -> bool {
-    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
-    assert!(found || !in_ci, "strace is not installed; with CI=true every test must run");
-    if !found {
-        eprintln!("skipped: strace not installed");
-    }
-    found
-}
-
 fn strace(call: &str, log: &Path) -> Command {
     let mut command = Command::new("strace");
     command.args(["-f", "-o"]).arg(log).args([
@@ -163,11 +154,6 @@ fn strace(call: &str, log: &Path) -> Command {
 
 fn injected(log: &Path) -> usize {
     fs::read_to_string(log).unwrap_or_default().matches("INJECTED").count()
-}
-
-fn files_under(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files_under(&path) } else { vec![path] }).collect()
 }
 
 /// A store with some keys, closed in order.
@@ -193,7 +179,7 @@ fn demand_all(kind: &str, data: &Path, options: &[&str], keys: &[String], place:
 
 #[test]
 fn a_medium_that_fails_is_told_everywhere_and_loses_nothing() {
-    if !has_strace() {
+    if !strace::is_there() {
         return;
     }
     let mut table = String::from(
@@ -221,7 +207,7 @@ fn at_opening(kind: &str, options: &[&str], call: &str, table: &mut String) -> b
     let (data, log) = (folder.path().join("data"), folder.path().join("strace"));
     let keys = made(&data, options);
     let mut tracer = strace(call, &log);
-    files_under(&data).iter().for_each(|file| _ = tracer.arg("-P").arg(file));
+    strace::files_under(&data).iter().for_each(|file| _ = tracer.arg("-P").arg(file));
     let mut server = Server::start(&data, options, Some(tracer));
     let serves = server.is_ready();
     let place = format!("{kind}, opening, {call}");

@@ -16,6 +16,8 @@ pub use parts::play;
 
 use crate::crash::{Mix, Plan, Trial};
 use crate::engine::Engine;
+use crate::memcache::Client;
+use crate::program::Served;
 use crate::protocol::Protocol;
 
 /// How it went.
@@ -121,6 +123,10 @@ impl Setting<'_> {
         }
         trial
     }
+}
+
+fn connect(served: &Served) -> Result<Client, String> {
+    Client::connect(served.address()).map_err(|error| format!("no connection: {error}"))
 }
 
 /// What honest clients do unless a scenario wants it otherwise.

@@ -375,13 +375,14 @@ fn sync_parent(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Makes the names in a directory durable.
 #[cfg(not(test))]
-fn sync_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
 #[cfg(test)]
-use tests::sync_directory;
+pub(crate) use tests::sync_directory;
 
 pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_path_buf();
@@ -399,7 +400,7 @@ mod tests {
         static FLUSHED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+    pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
         FLUSHED.with_borrow_mut(|flushed| flushed.push(path.to_owned()));
         File::open(path)?.sync_all()
     }

@@ -21,7 +21,7 @@ use files::Files;
 
 use crate::backup::Restoring;
 use crate::check::CheckReport;
-use crate::directory::{Directory, Manifest, io_error, make};
+use crate::directory::{Directory, Manifest, io_error, make, sync_directory};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::in_region::{InRegion, catalogue_records};
@@ -469,7 +469,7 @@ fn mark_open(pmem: &Path) -> Result<PathBuf, Error> {
             }
             renamed => renamed?,
         }
-        File::open(pmem)?.sync_all()
+        sync_directory(pmem)
     };
     write().map_err(io_error("write", &mark))?;
     Ok(mark)
@@ -478,7 +478,7 @@ fn mark_open(pmem: &Path) -> Result<PathBuf, Error> {
 /// An orderly end: the next opening finds no mark, or that it was closed.
 pub(crate) fn mark_closed(mark: &Path) {
     let renamed = fs::rename(mark, mark.with_file_name(CLOSED_MARK)).and_then(|()| match mark.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
+        Some(parent) => sync_directory(parent),
         None => Ok(()),
     });
     if let Err(error) = renamed {

@@ -5,9 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use super::disk::SmallDisk;
-use super::{Outcome, Setting, honest};
+use super::{Outcome, Setting, connect, honest};
 use crate::memcache::Client;
-use crate::program::Served;
 use crate::value;
 
 const KEYS: u64 = 200;
@@ -122,10 +121,6 @@ impl Drop for Filling<'_> {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.0);
     }
-}
-
-fn connect(served: &Served) -> Result<Client, String> {
-    Client::connect(served.address()).map_err(|error| error.to_string())
 }
 
 fn put(client: &mut Client, key: u64, len: usize) -> Result<Result<(), String>, String> {

@@ -8,10 +8,9 @@ use std::time::Duration;
 use stratakv_base::random::Random;
 
 use super::parts::{LARGE, LARGE_BYTES, Part, Player, large};
-use super::{Outcome, Setting, honest};
+use super::{Outcome, Setting, connect, honest};
 use crate::memcache::Client;
 use crate::process;
-use crate::program::Served;
 use crate::value;
 
 /// Writes acknowledged to go on in spite of it.
@@ -261,8 +260,4 @@ fn attack(address: SocketAddr, random: &mut Random) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn connect(served: &Served) -> Result<Client, String> {
-    Client::connect(served.address()).map_err(|error| format!("no connection: {error}"))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::disk::SmallDisk;
-use super::{Outcome, Setting};
+use super::{Outcome, Setting, connect};
 use crate::crash::{Mix, Trial};
 use crate::engine::Engine;
 use crate::memcache::Client;
@@ -114,10 +114,6 @@ fn fill_and_kill(trial: &mut Trial, served: Served, ballast: &mut Ballast, engin
     load.go_on(100)?;
     fill(&mut client, ballast)?;
     trial.kill(served, load)
-}
-
-fn connect(served: &Served) -> Result<Client, String> {
-    Client::connect(served.address()).map_err(|error| error.to_string())
 }
 
 /// Puts back what was deleted: a good part must find room. That lies in pieces by now, so long values may find none that is long enough; in an LSM tree it does not, and the long ones, which
