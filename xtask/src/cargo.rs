@@ -16,10 +16,16 @@ pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), Stri
     succeed(name, &mut command)
 }
 
-/// Builds programs of `stratakv-cli` and `stratakv-integration`. Always of both: alone each has its own idea of its dependencies' features, and they would be built once for each.
+/// Builds programs of `stratakv-cli` and `stratakv-integration`. What is asked for together shares the features of its dependencies, and
+/// builds them once: those of profile `dev` with the whole workspace and a small test, as `cargo test --workspace` does; others, whose
+/// speed counts, as their users would.
 pub fn build(root: &Path, profile: &str, programs: &[&str], feature: Option<&str>) -> Result<(), String> {
     let mut command = cargo(root);
-    command.args(["build", "--profile", profile, "--package", "stratakv-cli", "--package", "stratakv-integration"]);
+    command.args(["build", "--profile", profile]);
+    match profile {
+        "dev" => command.args(["--workspace", "--test", "bus"]),
+        _ => command.args(["--package", "stratakv-cli", "--package", "stratakv-integration"]),
+    };
     programs.iter().for_each(|program| _ = command.args(["--bin", program]));
     command.args(feature.map(|feature| format!("--features=stratakv-integration/{feature}")));
     succeed("build", &mut command)

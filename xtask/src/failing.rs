@@ -74,7 +74,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         |entry: &Entry| only.as_ref().is_none_or(|text| entry.kind.contains(text) || entry.filter.contains(text));
     entries.retain(is_wanted);
     let trees = target_directory(root).join("failing");
-    let (before, today) = (tree(root, &trees.join("before"), &commit)?, tree(root, &trees.join("today"), "HEAD")?);
+    let (before, today) =
+        (checkout(root, &trees.join("before"), &commit)?, checkout(root, &trees.join("today"), "HEAD")?);
     let mut ended = Vec::new();
     for entry in &entries {
         println!("== {}: {} {}", entry.kind, entry.target, entry.filter);
@@ -107,7 +108,10 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
 }
 
 /// A checkout of a commit, as it was committed.
-fn tree(root: &Path, folder: &Path, commit: &str) -> Result<PathBuf, String> {
+///
+/// # Errors
+/// What git says.
+pub fn checkout(root: &Path, folder: &Path, commit: &str) -> Result<PathBuf, String> {
     let git = |folder: &Path, arguments: &[&str]| {
         let output = Command::new("git").current_dir(folder).args(arguments).output();
         let output = output.map_err(|error| format!("cannot start git: {error}"))?;

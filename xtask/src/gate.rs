@@ -45,6 +45,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("faults on real processes", &["crash", "--scenario", "all"]),
     Step::xtask("engine hash by many threads", &["mixed", "--minutes", "10"]),
     Step::xtask("interleavings, five preemptions", &["interleave", "--preemptions", "5"]),
+    Step::xtask("mutations that nobody planned", &["mutate", "--minutes", "120"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),
@@ -95,7 +96,9 @@ mod tests {
             own.filter_map(|step| step.arguments.first().copied()).collect::<Vec<_>>()
         };
         let night = subcommands(NIGHT);
-        for subcommand in ["sim", "explore", "crash", "fuzz", "sanitize", "interleave", "lab", "status-page", "mixed"] {
+        for subcommand in
+            ["sim", "explore", "crash", "fuzz", "sanitize", "interleave", "lab", "status-page", "mixed", "mutate"]
+        {
             assert!(night.contains(&subcommand), "nobody runs `{subcommand}`");
         }
     }

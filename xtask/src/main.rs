@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | status-page | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | mutate | status-page | crash | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -12,6 +12,7 @@ mod gate;
 mod interleave;
 mod lab;
 mod mixed;
+mod mutate;
 mod sanitize;
 mod serving;
 mod sim;
@@ -42,6 +43,7 @@ usage: cargo xtask COMMAND
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; docs/lab.md says more
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
+  mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M
   status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         "compare" => compare::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
         "status-page" => status_page::run(&repository(), rest),
+        "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
         "crash" | "realdata" | "soak" => cargo::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {

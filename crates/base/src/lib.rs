@@ -10,6 +10,7 @@ pub mod corruption;
 pub mod fuzzing;
 pub mod key;
 pub mod limits;
+pub mod probe;
 pub mod quantity;
 pub mod random;
 pub mod time;

@@ -148,7 +148,7 @@ impl<P: Pmem + Sync> Hash<P> {
         let superblock = superblock_of(&pmem)?;
         if superblock.region_bytes() > pmem.len_bytes() {
             return Err(Error::WrongVolume(format!(
-                "the region has {} bytes, and the store in it {}: its file was cut off; put it back from a backup, or make it as long as it was and open it to see what is left",
+                "the region has {} bytes, and the store in it {}: its file was cut off; restore it from a backup, or save what is left with `stratakv dump --skip-damaged` and load that into a new store",
                 pmem.len_bytes(),
                 superblock.region_bytes()
             )));
@@ -195,6 +195,12 @@ impl<P: Pmem + Sync> Hash<P> {
         hash.finish_batches(&batches, &all.members)?;
         hash.resume_versions(all.highest)?;
         Ok(hash)
+    }
+
+    /// Notes that of the region nothing is there from `from_bytes` on: its file was cut off, and zeros stand for the rest.
+    pub fn note_cut_off(&self, from_bytes: u64) {
+        let expected = format!("{} bytes", self.region.superblock.region_bytes());
+        self.note(self.region.damage(from_bytes, "region", &expected, "the end of its file: it was cut off".into()));
     }
 
     /// The batches that were committed and not carried out to their end.

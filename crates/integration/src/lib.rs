@@ -12,6 +12,7 @@ pub mod loop_device;
 pub mod memcache;
 pub mod packages;
 pub mod place;
+pub mod probes;
 pub mod process;
 pub mod program;
 pub mod protocol;

@@ -50,7 +50,9 @@ fn build() -> PathBuf {
     let profile_folder = profile_folder();
     let target_folder = profile_folder.parent().expect("a profile lies in the target folder");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "stratakv-cli", "--target-dir"]).arg(target_folder);
+    // With the features of `cargo test --workspace`, which are those of a build with a test in it: that has built it already.
+    cargo.args(["build", "--quiet", "--workspace", "--bin", "stratakv", "--test", "bus", "--target-dir"]);
+    cargo.arg(target_folder);
     if let Some(profile) = profile_folder.file_name().filter(|folder| *folder != "debug") {
         cargo.arg("--profile").arg(profile);
     }

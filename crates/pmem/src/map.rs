@@ -154,7 +154,11 @@ impl Mapping {
     pub fn open(path: &Path, options: MapOptions) -> Result<Mapping, MapError> {
         let changes = options.check_may_change().is_ok();
         let source = Source::open(path, !changes)?;
-        let len_bytes = source.len_bytes()?;
+        let mut len_bytes = source.len_bytes()?;
+        if options.private {
+            // A file that was cut off may end anywhere: the rest of its last page reads as zeros.
+            len_bytes = len_bytes.checked_next_multiple_of(source.unit_bytes).unwrap_or(len_bytes);
+        }
         source.check_len(len_bytes)?;
         if changes && !matches!(source.kind, Kind::Device { .. }) {
             source.fill_holes(len_bytes)?;
@@ -198,7 +202,9 @@ impl Mapping {
         let access = Access { writable, synchronous, private, by_page };
         let space = Space::reserve(reserve_bytes, unit_bytes).map_err(failed("reserve addresses for", &source.path))?;
         space.extend(&source.file, 0, len_bytes, access).map_err(failed("map", &source.path))?;
-        check_unchanged(&source.path, len_bytes, source.len_bytes()?)?;
+        let now_bytes = source.len_bytes()?;
+        let now_bytes = if private { now_bytes.next_multiple_of(unit_bytes) } else { now_bytes };
+        check_unchanged(&source.path, len_bytes, now_bytes)?;
         let durability = Durability::of(domain).ok_or_else(|| MapError::NoFlush { path: source.path.clone() })?;
         let number = source.node(synchronous).or(options.node);
         let pieces = vec![Laid { at: 0, is_file: source.kind == Kind::File, number, node: 0 }];
@@ -222,6 +228,25 @@ impl Mapping {
             options,
             growth,
         })
+    }
+
+    /// Makes a private region `len_bytes` long: what its file does not have reads as zeros, and is memory. For looking at what is left
+    /// of a file that was cut off. `len_bytes` is within [`MapOptions::reserve_bytes`].
+    ///
+    /// # Errors
+    /// [`MapError::ReadOnly`]: the region is not private. See [`MapError`] for the others.
+    pub fn fill_up_with_zeros(&self, len_bytes: u64) -> Result<(), MapError> {
+        let _growing = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.access.private {
+            return Err(MapError::ReadOnly);
+        }
+        self.space.extend_by_zeros(len_bytes).map_err(failed("map zeros behind", &self.source.path))
+    }
+
+    /// Where the file of a region ends that was filled up with zeros, in bytes.
+    pub fn file_ends_at(&self) -> Option<u64> {
+        let has_bytes = self.source.len_bytes().ok().filter(|_| self.access.private && self.further.is_empty())?;
+        (has_bytes < self.space.mapped_bytes()).then_some(has_bytes)
     }
 
     /// One region of pieces of several mappings, one behind the other. Whatever is in no piece is not in it, but stays locked with it. It does not grow.

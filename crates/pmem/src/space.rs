@@ -103,6 +103,23 @@ impl Space {
         Ok(())
     }
 
+    /// Maps zeros that no file has behind what is mapped, up to `to_bytes`, at most what is reserved. One caller at a time.
+    pub(crate) fn extend_by_zeros(&self, to_bytes: u64) -> io::Result<()> {
+        let from = self.mapped_bytes();
+        if to_bytes > self.reserved_bytes() || to_bytes <= from {
+            return Err(Errno::INVAL.into());
+        }
+        let (at, len) = (self.base.wrapping_add(from as usize).cast(), (to_bytes - from) as usize);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: these addresses are reserved, nothing is mapped there, and nobody accesses what lies beyond `mapped_bytes`.
+        if let Err(errno) = unsafe { rustix::mm::mmap_anonymous(at, len, protection(true), flags) } {
+            self.reserved_bytes.store(from, Ordering::Release);
+            return Err(errno.into());
+        }
+        self.mapped_bytes.store(to_bytes, Ordering::Release);
+        Ok(())
+    }
+
     /// Where it begins, and how many bytes are set aside there.
     pub(crate) fn addresses(&self) -> (usize, usize) {
         (self.base.addr(), self.reserved_bytes() as usize)

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use stratakv_base::{Mono, Now, canary};
+use stratakv_base::{Mono, Now, canary, probe};
 use stratakv_device::{DiskRequest, Pool, Volume};
 use stratakv_engine::{Effects, Error, Io, Message, Operation, Outcome, Reply, Shard, ShardEvent, ShardId, Statistic};
 
@@ -347,6 +347,7 @@ impl<S: Shard> State<S> {
         while let Some((waiter, operation)) = operations.pop() {
             // Reads and scans may overtake waiting writes: they are concurrent, and neither has been acknowledged.
             let must_queue = !self.backlog.is_empty() && !is_read(&operation);
+            probe!("runtime: an operation waits behind those that found no room", must_queue);
             let refused = if must_queue { Err((waiter, operation)) } else { self.accept(waiter, operation) };
             if let Err(refused) = refused {
                 self.backlog.push_back(refused);

@@ -4,7 +4,7 @@
 //! condition of the version that the one before it saw: what other clients do in between makes it begin again.
 
 use bytes::Bytes;
-use stratakv_base::{Expiry, Key, Level, Wall};
+use stratakv_base::{Expiry, Key, Level, Wall, probe};
 use stratakv_engine::update::{self, Refusal};
 use stratakv_engine::{Change, ChangeKind, Error, Expect, Operation, Record, RecordPart, Reply, Unmet, Update};
 use stratakv_protocol::memcache::StoreMode;
@@ -258,7 +258,11 @@ impl Plan {
             (Stage::Late, Reply::Done { version, .. }) => self.stored_late(version, marks, wall),
             (Stage::Drop, _) => Next::End(Outcome::Done { version: 0 }),
             // Another client was faster.
-            _ => self.again(level, marks),
+            _ => {
+                let counts = matches!(self.request.action, Action::Arithmetic { .. });
+                probe!("server: two clients make a counter at once", counts && self.stage == Stage::Vivify);
+                self.again(level, marks)
+            }
         }
     }
 

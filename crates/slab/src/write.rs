@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stratakv_base::{Expiry, Key, Level, canary};
+use stratakv_base::{Expiry, Key, Level, canary, probe};
 use stratakv_device::{Block, Class};
 use stratakv_engine::update;
 use stratakv_engine::{Effects, Error, Expect, Record, Reply, Token, Unmet, Update, Value};
@@ -374,6 +374,7 @@ impl Slab {
         if let Some((meta, _)) = &current
             && meta.version > work.not_after
         {
+            probe!("slab: a delete of a range comes to what was put after it began");
             return Err(Stop::Unchanged(Reply::Done { version: 0, existed: false }));
         }
         match std::mem::replace(&mut work.kind, Kind::Delete) {

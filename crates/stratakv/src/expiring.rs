@@ -10,7 +10,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use stratakv_base::{CollectionId, Expiry, Key, Mono, Wall, canary};
+use stratakv_base::{CollectionId, Expiry, Key, Mono, Wall, canary, probe};
 use stratakv_engine::{Error as EngineError, Expect, Operation, PageRequest, Reply, Unmet, Update};
 
 use crate::batch::WriteBatch;
@@ -129,7 +129,9 @@ impl Inner {
             Operation::Write { changes, .. } => {
                 let looked_at = if canary!("library_batches_look_at_one_collection") { 1 } else { changes.len() };
                 let mut collections = changes.iter().take(looked_at).map(|change| change.key.collection());
-                let expired = collections.find(|id| self.is_expired(*id))?;
+                let at = collections.position(|id| self.is_expired(id))?;
+                probe!("library: an expired collection stands behind another one in a batch", at > 0);
+                let expired = changes.get(at)?.key.collection();
                 Some(Reply::Failed(EngineError::Expired { collection: expired.0 }))
             }
             Operation::Load { records, .. } => {

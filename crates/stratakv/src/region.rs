@@ -409,7 +409,10 @@ fn recover(
     let path = mapping.path().to_path_buf();
     // Opening takes it from the other one.
     let copy = Hash::damaged_copy(&mapping).map_err(at(&path))?;
-    Ok((Hash::open_watched(mapping, threads, &report).map_err(at(&path))?, grown_bytes, copy))
+    let cut_at = mapping.file_ends_at();
+    let hash = Hash::open_watched(mapping, threads, &report).map_err(at(&path))?;
+    cut_at.into_iter().for_each(|bytes| hash.note_cut_off(bytes));
+    Ok((hash, grown_bytes, copy))
 }
 
 /// The region, made durable as the level asks for and no more.

@@ -15,12 +15,22 @@ const OPTIONS: [&[&str]; 5] = [
     &["--engine", "matrix", "--region", "64M", "--durability", "process_crash"],
 ];
 
+/// Does this with a server on each engine, all at once: clients' own tests wait for seconds to pass.
+fn on_all(look: impl Fn(&[&str], &Served) + Sync) {
+    std::thread::scope(|scope| {
+        for options in OPTIONS {
+            scope.spawn(|| {
+                let place = place::directory();
+                look(options, &Serve::on(&place.path().join("data")).options(options).start());
+            });
+        }
+    });
+}
+
 #[test]
 fn memccapable_passes_whole() {
     let Some(memccapable) = requirement::tool("memccapable") else { return };
-    for options in OPTIONS {
-        let place = place::directory();
-        let served = Serve::on(&place.path().join("data")).options(options).start();
+    on_all(|options, served| {
         for protocol in ["-a", "-b"] {
             let mut command = Command::new(&memccapable);
             command.args(["-h", "127.0.0.1", protocol, "-p"]).arg(served.address().port().to_string());
@@ -30,21 +40,19 @@ fn memccapable_passes_whole() {
             assert!(output.status.success() && passed == 27, "{options:?} {protocol}: {}\n{said}", output.status);
             assert!(said.contains("All tests passed"), "{options:?} {protocol}:\n{said}");
         }
-    }
+    });
 }
 
 #[test]
 fn pymemcache_works_unchanged() {
     let Some(python) = requirement::python_with("pymemcache") else { return };
-    for options in OPTIONS {
-        let place = place::directory();
-        let served = Serve::on(&place.path().join("data")).options(options).start();
+    on_all(|options, served| {
         let mut command = Command::new(&python);
         command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/main/pymemcache_session.py"));
         let output = command.arg(served.address().port().to_string()).output().expect("python can be started");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{options:?}: {}\n{said}\nserver: {}", output.status, served.said());
-    }
+    });
 }
 
 /// A session of pylibmc, by this protocol.
@@ -60,10 +68,8 @@ fn pylibmc_session(python: &Path, served: &Served, protocol: &str) {
 #[test]
 fn pylibmc_works_unchanged_by_both_protocols() {
     let Some(python) = requirement::python_with("pylibmc") else { return };
-    for options in OPTIONS {
-        let place = place::directory();
-        let served = Serve::on(&place.path().join("data")).options(options).start();
-        pylibmc_session(&python, &served, "text");
-        pylibmc_session(&python, &served, "binary");
-    }
+    on_all(|_, served| {
+        pylibmc_session(&python, served, "text");
+        pylibmc_session(&python, served, "binary");
+    });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use stratakv_base::limits::PAGE_BYTES;
-use stratakv_base::{Key, canary};
+use stratakv_base::{Key, canary, probe};
 use stratakv_device::{Block, Class};
 use stratakv_engine::{Effects, Outcome, Reply};
 use stratakv_index::Entry;
@@ -138,6 +138,7 @@ impl Slab {
             return self.give_back_if_dead(self.segment_of(from), group);
         }
         if what == Moving::Value {
+            probe!("packed: the cleaner moved a record that is cached", packed.cache.contains(from.at));
             packed.cache.rekey(from.at, to.at);
         }
         let number = packed.segments.remove_live(from, what == Moving::Tombstone);

@@ -100,6 +100,7 @@ impl Files {
             return Err(Seen::Error(Error::Option(format!("{} is named twice: name each file once", path.display()))));
         }
         let mapping = Mapping::open(path, how(path, options)).map_err(Seen::Unmapped)?;
+        let mapping = if options.read_only && self.in_one { filled_up(mapping, path, options)? } else { mapping };
         let mapping = if options.read_only { mapping } else { at_level(mapping, options).map_err(Seen::Error)? };
         let mut parts = Hash::parts_in(&mapping).map_err(at(path)).map_err(Seen::Error)?;
         if parts.first().is_some_and(|part| part.uuid != self.uuid) {
@@ -270,6 +271,27 @@ impl Seen {
             Seen::Error(error) => error,
         }
     }
+}
+
+/// A region that may only be looked at, as long as its superblock says. What was cut off its file reads as zeros, which no segment checks
+/// with: so it is told as damage, and the rest can be read.
+fn filled_up(mapping: Mapping, path: &Path, options: &Options) -> Result<Mapping, Seen> {
+    let Ok(parts) = Hash::parts_of(&mapping) else { return Ok(mapping) };
+    let (has_bytes, wanted_bytes) = (mapping.len_bytes(), parts.iter().map(|part| part.len_bytes).sum::<u64>());
+    if wanted_bytes <= has_bytes {
+        return Ok(mapping);
+    }
+    tracing::warn!(
+        "{} has {has_bytes} bytes, and the region in it {wanted_bytes}: it was cut off. What is left can be read: save it with \
+         `stratakv dump --skip-damaged` and load that into a new store, or restore a backup",
+        path.display()
+    );
+    drop(mapping);
+    let how = how(path, options);
+    let how = MapOptions { reserve_bytes: how.reserve_bytes.max(wanted_bytes), ..how };
+    let mapping = Mapping::open(path, how).map_err(Seen::Unmapped)?;
+    mapping.fill_up_with_zeros(wanted_bytes).map_err(Seen::Unmapped)?;
+    Ok(mapping)
 }
 
 pub(super) fn how(path: &Path, options: &Options) -> MapOptions {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use stratakv_integration::probes;
 use stratakv_integration::sim::matrix::MatrixEngine;
 use stratakv_integration::sim::{PackedEngine, Search, SlabEngine, search};
 use stratakv_integration::world::{On, RunSeed, by_name};
@@ -47,7 +48,24 @@ pub fn run(file: &Path, threads: usize) -> Result<(), String> {
             started.elapsed().as_secs_f64()
         );
     }
-    Ok(())
+    reached()
+}
+
+/// Tells how often the states were reached that seeds have to reach.
+///
+/// # Errors
+/// One was not: the generators have a hole there.
+fn reached() -> Result<(), String> {
+    let (counts, missed) = probes::counts();
+    if !cfg!(debug_assertions) {
+        println!("built without probes: nobody knows which rare states were reached");
+        return Ok(());
+    }
+    counts.iter().for_each(|(name, times)| println!("{times:>10} times {name}"));
+    match missed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("no seed of the list comes to: {}", missed.join("; "))),
+    }
 }
 
 fn named(world: &str) -> Option<RunSeed> {

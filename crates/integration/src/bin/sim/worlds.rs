@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use stratakv_integration::probes;
 use stratakv_integration::sim::Search;
 use stratakv_integration::world::{RunSeed, Statistics, left_out};
 
@@ -77,6 +78,11 @@ pub fn run(world: RunSeed, arguments: &Arguments) -> Result<(), String> {
         }
     });
     print(&sums);
+    probes::counts()
+        .0
+        .iter()
+        .filter(|(_, times)| *times > 0)
+        .for_each(|(name, times)| println!("{times} times {name}"));
     println!("seeds {} to {}, {:.1} s", limits.from, next - 1, started.elapsed().as_secs_f64());
     match failure {
         Some((seed, why)) => Err(explain(world, seed, &why, &arguments.without)),

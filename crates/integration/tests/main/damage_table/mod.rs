@@ -48,11 +48,9 @@ fn table_of(kind: Kind) -> String {
     let whole = run_all(&made, &place.path().join("whole"));
     whole.judge(&format!("{}: whole", kind.name()), true);
     line(&mut text, "nothing", "none", &whole);
-    for number in 0..damages(&made).len() {
+    for (number, damage) in damages(&made).into_iter().enumerate() {
         let copy = made.copy(&place.path().join(format!("damaged{number}")));
-        // Of the copy: its paths are others, its bytes the same.
-        let damage = damages(&copy).swap_remove(number);
-        damage.apply();
+        damage.of(&made, &copy).apply();
         let row = run_all(&copy, &place.path().join("trial"));
         row.judge(&format!("{}: {} {}", kind.name(), damage.structure, damage.how), damage.harmless);
         line(&mut text, damage.structure, damage.how, &row);

@@ -196,6 +196,13 @@ pub(crate) struct Damage {
 }
 
 impl Damage {
+    /// The same of a copy of the store.
+    pub(crate) fn of(&self, made: &Made, copy: &Made) -> Damage {
+        let mut pairs = made.directories.iter().zip(&copy.directories);
+        let file = pairs.find_map(|(from, to)| Some(to.join(self.file.strip_prefix(from).ok()?)));
+        Damage { file: file.expect("it lies in the store"), ..self.clone() }
+    }
+
     pub(crate) fn apply(&self) {
         let write = |bytes: &[u8]| fs::write(&self.file, bytes).expect("it can be written");
         match &self.hit {
@@ -325,6 +332,7 @@ fn manifest_page(volume: &Path, bytes: &[u8]) -> usize {
 }
 
 fn find(bytes: &[u8], pattern: &[u8]) -> Vec<usize> {
-    let windows = bytes.windows(pattern.len()).enumerate();
-    windows.filter(|(_, window)| *window == pattern).map(|(at, _)| at).collect()
+    // Most bytes are zeros: to look at one of them first takes a twentieth of the time.
+    let begins = bytes.iter().enumerate().filter(|(_, byte)| **byte == pattern[0]).map(|(at, _)| at);
+    begins.filter(|at| bytes[*at..].starts_with(pattern)).collect()
 }
