@@ -45,6 +45,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("faults on real processes", &["crash", "--scenario", "all"]),
     Step::xtask("engine hash by many threads", &["mixed", "--minutes", "10"]),
     Step::xtask("interleavings, five preemptions", &["interleave", "--preemptions", "5"]),
+    Step::cargo("mutations: operators and counts", &["test", "--quiet", "--manifest-path", "mutate/Cargo.toml"]),
     Step::xtask("mutations that nobody planned", &["mutate", "--minutes", "120"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),

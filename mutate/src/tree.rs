@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::places::{Place, SWITCH, places};
+use crate::places::{Place, SWITCH, places};
 
 /// The run-time side of a switch.
 const SWITCHES: &str = include_str!("switch.rs");
