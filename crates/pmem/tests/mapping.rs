@@ -510,3 +510,32 @@ fn pieces_that_make_no_region_are_refused() {
         assert!(said.contains("one sort") && said.contains("anonymous"), "{said}");
     }
 }
+
+/// What was cut off a file reads as zeros, in this process only.
+#[test]
+fn a_file_that_was_cut_off_is_filled_up_with_zeros_for_who_only_looks() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("region");
+    let whole = Mapping::create(&path, 4 * 4096, MapOptions::default()).expect("created");
+    (0..4).for_each(|page| whole.store(page * 4096, &[7; 4096]).expect("stored"));
+    whole.sync().expect("written back");
+    drop(whole);
+    let file = std::fs::File::options().write(true).open(&path).expect("opened");
+    file.set_len(2 * 4096 + 1000).expect("cut off");
+
+    let how = MapOptions { private: true, reserve_bytes: 4 * 4096, ..MapOptions::default() };
+    let left = Mapping::open(&path, how).expect("mapped");
+    assert_eq!((left.len_bytes(), left.file_ends_at()), (3 * 4096, Some(2 * 4096 + 1000)));
+    left.fill_up_with_zeros(4 * 4096).expect("filled up");
+    let mut bytes = vec![1; 4 * 4096];
+    left.load(0, &mut bytes).expect("loaded");
+    let ends = 2 * 4096 + 1000;
+    assert!(bytes[..ends].iter().all(|byte| *byte == 7) && bytes[ends..].iter().all(|byte| *byte == 0));
+    assert_eq!(file.metadata().expect("there").len(), ends as u64, "the file stays as it was");
+    drop(left);
+
+    file.set_len(2 * 4096).expect("cut off");
+    let changes =
+        Mapping::open(&path, MapOptions { reserve_bytes: 4 * 4096, ..MapOptions::default() }).expect("mapped");
+    assert!(matches!(changes.fill_up_with_zeros(4 * 4096), Err(MapError::ReadOnly)), "only who looks may");
+}
