@@ -57,7 +57,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         };
     }
     // Together: each by itself has other features of what both depend on, and would be built anew in turn.
-    succeed("build", cargo(root).args(["build", "--package", "stratakv-c", "--package", "stratakv-cli"]))?;
+    succeed("build", cargo(root).args(["build", "--workspace", "--lib", "--bin", "stratakv", "--test", "bus"]))?;
     if java {
         library(root)?;
     }

@@ -10,7 +10,7 @@ use crate::toolchain::target_directory;
 /// assertion on: nobody looks at its speed, and nothing is built twice.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {
     let profile = if name == "crash" { "dev" } else { "release" };
-    build(root, profile, &["stratakv", name], None)?;
+    build(root, profile, &["stratakv", name], &[])?;
     let mut command = Command::new(built(root, profile, name));
     command.current_dir(root).env("STRATAKV_BIN", built(root, profile, "stratakv")).args(arguments);
     succeed(name, &mut command)
@@ -19,7 +19,7 @@ pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), Stri
 /// Builds programs of `stratakv-cli` and `stratakv-integration`. What is asked for together shares the features of its dependencies, and
 /// builds them once: those of profile `dev` with the whole workspace and a small test, as `cargo test --workspace` does; others, whose
 /// speed counts, as their users would.
-pub fn build(root: &Path, profile: &str, programs: &[&str], feature: Option<&str>) -> Result<(), String> {
+pub fn build(root: &Path, profile: &str, programs: &[&str], features: &[String]) -> Result<(), String> {
     let mut command = cargo(root);
     command.args(["build", "--profile", profile]);
     match profile {
@@ -27,7 +27,7 @@ pub fn build(root: &Path, profile: &str, programs: &[&str], feature: Option<&str
         _ => command.args(["--package", "stratakv-cli", "--package", "stratakv-integration"]),
     };
     programs.iter().for_each(|program| _ = command.args(["--bin", program]));
-    command.args(feature.map(|feature| format!("--features=stratakv-integration/{feature}")));
+    command.args(features.iter().map(|feature| format!("--features={feature}")));
     succeed("build", &mut command)
 }
 

@@ -46,7 +46,7 @@ struct Request {
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
     let request = parse(arguments, clock)?;
-    build(root, "sim", &["sim"], None)?;
+    build(root, "sim", &["sim"], &[])?;
     let folder = target_directory(root).join("explore");
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let mut found = Vec::new();

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Runs the command.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let (screenshot, polls) = parse(arguments)?;
-    succeed("status-page", cargo(root).args(["build", "--package", "stratakv-cli"]))?;
+    succeed("status-page", cargo(root).args(["build", "--workspace", "--bin", "stratakv", "--test", "bus"]))?;
     let directory = std::env::temp_dir().join(format!("stratakv-status-page-{}", std::process::id()));
     std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     let outcome = look(root, &directory, screenshot.as_deref(), polls);
