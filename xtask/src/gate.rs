@@ -47,6 +47,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("interleavings, five preemptions", &["interleave", "--preemptions", "5"]),
     Step::cargo("mutations: operators and counts", &["test", "--quiet", "--manifest-path", "mutate/Cargo.toml"]),
     Step::xtask("mutations that nobody planned", &["mutate", "--minutes", "120"]),
+    Step::xtask("answers beside memcached's", &["differ", "--seconds", "600", "--seeds", "1000..1000000"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),

@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | mutate | status-page | crash | soak | realdata`.
+//! StrataKV's chores: `cargo xtask ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | mutate | status-page | crash | differ | soak | realdata`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -37,6 +37,7 @@ usage: cargo xtask COMMAND
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
   compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
+  differ [OPTIONS]      the same commands to our server and to memcached 1.6.18, every answer compared: fresh seeds; --help says more
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
   interleave [OPTIONS]  what threads of engine hash share without locks, in every interleaving (loom); --preemptions N
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
-        "crash" | "realdata" | "soak" => cargo::harness(&repository(), command, rest),
+        "crash" | "differ" | "realdata" | "soak" => cargo::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

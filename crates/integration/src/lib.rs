@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod crash;
+pub mod differ;
 pub mod engine;
 pub mod executor;
 pub mod lab;

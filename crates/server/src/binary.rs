@@ -118,14 +118,14 @@ fn action(request: &BinaryRequest<'_>, at: impl Fn(u32) -> Expiry, counters: &Co
             let counter = if touch.is_some() { &counters.cmd_touch } else { &counters.cmd_get };
             counter.add(1);
             let touch = touch.map(at);
-            (Action::Get { value: with_value, touch, vivify: None, before: false, told: None }, None)
+            (Action::Get { value: with_value, touch, vivify: None, before: false, told: false }, None)
         }
         BinaryCommand::Store { mode, flags, exptime, data_bytes, .. } => {
             counters.cmd_set.add(1);
             // A version makes an add what it makes of a set.
             let mode = if request.compare.is_some() && mode == StoreMode::Add { StoreMode::Set } else { mode };
             let (value, expiry) = (Bytes::new(), at(exptime));
-            (Action::Store { mode, value, flags, expiry, late: false, vivify: None }, Some(data_bytes))
+            (Action::Store { mode, value, flags, expiry, late: false, vivify: None, sized: false }, Some(data_bytes))
         }
         BinaryCommand::Arithmetic { decrement, delta, initial, .. } => {
             let initial = initial.map(|(number, exptime)| (number, at(exptime)));
@@ -196,7 +196,7 @@ impl Words {
         let counters = here.counters;
         let has_cas = u64::from(request.compare.is_some());
         match (outcome, mode) {
-            (Outcome::Done { version }, _) => {
+            (Outcome::Done { version, .. }, _) => {
                 counters.cas_hits.add(has_cas);
                 counters.total_items.add(1);
                 here.recency.stored(hash(&request.key), here.wall);
@@ -222,8 +222,8 @@ impl Words {
             false => (&counters.incr_hits, &counters.incr_misses),
         };
         match outcome {
-            Outcome::Number { number, version, .. } => {
-                hits.add(1);
+            Outcome::Number { number, version, is_made, .. } => {
+                hits.add(u64::from(!is_made));
                 if !self.quiet {
                     out.text(|out| response(out, self.tag, Status::Ok, *version, b"", b"", 8));
                     out.push(&number.to_be_bytes());

@@ -619,7 +619,8 @@ impl Connection {
         let hash = hash(&request.key);
         let access = match () {
             () if request.reads_first() => Access::Everything,
-            () if request.is_long() => Access::Alone(hash),
+            // Which version is meant is known only once the one that a command before it gives is there.
+            () if request.is_long() || request.version.is_some() => Access::Alone(hash),
             () if request.only_reads() => Access::Read(hash),
             () => Access::Write(hash),
         };
@@ -698,7 +699,8 @@ impl Connection {
             return false;
         }
         match held {
-            Held::Operation { operation, answer, noreply, access, writing_bytes, reading_bytes, whole } => {
+            Held::Operation { mut operation, answer, noreply, access, writing_bytes, reading_bytes, whole } => {
+                answer.resolve(&mut operation, context.marks);
                 self.writing_bytes += writing_bytes;
                 self.reading_bytes += reading_bytes;
                 self.submit(Target::Key, operation, context);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use stratakv_base::{CollectionId, Expiry, Key, Wall};
 use stratakv_engine::Record;
-use stratakv_protocol::memcache::{Meta, MetaFlags, MetaVerb, encode_key, expiry, reply};
+use stratakv_protocol::memcache::{Meta, MetaFlags, MetaVerb, StoreMode, encode_key, expiry, reply};
 
 use crate::answer::{Here, failed};
 use crate::connection::hash;
@@ -22,6 +22,11 @@ pub(crate) struct Words {
     quiet: bool,
     value: bool,
     unnoticed: bool,
+    /// What `T` and `N` mean: each takes hold where it stands among the flags.
+    touch: Option<Expiry>,
+    vivify: Option<Expiry>,
+    /// Before this time `R` asks for the value anew.
+    recache: Option<Expiry>,
 }
 
 /// The request of a command whose data block is `value`; `None` if its key is none.
@@ -35,27 +40,42 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
         MetaVerb::Get | MetaVerb::Debug => {
             let counter = if touch.is_some() { &counters.cmd_touch } else { &counters.cmd_get };
             counter.add(1);
-            let vivify = flags.vivify.map(at);
-            let told = (meta.verb == MetaVerb::Get).then(|| flags.recache.map(at).unwrap_or_default());
-            Action::Get { value: flags.value, touch, vivify, before: touch.is_some() && tells_time_first(flags), told }
+            let vivify = made_until(flags, at);
+            let told = meta.verb == MetaVerb::Get;
+            Action::Get {
+                value: flags.value,
+                touch,
+                vivify,
+                before: touch.is_some() && looks_before_touch(flags),
+                told,
+            }
         }
         MetaVerb::Set { mode, .. } => {
             counters.cmd_set.add(1);
             let (expiry, late) = (touch.unwrap_or_default(), flags.invalidate);
-            Action::Store { mode, value, flags: flags.client_flags, expiry, late, vivify: flags.vivify.map(at) }
+            let (vivify, sized) = (flags.vivify.map(at), flags.words().any(|(letter, _)| letter == b's'));
+            Action::Store { mode, value, flags: flags.client_flags, expiry, late, vivify, sized }
         }
         MetaVerb::Delete if flags.invalidate || flags.clear => {
-            let expiry = touch.filter(|_| flags.invalidate);
-            Action::Invalidate { stale: flags.invalidate, clear: flags.clear, expiry }
+            // Without its value it is a new record: with the time and the client's flags that are given, or none.
+            let clear = flags.clear.then_some(flags.client_flags);
+            let expiry = if flags.clear { Some(touch.unwrap_or_default()) } else { touch };
+            Action::Invalidate { stale: flags.invalidate, clear, expiry }
         }
         MetaVerb::Delete => Action::Delete,
         MetaVerb::Arithmetic { decrement } => {
-            let initial = flags.vivify.map(|time| (flags.initial, at(time)));
+            let initial = made_until(flags, at).map(|expiry| (flags.initial, expiry));
             let expiry = flags.words().any(|(letter, _)| letter == b't');
             Action::Arithmetic { decrement, delta: flags.delta, initial, touch, expiry }
         }
     };
-    let compare = flags.compare.filter(|_| meta.verb != MetaVerb::Get);
+    let compare = flags.compare.filter(|version| match meta.verb {
+        MetaVerb::Get | MetaVerb::Debug => false,
+        // Of what they change in place they ask no version if it is 0.
+        MetaVerb::Arithmetic { .. } => *version != 0,
+        MetaVerb::Set { mode: StoreMode::Append | StoreMode::Prepend, .. } => *version != 0,
+        MetaVerb::Set { .. } | MetaVerb::Delete => true,
+    });
     let words = Words {
         verb: meta.verb,
         line: flags.line().into(),
@@ -63,21 +83,35 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
         quiet: flags.quiet,
         value: flags.value,
         unnoticed: flags.unnoticed,
+        touch,
+        vivify: flags.vivify.map(at),
+        recache: flags.recache.map(at),
     };
     Some((Request { key, action, compare, version: flags.version }, words))
 }
 
-/// Whether the time left is to be told as it was before it is changed: `t` before `T`.
-fn tells_time_first(flags: &MetaFlags<'_>) -> bool {
-    flags.words().find(|(letter, _)| b"tT".contains(letter)).is_some_and(|(letter, _)| letter == b't')
+/// Whether it matters when the record would have ended before it is touched: `t` or `R` before `T`.
+fn looks_before_touch(flags: &MetaFlags<'_>) -> bool {
+    flags.words().find(|(letter, _)| b"tRT".contains(letter)).is_some_and(|(letter, _)| letter != b'T')
+}
+
+/// Until when what is made lives, if it may be made: what the last one of `N` and `T` says.
+fn made_until(flags: &MetaFlags<'_>, at: impl Fn(i64) -> Expiry) -> Option<Expiry> {
+    let vivify = flags.vivify?;
+    let last = flags.words().filter(|(letter, _)| b"NT".contains(letter)).last();
+    Some(at(if last.is_some_and(|(letter, _)| letter == b'T') { flags.exptime.unwrap_or(vivify) } else { vivify }))
 }
 
 /// What is known of a record besides its value.
+#[derive(Clone, Copy)]
 struct About {
     flags: u32,
     value_bytes: u64,
     version: u64,
+    /// Before the flags change it.
     expiry: Expiry,
+    /// The command made it.
+    is_made: bool,
 }
 
 /// Tells those who watch what became of a request of either dialect.
@@ -132,9 +166,9 @@ impl Words {
                     here.recency.fetched(hash, here.wall);
                 }
             }
-            Outcome::Vivified { version, expiry } => {
+            Outcome::Vivified { version } => {
                 misses.add(1);
-                let about = About { flags: 0, value_bytes: 0, version, expiry };
+                let about = About { flags: 0, value_bytes: 0, version, expiry: Expiry::NEVER, is_made: true };
                 here.recency.stored(hash, here.wall);
                 self.head(request, &about, if self.value { Some(0) } else { None }, here, out);
                 out.push(if self.value { b" W\r\n\r\n" } else { b" W\r\n" });
@@ -156,14 +190,11 @@ impl Words {
         here: &Here<'_>,
         out: &mut Output,
     ) {
-        let wants = match request.action {
-            Action::Get { told: Some(at), .. } => record.expiry != Expiry::NEVER && record.expiry < at,
-            _ => false,
-        };
+        let wants = self.wants_anew(before.unwrap_or(record.expiry));
         let told = here.marks.tell(&request.key, record.version, record.expiry, wants, here.wall);
         let Record { value, value_bytes, flags, version, expiry } = record;
         let (expiry, shown) = (before.unwrap_or(expiry), here.marks.shown(&request.key, version));
-        let about = About { flags, value_bytes, version: shown, expiry };
+        let about = About { flags, value_bytes, version: shown, expiry, is_made: false };
         let len_bytes = if follows { value_bytes } else { value.len() };
         self.head(request, &about, self.value.then_some(len_bytes), here, out);
         for (said, what) in [(told.sent, b" Z"), (told.stale, b" X"), (told.won, b" W")] {
@@ -176,6 +207,18 @@ impl Words {
             out.push_value(value);
             out.push(if follows { b"" } else { Words::END_OF_VALUE });
         }
+    }
+
+    /// Whether `R` asks for the value anew, of a record that ends at `expiry`, or where a `T` before it says.
+    fn wants_anew(&self, mut expiry: Expiry) -> bool {
+        for (letter, _) in MetaFlags::split(&self.line) {
+            match letter {
+                b'T' => expiry = self.touch.unwrap_or(expiry),
+                b'R' => return expiry != Expiry::NEVER && self.recache.is_some_and(|before| expiry < before),
+                _ => {}
+            }
+        }
+        false
     }
 
     /// `VA <length>` or `HD`, and what the flags ask for.
@@ -192,9 +235,14 @@ impl Words {
 
     /// The flags that an answer has, in the order in which they were asked for.
     fn flags(&self, request: &Request, about: Option<(&About, &Here<'_>)>, out: &mut Output) {
+        let mut about = about.map(|(about, here)| (*about, here));
         for (letter, rest) in MetaFlags::split(&self.line) {
-            match (letter, about) {
+            match (letter, &mut about) {
                 (b'O' | b'k', _) => self.identity(letter, rest, request, out),
+                // Nobody has a version of what was not stored.
+                (b'c', None) if matches!(self.verb, MetaVerb::Set { .. }) => out.push(b" c0"),
+                (b'T', Some((about, _))) => about.expiry = self.touch.unwrap_or(about.expiry),
+                (b'N', Some((about, _))) if about.is_made => about.expiry = self.vivify.unwrap_or(about.expiry),
                 (b's' | b'f' | b'c' | b't' | b'h' | b'l', Some((about, here))) => {
                     let Some(number) = self.figure(letter, request, about, here) else { continue };
                     out.push(&[b' ', letter]);
@@ -243,13 +291,15 @@ impl Words {
         let counters = here.counters;
         let has_cas = u64::from(request.compare.is_some());
         match outcome {
-            Outcome::Done { version } => {
+            Outcome::Done { version, value_bytes } => {
                 counters.cas_hits.add(has_cas);
                 counters.total_items.add(1);
                 here.recency.stored(hash(&request.key), here.wall);
                 if !self.quiet {
-                    let value_bytes = value.len() as u64;
-                    let about = About { flags: 0, value_bytes, version: *version, expiry: Expiry::NEVER };
+                    // Of an append all of it, which was read for that.
+                    let value_bytes = value_bytes.unwrap_or(value.len() as u64);
+                    let expiry = Expiry::NEVER;
+                    let about = About { flags: 0, value_bytes, version: *version, expiry, is_made: false };
                     self.head(request, &about, None, here, out);
                     out.push(reply::CRLF);
                 }
@@ -288,15 +338,17 @@ impl Words {
             false => (&counters.incr_hits, &counters.incr_misses),
         };
         match outcome {
-            Outcome::Number { number, version, expiry } => {
-                hits.add(1);
-                if self.quiet {
+            Outcome::Number { number, version, expiry, is_made } => {
+                hits.add(u64::from(!is_made));
+                // That it was made is told in any case.
+                if self.quiet && !is_made {
                     return;
                 }
                 let mut digits = Vec::new();
                 reply::decimal(&mut digits, *number);
                 let value_bytes = digits.len() as u64;
-                let about = About { flags: 0, value_bytes, version: *version, expiry: *expiry };
+                let (version, expiry, is_made) = (*version, *expiry, *is_made);
+                let about = About { flags: 0, value_bytes, version, expiry, is_made };
                 self.head(request, &about, self.value.then_some(value_bytes), here, out);
                 out.push(reply::CRLF);
                 if self.value {
@@ -333,8 +385,8 @@ impl Words {
         let key = &request.key;
         let (fetched, idle) = here.recency.of(hash(key), here.wall);
         out.push(b"ME ");
-        // As it was sent, but readable.
-        out.text(|text| encode_key(text, key.user(), false));
+        // As it was sent: a key of any bytes would not stay on its line.
+        out.text(|text| encode_key(text, key.user(), self.base64));
         let left = seconds_left(record.expiry, here.wall);
         let fetched = if fetched { "yes" } else { "no" };
         let size = key.user().len() as u64 + record.value_bytes;

@@ -35,8 +35,8 @@ pub(crate) enum Action {
         vivify: Option<Expiry>,
         /// The expiry before the touch is wanted.
         before: bool,
-        /// Who reads is told of marks, and may be the one to make the value anew; also if it ends before this.
-        told: Option<Expiry>,
+        /// Who reads is told of marks, and may be the one to make the value anew.
+        told: bool,
     },
     Store {
         mode: StoreMode,
@@ -47,12 +47,15 @@ pub(crate) enum Action {
         late: bool,
         /// An append to what is not there makes it.
         vivify: Option<Expiry>,
+        /// The length of the value is wanted, of an append that of all of it.
+        sized: bool,
     },
     Delete,
     /// It stays, and is marked or emptied.
     Invalidate {
         stale: bool,
-        clear: bool,
+        /// With these flags instead of its own.
+        clear: Option<u32>,
         expiry: Option<Expiry>,
     },
     Arithmetic {
@@ -71,11 +74,11 @@ pub(crate) enum Outcome {
     /// It is there. `before` is its expiry before a touch, where that was wanted. `follows`: it has the first bytes of its value, the others follow slice by slice.
     Found { record: Record, before: Option<Expiry>, follows: bool },
     /// It was not there, and is now, empty.
-    Vivified { version: u64, expiry: Expiry },
-    /// It is written, with this version.
-    Done { version: u64 },
-    /// The number.
-    Number { number: u64, version: u64, expiry: Expiry },
+    Vivified { version: u64 },
+    /// It is written, with this version. `value_bytes` is the length of all of an append, where that was wanted.
+    Done { version: u64, value_bytes: Option<u64> },
+    /// The number. `expiry` is that before a touch; `is_made`: it was not there.
+    Number { number: u64, version: u64, expiry: Expiry, is_made: bool },
     /// There is no such key.
     Missing,
     /// The condition of add, replace or append does not hold.
@@ -119,9 +122,19 @@ pub(crate) struct Plan {
     attempts: u32,
     /// How much of a value is asked for.
     first_bytes: u64,
-    /// Of the record that was read.
+    /// Of the record that was read, or as it is to be.
     read: Option<(u64, Expiry)>,
+    /// When the record that was read would end.
+    before: Expiry,
     number: u64,
+    /// Length of an append's whole value.
+    value_bytes: Option<u64>,
+}
+
+impl Outcome {
+    fn done(version: u64) -> Outcome {
+        Outcome::Done { version, value_bytes: None }
+    }
 }
 
 impl Request {
@@ -129,8 +142,8 @@ impl Request {
     pub(crate) fn reads_first(&self) -> bool {
         match &self.action {
             Action::Get { .. } | Action::Delete => false,
-            Action::Store { mode, .. } => {
-                self.compare.is_some() && matches!(mode, StoreMode::Append | StoreMode::Prepend)
+            Action::Store { mode, sized, .. } => {
+                (self.compare.is_some() || *sized) && matches!(mode, StoreMode::Append | StoreMode::Prepend)
             }
             Action::Invalidate { .. } => true,
             Action::Arithmetic { touch, expiry, .. } => self.compare.is_some() || touch.is_some() || *expiry,
@@ -150,7 +163,7 @@ impl Request {
 
     /// Whether the client is told of marks.
     pub(crate) fn is_told(&self) -> bool {
-        matches!(self.action, Action::Get { told: Some(_), .. })
+        matches!(self.action, Action::Get { told: true, .. })
     }
 
     /// Whether the key's record stays as it is.
@@ -186,7 +199,16 @@ pub(crate) fn write(key: Key, expect: Expect, kind: ChangeKind, level: Level) ->
 impl Plan {
     /// `first_bytes` of a value are asked for.
     pub(crate) fn new(request: Request, first_bytes: u64) -> Plan {
-        Plan { request, stage: Stage::First, attempts: 0, first_bytes, read: None, number: 0 }
+        Plan {
+            request,
+            stage: Stage::First,
+            attempts: 0,
+            first_bytes,
+            read: None,
+            before: Expiry::NEVER,
+            number: 0,
+            value_bytes: None,
+        }
     }
 
     /// Whether what is being asked brings the value that the client waits for.
@@ -256,7 +278,7 @@ impl Plan {
             (Stage::Write, Reply::Done { version, .. }) => self.written(version, level, marks, wall),
             (Stage::Late, Reply::Record(Some(record))) => self.late(&record, level, marks),
             (Stage::Late, Reply::Done { version, .. }) => self.stored_late(version, marks, wall),
-            (Stage::Drop, _) => Next::End(Outcome::Done { version: 0 }),
+            (Stage::Drop, _) => Next::End(Outcome::done(0)),
             // Another client was faster.
             _ => {
                 let counts = matches!(self.request.action, Action::Arithmetic { .. });
@@ -308,7 +330,7 @@ impl Plan {
     /// There is no such record: it is made if that was asked for.
     fn absent(&mut self, level: Level) -> Next {
         let (value, flags, expiry) = match &self.request.action {
-            Action::Get { vivify: Some(expiry), touch, .. } => (Bytes::new(), 0, touch.unwrap_or(*expiry)),
+            Action::Get { vivify: Some(expiry), .. } => (Bytes::new(), 0, *expiry),
             Action::Store { value, flags, vivify: Some(expiry), .. } => (value.clone(), *flags, *expiry),
             Action::Arithmetic { initial: Some((number, expiry)), .. } => (number.to_string().into(), 0, *expiry),
             Action::Store { mode: StoreMode::Set, .. } => return Next::End(Outcome::Missing),
@@ -325,19 +347,17 @@ impl Plan {
     fn vivified(&mut self, version: u64, marks: &Marks, wall: Wall) -> Next {
         let (key, shown) = (&self.request.key, self.request.version);
         Next::End(match &self.request.action {
-            Action::Get { vivify, touch, .. } => {
-                let expiry = touch.or(*vivify).unwrap_or_default();
+            Action::Get { vivify, .. } => {
+                let expiry = vivify.unwrap_or_default();
                 marks.set(key, Mark { version, expiry, sent: true, stale: false, shown }, wall);
-                Outcome::Vivified { version: marks.shown(key, version), expiry }
+                Outcome::Vivified { version: marks.shown(key, version) }
             }
             Action::Arithmetic { initial: Some((number, expiry)), .. } => {
                 let version = self.remember(version, *expiry, wall, marks);
-                Outcome::Number { number: *number, version, expiry: *expiry }
+                Outcome::Number { number: *number, version, expiry: Expiry::NEVER, is_made: true }
             }
-            Action::Store { vivify: Some(expiry), .. } => {
-                Outcome::Done { version: self.remember(version, *expiry, wall, marks) }
-            }
-            _ => Outcome::Done { version: self.remember(version, Expiry::NEVER, wall, marks) },
+            Action::Store { vivify: Some(expiry), .. } => Outcome::done(self.remember(version, *expiry, wall, marks)),
+            _ => Outcome::done(self.remember(version, Expiry::NEVER, wall, marks)),
         })
     }
 
@@ -362,6 +382,7 @@ impl Plan {
             return Next::End(Outcome::Exists);
         }
         self.read = Some((record.version, record.expiry));
+        self.before = record.expiry;
         if let Action::Get { .. } = request.action {
             return Next::Ask(self.begin(level, marks));
         }
@@ -378,8 +399,8 @@ impl Plan {
             Err(Refusal::TooLarge(error)) => return Next::End(Outcome::Failed(error)),
         };
         let mut value = outcome.value;
-        if let Action::Invalidate { clear: true, .. } = request.action {
-            (value, flags) = (Bytes::new(), 0);
+        if let Action::Invalidate { clear: Some(given), .. } = request.action {
+            (value, flags) = (Bytes::new(), given);
         }
         if let Action::Invalidate { expiry: Some(new), .. } | Action::Arithmetic { touch: Some(new), .. } =
             request.action
@@ -387,6 +408,7 @@ impl Plan {
             expiry = new;
         }
         self.number = outcome.number.unwrap_or_default();
+        self.value_bytes = Some(value.len() as u64);
         let operation = request.put(Expect::Version(record.version), value, flags, expiry, level);
         self.read = Some((record.version, expiry));
         self.stage = Stage::Write;
@@ -403,7 +425,8 @@ impl Plan {
                     Some(_) if marks.is_unknown(key) => _ = self.remember(version, expiry, wall, marks),
                     shown => marks.keep(key, version, shown, touch),
                 }
-                Outcome::Number { number: self.number, version: marks.shown(key, version), expiry }
+                let version = marks.shown(key, version);
+                Outcome::Number { number: self.number, version, expiry: self.before, is_made: false }
             }
             Action::Invalidate { stale: true, .. } => {
                 let shown = self.request.version;
@@ -412,17 +435,20 @@ impl Plan {
                     self.stage = Stage::Drop;
                     return Next::Ask(operation);
                 }
-                Outcome::Done { version: marks.shown(key, version) }
+                Outcome::done(marks.shown(key, version))
             }
             Action::Delete => {
                 marks.forget(key, version);
-                Outcome::Done { version }
+                Outcome::done(version)
             }
             Action::Store { mode: StoreMode::Set | StoreMode::Add | StoreMode::Replace, expiry, .. } => {
-                Outcome::Done { version: self.remember(version, expiry, wall, marks) }
+                Outcome::done(self.remember(version, expiry, wall, marks))
             }
             // Of an append that did not read the record its end is not known: never, if nothing is.
-            _ => Outcome::Done { version: self.remember(version, expiry, wall, marks) },
+            _ => {
+                let version = self.remember(version, expiry, wall, marks);
+                Outcome::Done { version, value_bytes: self.value_bytes }
+            }
         })
     }
 
@@ -446,7 +472,7 @@ impl Plan {
         let sent = marks.of(key, before).is_some_and(|mark| mark.sent);
         let shown = self.request.version;
         marks.set(key, Mark { version, expiry, stale: true, sent, shown }, wall);
-        Next::End(Outcome::Done { version: marks.shown(key, version) })
+        Next::End(Outcome::done(marks.shown(key, version)))
     }
 }
 

@@ -16,6 +16,7 @@ mod cuts;
 mod damage;
 mod damage_table;
 mod devices;
+mod differential;
 mod directories;
 mod events;
 mod full;

@@ -1,5 +1,6 @@
 //! Words and numbers of a command line.
 
+use super::decimal;
 use super::{BACKUP_NAME_BYTES_MAX, KEY_BYTES_MAX};
 
 /// Words separated by one or more spaces.
@@ -57,26 +58,14 @@ pub fn is_backup_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
-/// A decimal number without sign, or with `+` as strtoull takes it.
+/// A number as memcached reads it, if it fits.
 pub(super) fn unsigned<T: TryFrom<u64>>(word: &[u8]) -> Option<T> {
-    let digits = word.strip_prefix(b"+").unwrap_or(word);
-    if digits.is_empty() {
-        return None;
-    }
-    let number = digits.iter().try_fold(0u64, |number, digit| {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit <= 9)?;
-        number.checked_mul(10)?.checked_add(u64::from(digit))
-    })?;
-    T::try_from(number).ok()
+    decimal::unsigned(word).and_then(|number| T::try_from(number).ok())
 }
 
-/// A decimal number with or without sign.
+/// As [`unsigned`], with or without sign.
 pub(super) fn signed(word: &[u8]) -> Option<i64> {
-    match word.strip_prefix(b"-") {
-        Some(digits) if digits.first().is_some_and(u8::is_ascii_digit) => unsigned::<i64>(digits).map(|number| -number),
-        Some(_) => None,
-        None => unsigned(word),
-    }
+    decimal::signed(word)
 }
 
 #[cfg(test)]

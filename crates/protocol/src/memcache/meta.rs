@@ -107,6 +107,8 @@ pub struct MetaFlags<'a> {
     /// `J`: of an item that is made.
     pub initial: u64,
     mode: Option<u8>,
+    /// `O` is longer than it may be.
+    opaque_too_long: bool,
 }
 
 impl<'a> Meta<'a> {
@@ -136,25 +138,37 @@ impl<'a> MetaFlags<'a> {
         Tokens::new(line).filter_map(|word| word.split_first().map(|(letter, rest)| (*letter, rest)))
     }
 
-    fn parse(line: &'a [u8]) -> Result<MetaFlags<'a>, &'static [u8]> {
+    /// The flags behind the key `word`. What is no flag, or there twice, ends it; of what is wrong with arguments the last is told, as memcached does.
+    fn parse(word: &[u8], line: &'a [u8]) -> Result<MetaFlags<'a>, &'static [u8]> {
         let mut flags = MetaFlags { line, ..MetaFlags::default() };
-        let mut seen = 0u128;
+        let (mut seen, mut wrong) = (0u128, None);
         for (letter, rest) in flags.words() {
             let bit = 1u128.checked_shl(u32::from(letter)).unwrap_or_default();
             if bit == 0 || letter == 127 || seen & bit != 0 {
                 return Err(reply::META_DUPLICATE_FLAG);
             }
             seen |= bit;
-            flags.take(letter, rest)?;
+            match flags.take(letter, rest, word) {
+                Ok(()) => {}
+                Err(reply::META_INVALID_FLAG) => return Err(reply::META_INVALID_FLAG),
+                // Of wrong flags of the client it is told only where nothing else is.
+                Err(reply::BAD_LINE) => wrong = wrong.or(Some(reply::BAD_LINE)),
+                Err(why) => wrong = Some(why),
+            }
         }
-        Ok(flags)
+        wrong.map_or(Ok(flags), Err)
     }
 
-    fn take(&mut self, letter: u8, rest: &[u8]) -> Result<(), &'static [u8]> {
+    fn take(&mut self, letter: u8, rest: &[u8], word: &[u8]) -> Result<(), &'static [u8]> {
         let time = || signed(rest).map(Some).ok_or(reply::META_BAD_TOKEN);
         let version = || unsigned(rest).map(Some).ok_or(reply::META_BAD_TOKEN);
         match letter {
-            b'b' => self.base64 = true,
+            b'b' => {
+                self.base64 = true;
+                if !BASE64.decode(word).is_ok_and(|key| (1..=KEY_BYTES_MAX).contains(&key.len())) {
+                    return Err(reply::META_BAD_BASE64);
+                }
+            }
             b'q' => self.quiet = true,
             b'v' => self.value = true,
             b'u' => self.unnoticed = true,
@@ -172,8 +186,10 @@ impl<'a> MetaFlags<'a> {
                 [mode] => self.mode = Some(*mode),
                 _ => return Err(reply::META_MODE_LENGTH),
             },
-            b'O' if rest.len() > META_OPAQUE_BYTES_MAX => return Err(reply::META_OPAQUE_TOO_LONG),
-            b'O' | b'k' | b's' | b't' | b'c' | b'f' | b'h' | b'l' => {}
+            b'O' => self.opaque_too_long = rest.len() > META_OPAQUE_BYTES_MAX,
+            b'k' | b's' | b't' | b'c' | b'f' | b'h' | b'l' => {}
+            // For proxies on the way.
+            b'P' | b'L' => {}
             _ => return Err(reply::META_INVALID_FLAG),
         }
         Ok(())
@@ -199,6 +215,7 @@ impl Default for MetaFlags<'_> {
             delta: 1,
             initial: 0,
             mode: None,
+            opaque_too_long: false,
         }
     }
 }
@@ -214,7 +231,7 @@ pub fn encode_key(out: &mut Vec<u8>, key: &[u8], base64: bool) {
 /// `mg <key> <flags>*`.
 pub(super) fn get(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     let (word, line) = key_and_rest(tokens, reply::MG_TOO_MANY_FLAGS)?;
-    meta(MetaVerb::Get, word, MetaFlags::parse(line)?)
+    whole(MetaVerb::Get, word, MetaFlags::parse(word, line)?)
 }
 
 /// `ms <key> <bytes> <flags>*`. What is wrong behind the length leaves the data block to be thrown away.
@@ -225,7 +242,7 @@ pub(super) fn set(tokens: Tokens<'_>, item_bytes_max: usize) -> Result<Command<'
         return Err(reply::BAD_LINE.into());
     };
     let command = || {
-        let flags = MetaFlags::parse(rest.rest())?;
+        let flags = MetaFlags::parse(word, rest.rest())?;
         let mode = match flags.mode {
             None | Some(b'S') => StoreMode::Set,
             Some(b'E') => StoreMode::Add,
@@ -234,30 +251,29 @@ pub(super) fn set(tokens: Tokens<'_>, item_bytes_max: usize) -> Result<Command<'
             Some(b'P') => StoreMode::Prepend,
             Some(_) => return Err(reply::META_BAD_STORE_MODE.into()),
         };
-        match usize::try_from(length) {
-            Ok(data_bytes) if data_bytes <= item_bytes_max => meta(MetaVerb::Set { mode, data_bytes }, word, flags),
-            _ => Err(reply::TOO_LARGE.into()),
-        }
+        let data_bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        let command = whole(MetaVerb::Set { mode, data_bytes }, word, flags)?;
+        if data_bytes <= item_bytes_max { Ok(command) } else { Err(reply::TOO_LARGE.into()) }
     };
-    command().map_err(|refusal| Refusal { swallow: length + 2, ..refusal })
+    command().map_err(|refusal: Refusal| Refusal { swallow: length + 2, ..refusal })
 }
 
 /// `md <key> <flags>*`.
 pub(super) fn delete(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
-    meta(MetaVerb::Delete, word, untold(MetaFlags::parse(line))?).map_err(untold_key)
+    whole(MetaVerb::Delete, word, untold(MetaFlags::parse(word, line))?)
 }
 
 /// `ma <key> <flags>*`.
 pub(super) fn arithmetic(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
-    let flags = untold(MetaFlags::parse(line))?;
+    let flags = untold(MetaFlags::parse(word, line))?;
     let decrement = match flags.mode {
         None | Some(b'I' | b'+') => false,
         Some(b'D' | b'-') => true,
         Some(_) => return Err(reply::META_BAD_ARITHMETIC_MODE.into()),
     };
-    meta(MetaVerb::Arithmetic { decrement }, word, flags).map_err(untold_key)
+    whole(MetaVerb::Arithmetic { decrement }, word, flags)
 }
 
 /// `me <key> [b]`.
@@ -270,8 +286,11 @@ pub(super) fn debug(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     if !is_key(word) {
         return Err(reply::BAD_LINE.into());
     }
-    let flags = MetaFlags { base64, ..MetaFlags::default() };
-    meta(MetaVerb::Debug, word, flags).map_err(|_| reply::BAD_LINE.into())
+    let mut flags = MetaFlags::default();
+    if base64 {
+        flags.take(b'b', b"", word).map_err(|_| reply::BAD_LINE)?;
+    }
+    whole(MetaVerb::Debug, word, flags)
 }
 
 /// The key's word, not yet decoded, and what follows it.
@@ -287,22 +306,15 @@ fn key_and_rest<'a>(mut tokens: Tokens<'a>, too_many: &'static [u8]) -> Result<(
     }
 }
 
-fn meta<'a>(verb: MetaVerb, word: &'a [u8], flags: MetaFlags<'a>) -> Result<Command<'a>, Refusal> {
-    let meta = Meta { verb, word, flags };
-    if flags.base64 && !BASE64.decode(word).is_ok_and(|key| (1..=KEY_BYTES_MAX).contains(&key.len())) {
-        return Err(reply::META_BAD_BASE64.into());
+/// A command whose flags are right. That an opaque is too long is told last.
+fn whole<'a>(verb: MetaVerb, word: &'a [u8], flags: MetaFlags<'a>) -> Result<Command<'a>, Refusal> {
+    match flags.opaque_too_long {
+        true => Err(reply::META_OPAQUE_TOO_LONG.into()),
+        false => Ok(Command::Meta(Meta { verb, word, flags })),
     }
-    Ok(Command::Meta(meta))
 }
 
-/// md and ma tell of a flag only that it is wrong.
+/// md and ma tell of flags only that they are wrong.
 fn untold<T>(parsed: Result<T, &'static [u8]>) -> Result<T, &'static [u8]> {
-    parsed.map_err(|reply| match reply {
-        reply::META_OPAQUE_TOO_LONG => reply,
-        _ => reply::META_BAD_FLAGS,
-    })
-}
-
-fn untold_key(_: Refusal) -> Refusal {
-    reply::META_BAD_FLAGS.into()
+    parsed.map_err(|_| reply::META_BAD_FLAGS)
 }

@@ -151,8 +151,9 @@ impl Parser {
         if count < needed || count > needed + 1 {
             return Err(reply::ERROR.into());
         }
-        let (cas, last) = if has_cas { (fifth, sixth) } else { (&[][..], fifth) };
-        let noreply = last == b"noreply";
+        let cas = if has_cas { fifth } else { &[][..] };
+        // The last word says so, also where another one is missing.
+        let noreply = [key, flags, exptime, bytes, fifth, sixth].get(count - 1) == Some(&&b"noreply"[..]);
         let refuse = |text: &'static [u8], swallow| {
             Err(Refusal { reply: if noreply { b"" } else { text }, swallow, close: false })
         };
@@ -262,7 +263,7 @@ fn flush_all(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 fn verbosity(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     let Some(([level, second], count @ 1..)) = words::<2>(tokens) else { return Err(reply::ERROR.into()) };
     let noreply = second == b"noreply" || (count == 1 && level == b"noreply");
-    match unsigned::<u32>(level) {
+    match unsigned::<u64>(level) {
         Some(_) => Ok(Command::Verbosity { noreply }),
         None => Err(unless(noreply, reply::BAD_LINE)),
     }

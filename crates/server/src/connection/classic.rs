@@ -1,7 +1,7 @@
 //! The text commands: each becomes an operation, or several.
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Expiry, Key, probe};
+use stratakv_base::{CollectionId, Expiry, Key};
 use stratakv_engine::{ChangeKind, Expect, Operation, RecordPart, Update};
 use stratakv_protocol::memcache::{Body, Command, Keys, Meta, Store, Verb, expiry, reply};
 
@@ -204,12 +204,7 @@ impl Connection {
             Verb::Set | Verb::Append | Verb::Prepend => Expect::Any,
             Verb::Add => Expect::Absent,
             Verb::Replace => Expect::Present,
-            Verb::Cas(version) => {
-                let meant = context.marks.meant(&key, version);
-                let is_given = meant != version && meant != u64::MAX;
-                probe!("server: a classic cas names a version that a meta command gave", is_given);
-                Expect::Version(meant)
-            }
+            Verb::Cas(version) => Expect::Version(version),
         };
         let expiry = match verb {
             // They leave it as it is.

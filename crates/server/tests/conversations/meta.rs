@@ -62,6 +62,26 @@ pub const CONVERSATIONS: &[Conversation] = &[
         "ERROR\r\nCLIENT_ERROR duplicate flag\r\nCLIENT_ERROR invalid flag\r\nCLIENT_ERROR bad token in command line format\r\nCLIENT_ERROR bad token in command line format\r\nCLIENT_ERROR bad token in command line format\r\nCLIENT_ERROR incorrect length for M token\r\nCLIENT_ERROR invalid numeric delta value\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR invalid flag\r\nCLIENT_ERROR duplicate flag\r\n",
     ),
     same(
+        "of several things that are wrong the last one is told, but what is no flag ends it",
+        "mg a Tx !\r\nmg a Tx Dx\r\nmg a Dx Tx\r\nmg a Fx\r\nmg a Tx Fx\r\nmg a Fx Tx\r\nmg * b Tx\r\nmg * Tx b\r\nmg a O12345678901234567890123456789012 Tx\r\nms a 1 O12345678901234567890123456789012 MX\r\n1\r\nma a O12345678901234567890123456789012 MX\r\nmd a O12345678901234567890123456789012\r\n",
+        "CLIENT_ERROR invalid flag\r\nCLIENT_ERROR invalid numeric delta value\r\nCLIENT_ERROR bad token in command line format\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad token in command line format\r\nCLIENT_ERROR bad token in command line format\r\nCLIENT_ERROR bad token in command line format\r\nCLIENT_ERROR error decoding key\r\nCLIENT_ERROR bad token in command line format\r\nCLIENT_ERROR invalid mode for ms M token\r\nCLIENT_ERROR invalid mode for ma M token\r\nCLIENT_ERROR opaque token too long\r\n",
+    ),
+    same(
+        "P and L are for proxies, and not heeded",
+        "mg a P1 L2 v\r\nms a 1 P1 L2\r\n1\r\nma a P L v\r\nmd a P\r\n",
+        "EN\r\nHD\r\nVA 1\r\n2\r\nHD\r\n",
+    ),
+    same(
+        "T holds from where it stands on, for R too",
+        "set a 0 0 1\r\n1\r\nmg a T100 R200\r\nmg a\r\nset a 0 100 1\r\n1\r\nmg a R200 T3600\r\nset c 0 100 1\r\n1\r\nmg c T3600 R200\r\nset b 0 0 1\r\n1\r\nma b T0 t\r\nma b t T50\r\nma n N0 t\r\nma m t N50\r\nmg x t N50\r\n",
+        "STORED\r\nHD W\r\nHD Z\r\nSTORED\r\nHD W\r\nSTORED\r\nHD\r\nSTORED\r\nHD t-1\r\nHD t-1\r\nHD t-1\r\nHD t-1\r\nHD t-1 W\r\n",
+    ),
+    same(
+        "of N and T the last one holds",
+        "mg a T-1 N50\r\nmg a\r\nmg b N50 T-1\r\nmg b\r\nma c T-1 N50\r\nmg c\r\nma d N50 T-1\r\nmg d\r\n",
+        "HD W\r\nHD Z\r\nHD W\r\nEN\r\nHD\r\nHD\r\nHD\r\nEN\r\n",
+    ),
+    same(
         "flags of other commands are taken and not heeded",
         "set a 5 0 3\r\nabc\r\nmg a C5 I F1 J1 D1 v\r\n",
         "STORED\r\nVA 3\r\nabc\r\n",
@@ -87,6 +107,16 @@ pub const CONVERSATIONS: &[Conversation] = &[
         "ms C stores if the version is this one",
         "ms a 2 C5\r\nhi\r\nms a 2\r\nhi\r\nms a 2 C18446744073709551615\r\nho\r\nms a 2 C18446744073709551615 q k\r\nho\r\nms a 2 MR C5\r\nho\r\nms a 2 MA C18446744073709551615\r\nho\r\nms a 2 ME C5\r\nho\r\nmg a v\r\n",
         "NF\r\nHD\r\nEX\r\nEX ka\r\nEX\r\nEX\r\nNS\r\nVA 2\r\nhi\r\n",
+    ),
+    same(
+        "what is not stored has no version to tell",
+        "ms a 1 MR c\r\n1\r\nms a 1 C5 k c\r\n1\r\nms a 1\r\n1\r\nms a 1 ME c O7\r\n1\r\nms a 1 C18446744073709551615 c q\r\n1\r\n",
+        "NS c0\r\nNF ka c0\r\nHD\r\nNS c0 O7\r\nEX c0\r\n",
+    ),
+    same(
+        "C0 is a version that nothing has, and none at all where a value is changed in place",
+        "ms a 1 C0\r\n1\r\nms a 1\r\n1\r\nms a 1 C0\r\n2\r\nms a 1 C0 MA\r\n2\r\nma a C0 v\r\nmd a C0\r\ncas a 0 0 1 0\r\n1\r\nms b 1 C0 MP\r\n1\r\n",
+        "NF\r\nHD\r\nEX\r\nHD\r\nVA 2\r\n13\r\nEX\r\nEXISTS\r\nNS\r\n",
     ),
     same(
         "ms I stores what comes late, as stale, with the time that was left",
@@ -180,6 +210,7 @@ pub const CONVERSATIONS: &[Conversation] = &[
         "ma a q k\r\nset a 0 0 1\r\n1\r\nma a q\r\nma a q v\r\nmn\r\nma a v\r\n",
         "NF ka\r\nSTORED\r\nMN\r\nVA 1\r\n4\r\n",
     ),
+    same("ma q tells that it made the counter", "ma a N0 q k\r\nma a N0 q\r\nmn\r\n", "HD ka\r\nMN\r\n"),
     same(
         "ma of what is no number",
         "set a 5 0 3\r\nabc\r\nma a\r\nma a T5 q\r\nmn\r\n",
@@ -193,13 +224,13 @@ pub const CONVERSATIONS: &[Conversation] = &[
     same("mn has no arguments, and takes them", "mn\r\nmn x y\r\n", "MN\r\nMN\r\n"),
     same(
         "me",
-        "me\r\nme a\r\nset a 5 0 3\r\nabc\r\nme a\r\nget a\r\nme YQ== b\r\nme a b\r\nmn\r\n",
+        "me\r\nme a\r\nset a 5 0 3\r\nabc\r\nme a\r\nget a\r\nme a\r\nme a b\r\nmn\r\n",
         "CLIENT_ERROR bad command line format\r\nEN\r\nSTORED\r\nME a exp=-1 la=# cas=# fetch=no cls=1 size=#\r\nVALUE a 5 3\r\nabc\r\nEND\r\nME a exp=-1 la=# cas=# fetch=yes cls=1 size=#\r\nCLIENT_ERROR bad command line format\r\nMN\r\n",
     ),
     ours(
         "an answer shows the key as it was asked for, not as it was stored",
-        "set a 5 0 3\r\nabc\r\nmg YQ== b k\r\nms YQ== 1 b\r\n1\r\nmg a k\r\n",
-        "STORED\r\nHD kYQ== b\r\nHD\r\nHD ka\r\n",
+        "set a 5 0 3\r\nabc\r\nmg YQ== b k\r\nms YQ== 1 b\r\n1\r\nmg a k\r\nme YQ== b\r\n",
+        "STORED\r\nHD kYQ== b\r\nHD\r\nHD ka\r\nME YQ== exp=-1 la=# cas=# fetch=yes cls=1 size=#\r\n",
     ),
     ours(
         "E gives the version that clients see",
@@ -208,15 +239,24 @@ pub const CONVERSATIONS: &[Conversation] = &[
     ),
     ours(
         "md x leaves the item without its value",
-        "set a 5 0 3\r\nabc\r\nmd a x\r\nmg a v f\r\nmd a x I\r\nmg a s\r\nmd b x\r\n",
-        "STORED\r\nHD\r\nVA 0 f0\r\n\r\nHD\r\nHD s0 X W\r\nNF\r\n",
+        "set a 5 100 3\r\nabc\r\nmd a x\r\nmg a v f t\r\nmd a x I\r\nmg a s\r\nmd b x\r\nmd a x F7 T-1\r\nmg a\r\nset c 0 0 1\r\n1\r\nmd c x F7\r\nmg c f\r\n",
+        "STORED\r\nHD\r\nVA 0 f0 t-1\r\n\r\nHD\r\nHD s0 X W\r\nNF\r\nHD\r\nEN\r\nSTORED\r\nHD\r\nHD f7\r\n",
     ),
     ours(
         "ms N makes what is not there to append to",
         "ms a 2 MA N0\r\nhi\r\nms a 2 MA N0\r\nho\r\nms b 2 MP N100 F3\r\nhi\r\nmg b t f\r\nmg a v\r\n",
         "HD\r\nHD\r\nHD\r\nHD t# f3\r\nVA 4\r\nhiho\r\n",
     ),
-    ours("ms s tells the length", "ms a 2 s\r\nhi\r\n", "HD s2\r\n"),
+    ours(
+        "ms s tells the length, of an append that of all of it",
+        "ms a 2 s\r\nhi\r\nms a 4 MA s\r\n you\r\nms a 1 MP k s\r\n>\r\nms b 2 MA s N0\r\nhi\r\nms c 2 MA s\r\nhi\r\nmg a v\r\n",
+        "HD s2\r\nHD s6\r\nHD ka s7\r\nHD s2\r\nNS\r\nVA 7\r\n>hi you\r\n",
+    ),
+    ours(
+        "a version that a command before it gave is the one that is compared",
+        "ms a 2 E77\r\nhi\r\ncas a 0 0 2 77\r\nho\r\nms a 2 E78\r\nhu\r\nms a 2 C78 MA\r\n!!\r\nms a 2 E79\r\nhu\r\nmd a C79\r\nmg a\r\n",
+        "HD\r\nSTORED\r\nHD\r\nHD\r\nHD\r\nHD\r\nEN\r\n",
+    ),
     ours(
         "flags have 32 bits in ms too",
         "ms a 2 F4294967296\r\nhi\r\nmn\r\n",

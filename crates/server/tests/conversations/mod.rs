@@ -73,6 +73,11 @@ const CONVERSATIONS: &[Conversation] = &[
         "STORED\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\nSTORED\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\nSTORED\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\nCLIENT_ERROR invalid numeric delta argument\r\nCLIENT_ERROR invalid numeric delta argument\r\nCLIENT_ERROR invalid numeric delta argument\r\n",
     ),
     same(
+        "numbers are read as C does",
+        "set a 0 0 1\r\n5\r\nincr a -1\r\nincr a -0\r\nincr a \t1\r\nincr a 1\tx\r\nincr a 1x\r\nset a +7 +0 1\r\n1\r\nget a\r\nverbosity 4294967296\r\nappend a 0 1 noreply\r\n",
+        "STORED\r\nCLIENT_ERROR invalid numeric delta argument\r\n5\r\n6\r\n7\r\nCLIENT_ERROR invalid numeric delta argument\r\nSTORED\r\nVALUE a 7 1\r\n1\r\nEND\r\nOK\r\n",
+    ),
+    same(
         "touch, gat, gats",
         "touch a 0\r\nset a 3 0 1\r\n1\r\ntouch a 100\r\ngat 0 a b\r\ngats 100 a\r\nget a\r\ngat 0\r\n",
         "NOT_FOUND\r\nSTORED\r\nTOUCHED\r\nVALUE a 3 1\r\n1\r\nEND\r\nVALUE a 3 1 #\r\n1\r\nEND\r\nVALUE a 3 1\r\n1\r\nEND\r\nEND\r\n",
