@@ -43,6 +43,8 @@ const NIGHT: &[Step] = &[
     Step::xtask("kill -9, engine matrix", &["crash", "--engine", "matrix", "--rounds", "100"]),
     Step::xtask("kill -9, engine hash", &["crash", "--engine", "hash", "--rounds", "100"]),
     Step::xtask("faults on real processes", &["crash", "--scenario", "all"]),
+    Step::xtask("attacks", &["attacks", "--short"]),
+    Step::xtask("walks", &["walks", "--short"]),
     Step::xtask("engine hash by many threads", &["mixed", "--minutes", "10"]),
     Step::xtask("interleavings, five preemptions", &["interleave", "--preemptions", "5"]),
     Step::cargo("mutations: operators and counts", &["test", "--quiet", "--manifest-path", "mutate/Cargo.toml"]),
@@ -98,9 +100,20 @@ mod tests {
             own.filter_map(|step| step.arguments.first().copied()).collect::<Vec<_>>()
         };
         let night = subcommands(NIGHT);
-        for subcommand in
-            ["sim", "explore", "crash", "fuzz", "sanitize", "interleave", "lab", "status-page", "mixed", "mutate"]
-        {
+        for subcommand in [
+            "sim",
+            "explore",
+            "crash",
+            "fuzz",
+            "sanitize",
+            "interleave",
+            "lab",
+            "status-page",
+            "mixed",
+            "attacks",
+            "walks",
+            "mutate",
+        ] {
             assert!(night.contains(&subcommand), "nobody runs `{subcommand}`");
         }
     }

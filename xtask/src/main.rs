@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | mutate | status-page | crash | differ | soak | realdata`.
+//! StrataKV's chores: `cargo xtask attacks | ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | mutate | status-page | crash | differ | soak | realdata | walks`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -33,6 +33,7 @@ usage: cargo xtask COMMAND
   failing LIST          shows that tests fail without what they are for: at the commit before it, or with it undone
   tidy                  the house rules only: layers, file length, forbidden calls, unsafe, names (a second or two)
   dropped               each result that is dropped on a path to a medium, with its reason
+  attacks [OPTIONS]     a thousand hostile clients on a server of each engine, and honest ones beside them: memory and delay; --short; --help says more
   bindings [java|ycsb]  the Java library's tests on a debug build, and YCSB's own Java driver against `stratakv serve` (JDK 17, Maven)
   compare [OPTIONS]     RocksDB and WiredTiger beside ours, in turn; --short; --help and docs/compare.md say more
   compare --ukv [OPTIONS]  the cache beside memcached, its extstore and Redis, in turn; --short; --help says more
@@ -47,6 +48,7 @@ usage: cargo xtask COMMAND
   mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M
   status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
+  walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
 
@@ -74,7 +76,7 @@ fn main() -> ExitCode {
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
-        "crash" | "differ" | "realdata" | "soak" => cargo::harness(&repository(), command, rest),
+        "attacks" | "crash" | "differ" | "realdata" | "soak" | "walks" => cargo::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -1,9 +1,10 @@
 //! What StrataKV's integration tests stand on: the built program as a child process, a plain memcache client, values
-//! that prove themselves, and the long harnesses (`crash`, `realdata`, `ukv`) that `cargo xtask` runs too.
+//! that prove themselves, and the long harnesses (`attacks`, `crash`, `realdata`, `ukv`, `walks`) that `cargo xtask` runs too.
 //!
 //! The harnesses of real processes look at a store from outside, as a user would; `sim` and `world` have it inside simulations.
 #![forbid(unsafe_code)]
 
+pub mod attacks;
 pub mod crash;
 pub mod differ;
 pub mod engine;
@@ -24,4 +25,5 @@ pub mod sim;
 pub mod soak;
 pub mod ukv;
 pub mod value;
+pub mod walks;
 pub mod world;

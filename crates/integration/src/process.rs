@@ -18,6 +18,31 @@ pub fn memory_bytes(process: u32, field: &str) -> Result<u64, String> {
     kib.map(|kib| kib << 10).ok_or_else(|| format!("{path} has no {field}"))
 }
 
+/// Processor time of a process so far, the kernel's work for it included; none if it has ended.
+pub fn cpu(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let ticks = ticks(&stat).unwrap_or_default();
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// User and system time in /proc/PID/stat, whose second field may hold anything, blanks and brackets too.
+fn ticks(stat: &str) -> Option<u64> {
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+/// Bytes that devices have read for a process; what a file system in memory has is not among them.
+///
+/// # Errors
+/// There is no such process, or it is somebody else's.
+pub fn device_read_bytes(process: u32) -> Result<u64, String> {
+    let path = format!("/proc/{process}/io");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let bytes = text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok());
+    bytes.ok_or_else(|| format!("{path} has no read_bytes"))
+}
+
 /// How many descriptors it has.
 ///
 /// # Errors
@@ -87,6 +112,13 @@ pub fn allow_open_files(wanted: u64) -> u64 {
 mod tests {
     use super::*;
     use std::net::{SocketAddr, TcpListener};
+
+    #[test]
+    fn time_is_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 25 17 3 4 20 0 1 0 100 1 1";
+        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(ticks(""), None);
+    }
 
     /// A harness took whoever answered at the port for the server that it had started, and measured a stranger.
     #[test]

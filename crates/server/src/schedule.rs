@@ -132,6 +132,7 @@ mod tests {
             served += schedule.units_each();
             tick.used(schedule.units_each());
             schedule.add(number, true);
+            assert!(served <= TICK_UNITS, "a tick goes on and on");
         }
         assert_eq!(served, TICK_UNITS, "a tick ends, however much there is to do");
         let mut tick = schedule.begin();

@@ -26,6 +26,8 @@ mod resize;
 mod slices;
 #[path = "basic/verify.rs"]
 mod verify;
+#[path = "basic/waiting.rs"]
+mod waiting;
 
 const CAPACITY_BYTES: u64 = 32 << 20;
 

@@ -174,9 +174,7 @@ impl Running {
 
     /// Processor time so far, the kernel's work for it included.
     pub fn cpu(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
-        let ticks = ticks(&stat).unwrap_or_default();
-        Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+        process::cpu(self.id())
     }
 
     /// The most memory it has had.
@@ -214,13 +212,6 @@ fn files(place: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// User and system time in /proc/PID/stat, whose second field may hold anything, blanks and brackets too.
-fn ticks(stat: &str) -> Option<u64> {
-    let rest = &stat[stat.rfind(')')? + 1..];
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
-}
-
 /// From now on this process runs on one core only, and what it starts too unless told otherwise.
 ///
 /// # Errors
@@ -234,13 +225,6 @@ pub fn pin_this_process(core: usize) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn time_is_found_behind_any_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 25 17 3 4 20 0 1 0 100 1 1";
-        assert_eq!(ticks(stat), Some(42));
-        assert_eq!(ticks(""), None);
-    }
 
     #[test]
     fn each_gets_its_room_in_its_own_words() {

@@ -22,6 +22,7 @@ mod events;
 mod full;
 mod growth;
 mod hash;
+mod hoarders;
 mod kinds;
 mod library;
 mod linearizability;

@@ -162,3 +162,35 @@ impl<P: Pmem> Matrix<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::{Trial, UNIT_BYTES, config, found, get, page, put, value, write};
+
+    /// Everything asked of the shard waited for every batch that was shown and not carried out.
+    #[test]
+    fn who_has_nothing_to_do_with_a_batch_does_not_wait_for_it() {
+        let mut trial = Trial::new(config(), 8 << 20, UNIT_BYTES);
+        assert!(matches!(trial.ask(write(vec![put("a", value(1, 20)), put("b", value(2, 20))])), Reply::Done { .. }));
+        let (id, changes) = (BatchId { number: 1, coordinator: 0 }, vec![put("b", value(3, 20))]);
+        let showing = &mut trial.shard.batches.showing;
+        showing.log(id, &Arc::new(true.into()), &changes);
+        // There is no room for it.
+        showing.carry(id);
+        let others = [get("a"), write(vec![put("c", value(4, 20))]), get("c"), write(vec![put("a", value(5, 20))])];
+        for operation in others {
+            let token = trial.submit(operation);
+            trial.settle();
+            assert!(trial.replies.remove(&token).is_some(), "it waits for a batch that has none of its keys");
+        }
+        let waiting = [trial.submit(get("b")), trial.submit(page(10, None))];
+        trial.settle();
+        assert!(trial.replies.is_empty(), "who has to see the batch does not wait for it");
+        trial.shard.batches.showing.settle(id, &changes);
+        trial.settle();
+        let [get, page] = waiting.map(|token| trial.replies.remove(&token).expect("it goes on"));
+        assert_eq!(found(&get), Some(value(2, 20).to_vec()));
+        assert!(matches!(page, Reply::Page { items, .. } if items.len() == 3));
+    }
+}

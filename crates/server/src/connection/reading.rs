@@ -1,7 +1,8 @@
 //! Reading values: how much is asked for, what is asked for again, and long ones slice by slice.
 
+use bytes::Bytes;
 use stratakv_base::Key;
-use stratakv_engine::{Hold, Operation, Record, RecordPart, Reply};
+use stratakv_engine::{Hold, Operation, Record, RecordPart, Reply, Value};
 
 use super::{Connection, Context, Submission, Target};
 use crate::answer::Answer;
@@ -74,9 +75,16 @@ impl Connection {
 
     /// The front of a long value came.
     pub(super) fn begin_stream(&mut self, index: usize, mut record: Record, hold: Hold) {
-        let Some(pending) = self.pending.get_mut(index) else { return };
+        let Some(asked_bytes) = self.pending.get(index).map(|pending| pending.reading_bytes) else { return };
         let read_bytes = record.value.len();
         self.value_bytes = read_bytes.max(self.value_bytes - self.value_bytes / 8);
+        // The engine reads whole slices. What there is no room for is let go, and read again when it is its turn.
+        let has_room = read_bytes <= asked_bytes || self.may_take(read_bytes - asked_bytes);
+        if !has_room {
+            record.value = Value::Inline(Bytes::new());
+        }
+        let read_bytes = record.value.len();
+        let Some(pending) = self.pending.get_mut(index) else { return };
         self.reading_bytes = self.reading_bytes - pending.reading_bytes + read_bytes;
         pending.reading_bytes = read_bytes;
         pending.lease = self.lending.lend(&mut record.value);
