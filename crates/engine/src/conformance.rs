@@ -10,6 +10,7 @@ pub mod concurrent;
 pub mod conditions;
 mod disk;
 pub mod expiry;
+pub mod listing;
 pub mod loads;
 mod oracle;
 pub mod pages;
@@ -112,6 +113,8 @@ macro_rules! conformance_cases {
             pages::prefixes_are_in_byte_order,
             pages::after_changes_and_reopening,
             pages::delete_range,
+            listing::every_record_is_listed_once,
+            listing::what_stays_is_listed_once_while_others_come_and_go,
             unsupported::answers_say_so,
             unsupported::batches_are_atomic_or_refused,
             loads::loads_are_whole_or_refused,

@@ -42,6 +42,8 @@ pub enum Capability {
     Level,
     /// Loads that are more than puts.
     Load,
+    /// Lists without order.
+    List,
 }
 
 /// What is not there, and what to do without it.
@@ -56,6 +58,7 @@ impl std::fmt::Display for Capability {
             }
             Capability::Level => "such durability: it acknowledges from memory",
             Capability::Load => "loads of its own: put the records",
+            Capability::List => "lists without order: scan its keys, which are in order",
         })
     }
 }

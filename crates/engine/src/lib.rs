@@ -28,8 +28,8 @@ pub use error::{Capability, Error, Unmet};
 pub use event::{Evicted, ShardEvent};
 pub use io_table::IoTable;
 pub use operation::{
-    Change, ChangeKind, Expect, Hold, Item, LoadRecord, Operation, PageRequest, Record, RecordPart, Reply, SnapshotOp,
-    Update, Value,
+    Change, ChangeKind, Expect, Hold, Item, ListRequest, LoadRecord, Operation, PageRequest, Record, RecordPart, Reply,
+    SnapshotOp, Update, Value,
 };
 pub use shard::{Capabilities, Message, Opener, Progress, Shard, ShardId, Statistic, Token};
 pub use shared::Shared;

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stratakv_base::{Expiry, Key, Level};
+use stratakv_base::{CollectionId, Expiry, Key, Level};
 use stratakv_device::Block;
 
 use crate::error::{Error, Unmet};
@@ -187,6 +187,25 @@ pub struct PageRequest {
     pub at: Option<u64>,
 }
 
+/// One page of a list of all records of a collection, in no order. Stateless: the next page starts
+/// at the cursor that this one gives.
+///
+/// A record that is there from the first page to the last is in exactly one of them. One that comes
+/// or goes meanwhile may be missing. One that has expired or was deleted before its page was asked
+/// for is in none. A cursor means nothing once the store was opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListRequest {
+    /// Of which collection.
+    pub collection: CollectionId,
+    /// 0 begins; later [`Reply::Listed`] gives it.
+    pub cursor: u64,
+    /// Whose records.
+    pub shard: u32,
+    /// At most this many records, at least 1. Records whose keys share a hash come together all the
+    /// same. There may be none although others follow.
+    pub items_max: u32,
+}
+
 /// Open or close a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotOp {
@@ -233,6 +252,9 @@ pub enum Operation {
     },
     /// One page of a scan.
     Page(Box<PageRequest>),
+    /// What is known of a shard's records, without their values, by an engine that has no order to
+    /// scan them in. One that has may answer [`Capability::List`](crate::Capability::List).
+    List(ListRequest),
     /// Deletes every key in a range that exists once the writes handed over before it are done; replied as `Number(deleted)`. Later writes stay.
     DeleteRange {
         /// Lower and upper bound.
@@ -322,6 +344,13 @@ pub enum Reply {
         items: Vec<Item>,
         /// Where the next page starts (as `from`, or as `to` when reversed); `None` at the end.
         next: Option<Bound<Key>>,
+    },
+    /// A page of a list: values are empty, `value_bytes` tells how long they are.
+    Listed {
+        /// In no order.
+        items: Vec<Item>,
+        /// Where the next page starts; `None` at the end.
+        next: Option<u64>,
     },
     /// A condition did not hold; nothing was changed.
     Unmet(Unmet),

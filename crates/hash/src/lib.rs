@@ -15,6 +15,7 @@ mod hash;
 #[cfg(all(test, loom))]
 mod interleavings;
 mod layout;
+mod list;
 mod moving;
 mod opening;
 mod order;

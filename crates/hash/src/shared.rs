@@ -126,6 +126,10 @@ impl<P: Pmem> Hash<P> {
                 let (items, next) = self.page(&request, wall)?;
                 Ok(Reply::Page { items, next })
             }
+            Operation::List(request) => {
+                let (items, next) = self.list(&request, wall)?;
+                Ok(Reply::Listed { items, next })
+            }
             Operation::DeleteRange { range, .. } => {
                 let (from, to) = *range;
                 let not_after = begun_at.unwrap_or_else(|| self.last_version());

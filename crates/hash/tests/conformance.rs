@@ -56,6 +56,10 @@ fn into_collections(operation: Operation) -> Operation {
             let (from, to) = *range;
             Operation::DeleteRange { range: Box::new((lower(from), to.map(|key| shifted(&key)))), level }
         }
+        Operation::List(mut request) => {
+            request.collection.0 += 1;
+            Operation::List(request)
+        }
         other => other,
     }
 }
@@ -65,6 +69,10 @@ fn out_of_collections(reply: Reply) -> Reply {
         Reply::Page { mut items, next } => {
             items.iter_mut().for_each(|item| item.key = back(&item.key));
             Reply::Page { items, next: next.map(|bound| bound.map(|key| back(&key))) }
+        }
+        Reply::Listed { mut items, next } => {
+            items.iter_mut().for_each(|item| item.key = back(&item.key));
+            Reply::Listed { items, next }
         }
         other => other,
     }

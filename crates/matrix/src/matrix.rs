@@ -303,6 +303,7 @@ impl<P: Pmem> Matrix<P> {
             }
             Operation::DeleteRange { level, .. } => self.refusal().or_else(|| self.unsupported(*level)),
             Operation::Sync => self.refusal(),
+            Operation::List(_) => Some(Error::Unsupported(Capability::List)),
             Operation::Page(_) | Operation::Snapshot(_) | Operation::Backup { .. } => None,
         }
     }
@@ -336,6 +337,8 @@ impl<P: Pmem> Matrix<P> {
             }
             Operation::Load { records, .. } => Work::Load(Load::new(records)),
             Operation::Sync => Work::Sync,
+            // It was complained of.
+            Operation::List(_) => return,
             operation @ (Operation::Snapshot(_) | Operation::Backup { .. }) => match self.cut(operation) {
                 Ok(work) => work,
                 Err(reply) => return effects.reply(token, reply),

@@ -164,7 +164,7 @@ impl Direct {
             _ if self.is_turned => false,
             Operation::Update { .. } | Operation::Write { .. } | Operation::Load { .. } => self.writes_wait,
             Operation::DeleteRange { .. } | Operation::Snapshot(_) | Operation::Backup { .. } | Operation::Sync => true,
-            Operation::Get { .. } | Operation::Page(_) => false,
+            Operation::Get { .. } | Operation::Page(_) | Operation::List(_) => false,
         }
     }
 

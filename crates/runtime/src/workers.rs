@@ -60,7 +60,11 @@ impl Workers {
             Operation::Write { changes, .. } => Scope::Keys(changes.iter().map(|change| hash(&change.key)).collect()),
             Operation::Load { records, .. } => Scope::Keys(records.iter().map(|record| hash(&record.key)).collect()),
             Operation::DeleteRange { .. } => Scope::Range,
-            Operation::Page(_) | Operation::Snapshot(_) | Operation::Backup { .. } | Operation::Sync => Scope::All,
+            Operation::Page(_)
+            | Operation::List(_)
+            | Operation::Snapshot(_)
+            | Operation::Backup { .. }
+            | Operation::Sync => Scope::All,
         }
     }
 

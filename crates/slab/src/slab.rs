@@ -452,6 +452,7 @@ impl Shard for Slab {
             }
             Operation::Load { .. } => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::Load))),
             Operation::Page(request) => self.scan(token, *request, effects),
+            Operation::List(_) => effects.reply(token, Reply::Failed(Error::Unsupported(Capability::List))),
             // It finds what batches handed over before it leave.
             Operation::DeleteRange { range, level } if self.batches.change_some_of(&range) => {
                 return Err(Operation::DeleteRange { range, level });

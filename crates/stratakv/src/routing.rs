@@ -143,6 +143,10 @@ impl Inner {
             Operation::Snapshot(SnapshotOp::Open) if self.engine == Engine::Matrix => Route::Shard(BATCHES_SHARD),
             Operation::Snapshot(SnapshotOp::Close(_)) if self.engine == Engine::Matrix => Route::All,
             Operation::Snapshot(_) => Route::Refused(EngineError::Unsupported(Capability::Snapshot)),
+            Operation::List(request) if (request.shard as usize) < self.shards() => {
+                Route::Shard(request.shard as usize)
+            }
+            Operation::List(_) => Route::Refused(EngineError::Unsupported(Capability::List)),
             Operation::Backup { shard, .. } if (*shard as usize) < self.shards() => Route::Shard(*shard as usize),
             Operation::Backup { .. } => Route::Refused(EngineError::Unsupported(Capability::Backup)),
         }

@@ -107,6 +107,7 @@ impl Tier {
                 let is_drained = self.parked.is_empty()
                     && self.held.is_empty()
                     && self.promises.is_empty()
+                    && self.listings.is_idle()
                     && self.fetches.is_idle();
                 // Room that is being given back is where this end parks: carried out late, that would take what was written meanwhile.
                 let gives_back = self.volume.is_none() && !self.io.is_empty();

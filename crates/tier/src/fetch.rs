@@ -21,6 +21,8 @@ use crate::tier::{Purpose, Tier};
 
 /// Who waits for a fetch instead of an operation: the recycler.
 pub(crate) const RECYCLER: u64 = 0;
+/// And the list that is being gathered.
+pub(crate) const LISTER: u64 = u64::MAX;
 
 /// An item as read and checked: whole, or its front.
 #[derive(Debug)]
@@ -393,6 +395,9 @@ impl Tier {
         if waiter == RECYCLER {
             self.unpin(&[segment]);
             return self.reinsert(place, item, effects);
+        }
+        if waiter == LISTER {
+            return self.listed_item_read(place, item);
         }
         let Some(parked) = self.parked.get_mut(&waiter) else { return self.unpin(&[segment]) };
         parked.verdicts.push((place, item));

@@ -16,6 +16,8 @@ const LOAD_PERCENT_MAX: usize = 92;
 /// A table that has just grown has so many bytes an entry, times a hundred: those of all tables, rounded up.
 const ENTRY_BYTES_GROWN_PERCENT: u64 = 1700;
 const ENTRY_BYTES: usize = 12;
+/// Places that a list looks at together.
+const CHUNK_PLACES: usize = 64;
 
 /// 40 bits of a key's hash: the table, and the fingerprint in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +38,11 @@ impl Tag {
 
     pub(crate) fn bits(self) -> u64 {
         self.0
+    }
+
+    /// The tag with these bits; `None`: they are behind the last one.
+    pub(crate) fn checked(bits: u64) -> Option<Tag> {
+        (bits >> (8 * Self::BYTES) == 0).then_some(Tag(bits))
     }
 
     fn new(table: usize, fingerprint: u32) -> Tag {
@@ -366,6 +373,37 @@ impl Index {
         (before - self.len) as u64
     }
 
+    /// The entries of the tags from this one to another, in their order, and that other one. `None`:
+    /// there are none behind. Where tags lie depends on their tables' lengths only to the order, so
+    /// whoever goes on from tag to tag meets every entry once, however tables grow meanwhile.
+    /// O(places of a chunk, and of the chain that goes on there).
+    pub(crate) fn chunk(&self, from: Tag) -> (Vec<(Tag, Loc)>, Option<Tag>) {
+        let (number, first) = (from.table(), from.fingerprint());
+        let behind = Tag::checked((number as u64 + 1) << 32);
+        let table = &self.tables[number];
+        let places = table.locs.len();
+        if table.len == 0 {
+            return (Vec::new(), behind);
+        }
+        let home = table.home(first);
+        let end = Some(home + CHUNK_PLACES).filter(|end| *end < places);
+        // The first fingerprint whose home is there.
+        let end_fingerprint = end.map(|end| ((end as u64) << 32).div_ceil(places as u64));
+        let wanted = u64::from(first)..end_fingerprint.unwrap_or(1 << 32);
+        let mut entries = Vec::new();
+        for (distance, at) in (home..places).chain(0..home).enumerate() {
+            if table.locs[at] == 0 {
+                if home + distance >= end.unwrap_or(places) {
+                    break;
+                }
+            } else if wanted.contains(&u64::from(table.fingerprints[at])) {
+                entries.push((Tag::new(number, table.fingerprints[at]), Loc(table.locs[at])));
+            }
+        }
+        entries.sort_by_key(|(tag, _)| *tag);
+        (entries, end_fingerprint.map_or(behind, |end| Some(Tag::new(number, end as u32))))
+    }
+
     /// All entries but the first `skipped`. O(tables) to begin with.
     pub(crate) fn entries_from(&self, mut skipped: usize) -> impl Iterator<Item = (Tag, Loc)> {
         let mut first = 0;
@@ -442,6 +480,51 @@ mod tests {
         assert_eq!((loc.in_dram(), loc.uses()), (Some((0xABCDEF, 80)), 3));
     }
 
+    /// What a list meets, chunk after chunk; `between` is called after each.
+    fn listed(index: &mut Index, mut between: impl FnMut(&mut Index)) -> Vec<(Tag, Loc)> {
+        let (mut all, mut from) = (Vec::new(), Tag::checked(0));
+        while let Some(tag) = from {
+            let (entries, next) = index.chunk(tag);
+            assert!(entries.iter().all(|(found, _)| *found >= tag && next.is_none_or(|next| *found < next)));
+            assert!(next.is_none_or(|next| next > tag));
+            all.extend(entries);
+            from = next;
+            between(index);
+        }
+        all
+    }
+
+    #[test]
+    fn chunks_have_what_stays_once_while_tables_grow_and_shrink() {
+        for load in [3u64, 300, 30_000, 200_000] {
+            let (mut index, mut random) = (Index::new(u64::MAX), Random::new(load));
+            let place = |number: u64| Loc::volume(number * 8, 1);
+            let stays: Vec<(Tag, Loc)> =
+                (0..load).map(|number| (Tag::from_bits(random.next_u64()), place(number))).collect();
+            stays.iter().for_each(|(tag, loc)| index.insert(*tag, *loc));
+            let (mut others, mut number) = (Vec::new(), load);
+            let found = listed(&mut index, |index| {
+                // First many come, then all of them go again.
+                for _ in 0..40 {
+                    if number < 2 * load {
+                        let (tag, loc) = (Tag::from_bits(random.next_u64()), place(number));
+                        index.insert(tag, loc);
+                        others.push((tag, loc));
+                        number += 1;
+                    } else if let Some((tag, loc)) = others.pop() {
+                        assert!(index.remove(tag, loc));
+                    }
+                }
+                index.shrink_step();
+            });
+            let mut ours: Vec<_> = found.into_iter().filter(|(_, loc)| loc.address() < load * 8).collect();
+            let mut expected = stays;
+            expected.sort_by_key(|(tag, loc)| (*tag, loc.bits()));
+            ours.sort_by_key(|(tag, loc)| (*tag, loc.bits()));
+            assert_eq!(ours, expected, "{load}");
+        }
+    }
+
     proptest! {
         /// A few fingerprints, so that chains are long and wrap around.
         #[test]
@@ -457,7 +540,10 @@ mod tests {
                 prop_assert_eq!(index.len(), set.len());
             }
             let entries: BTreeSet<_> = index.entries().map(|(tag, loc)| (tag, loc.bits())).collect();
-            prop_assert_eq!(entries, set);
+            prop_assert_eq!(&entries, &set);
+            let found = listed(&mut index, |_| {});
+            prop_assert_eq!(found.len(), set.len());
+            prop_assert_eq!(found.into_iter().map(|(tag, loc)| (tag, loc.bits())).collect::<BTreeSet<_>>(), set);
         }
     }
 }

@@ -15,6 +15,7 @@ mod ghosts;
 mod index;
 mod item;
 mod journal;
+mod listing;
 mod log;
 mod losing;
 mod memory;

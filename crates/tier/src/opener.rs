@@ -506,6 +506,7 @@ impl TierOpener {
             next_segment: first,
             volume,
             fetches: fetch::none(),
+            listings: Default::default(),
             io: IoTable::new(),
             parked: HashMap::new(),
             holds: Default::default(),

@@ -140,6 +140,7 @@ impl Tier {
                 .refusal()
                 .or_else(|| unsupported(*level))
                 .or_else(|| collections(range).is_none().then_some(Error::Unsupported(Capability::Ordered))),
+            Operation::List(_) => None,
             Operation::Load { .. } => Some(Error::Unsupported(Capability::Load)),
             Operation::Page(_) => Some(Error::Unsupported(Capability::Ordered)),
             Operation::Snapshot(_) => Some(Error::Unsupported(Capability::Snapshot)),
@@ -163,6 +164,7 @@ impl Tier {
                 return self.begin_slices(token, hold, start, len, effects);
             }
             Operation::Get { key, part } => return self.start(token, Work::Get { key, part }, effects),
+            Operation::List(request) => return self.listings.add(token, request),
             Operation::Update { key, update, .. } => Work::Update { key, update },
             Operation::Write { mut changes, .. } => match changes.pop() {
                 Some(change) => Work::Write(change),
@@ -227,7 +229,7 @@ impl Tier {
         self.floors.iter().any(|floor| floor.covers(collection, version))
     }
 
-    fn is_visible(&self, key: &Key, header: &Header) -> bool {
+    pub(crate) fn is_visible(&self, key: &Key, header: &Header) -> bool {
         let expired = header.expiry.is_past(self.now.wall) && !canary!("tier_expired_item_served");
         !expired && !self.is_flushed(key.encoded(), header.version)
     }

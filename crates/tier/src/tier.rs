@@ -17,6 +17,7 @@ use crate::fetch::Fetches;
 use crate::ghosts::Ghosts;
 use crate::index::{Index, Tag};
 use crate::journal::Floor;
+use crate::listing::Listings;
 use crate::operations::{Parked, Work};
 use crate::resize::Draining;
 use crate::segment::{Segments, TTL_CLASSES};
@@ -101,6 +102,7 @@ pub struct Tier {
     pub(crate) next_hold: u64,
     /// The next one to be looked at, whether it is over.
     pub(crate) hold_hand: u64,
+    pub(crate) listings: Listings,
     pub(crate) io: IoTable<Purpose>,
     pub(crate) parked: HashMap<u64, Parked>,
     pub(crate) next_operation: u64,
@@ -274,6 +276,7 @@ impl Shard for Tier {
         self.balance_memory(effects);
         self.run_ready(effects);
         self.run_held(effects);
+        self.pump_listing(effects);
         self.expire_step();
         self.evict_ahead(effects);
         self.pump_recycle(effects);
@@ -296,6 +299,7 @@ impl Shard for Tier {
     fn cancel(&mut self, has_left: &dyn Fn(Token) -> bool, effects: &mut Effects) {
         let gone = self.parked.values_mut().filter(|parked| !parked.work.is_write() && has_left(parked.token));
         gone.for_each(|parked| parked.is_cancelled = true);
+        self.cancel_listings(has_left, effects);
         self.give_up_reads();
         effects.more();
     }

@@ -14,6 +14,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 #[path = "basic/collect.rs"]
 mod collect;
+#[path = "basic/listing.rs"]
+mod listing;
 #[path = "basic/losses.rs"]
 mod losses;
 #[path = "basic/overwrite.rs"]

@@ -177,6 +177,7 @@ pub(super) fn brief(reply: &Reply) -> String {
         Reply::Record(Some(record)) => format!("Record({} bytes, version {})", record.value_bytes, record.version),
         Reply::Part(record, _) => format!("Part({} bytes)", record.value.len()),
         Reply::Page { items, next } => format!("Page({} items, next: {})", items.len(), next.is_some()),
+        Reply::Listed { items, next } => format!("Listed({} items, next: {next:?})", items.len()),
         other => format!("{other:?}"),
     }
 }

@@ -11,7 +11,7 @@ use stratakv_base::{Expiry, Key, Wall};
 use super::Subject;
 use crate::error::{Capability, Error, Unmet};
 use crate::operation::{
-    Change, ChangeKind, Expect, Item, Operation, PageRequest, Record, RecordPart, Reply, Update, Value,
+    Change, ChangeKind, Expect, Item, ListRequest, Operation, PageRequest, Record, RecordPart, Reply, Update, Value,
 };
 use crate::shard::Capabilities;
 
@@ -187,6 +187,24 @@ impl Oracle {
         Reply::Page { items, next: None }
     }
 
+    /// In the order of their hashes.
+    fn list(&self, request: &ListRequest) -> Reply {
+        let is_listed = |(key, stored): &(&Key, &Stored)| {
+            key.collection() == request.collection && !stored.expiry.is_past(self.wall)
+        };
+        let hash = |key: &Key| stratakv_base::checksum::shard_of(key.encoded(), usize::MAX) as u64;
+        let records = self.records.iter().filter(is_listed).map(|(key, stored)| (hash(key), key, stored));
+        let mut left: Vec<_> = records.filter(|(hash, ..)| *hash >= request.cursor).collect();
+        left.sort_by_key(|(hash, ..)| *hash);
+        let next = left.get(request.items_max.max(1) as usize).map(|(hash, ..)| *hash);
+        let page = left.into_iter().take_while(|(hash, ..)| next.is_none_or(|next| *hash < next));
+        let item = |(_, key, stored): (u64, &Key, &Stored)| Item {
+            key: key.clone(),
+            record: Some(stored.record(RecordPart::Meta)),
+        };
+        Reply::Listed { items: page.map(item).collect(), next }
+    }
+
     fn delete_range(&mut self, range: (Bound<Key>, Bound<Key>)) -> Reply {
         let wall = self.wall;
         let inside: Vec<(Key, bool)> = self
@@ -245,6 +263,7 @@ impl Subject for Oracle {
             Operation::Write { changes, .. } => self.write(changes),
             Operation::Load { .. } => Err(Reply::Failed(Error::Unsupported(Capability::Load))),
             Operation::Page(request) => Ok(self.page(&request)),
+            Operation::List(request) => Ok(self.list(&request)),
             Operation::DeleteRange { range, .. } => Ok(self.delete_range(*range)),
             Operation::Snapshot(_) => Err(Reply::Failed(Error::Unsupported(Capability::Snapshot))),
             Operation::Backup { .. } => Err(Reply::Failed(Error::Unsupported(Capability::Backup))),

@@ -175,6 +175,22 @@ fn every_mutant_is_caught() {
             },
             ..Mutant::healthy()
         }),
+        ("a list repeats its first record", "every_record_is_listed_once", || Mutant {
+            on_operation: |operation| {
+                if let Operation::List(request) = operation {
+                    request.cursor = request.cursor.saturating_sub(1 << 60);
+                }
+            },
+            ..Mutant::healthy()
+        }),
+        ("a list leaves out a record of each page", "what_stays_is_listed_once_while_others_come_and_go", || Mutant {
+            on_reply: |_, reply| {
+                if let Reply::Listed { items, .. } = reply {
+                    items.pop();
+                }
+            },
+            ..Mutant::healthy()
+        }),
         ("ranges start at 0", "parts_of_a_value", || Mutant {
             on_operation: |operation| {
                 if let Operation::Get { part: RecordPart::Range { start, .. }, .. } = operation {

@@ -210,7 +210,7 @@ impl<P: Pmem> Matrix<P> {
         let is_stuck = match operation {
             Operation::Get { key, .. } | Operation::Update { key, .. } => self.batches.stuck.contains(key),
             Operation::Write { changes, .. } => changes.iter().any(|change| self.batches.stuck.contains(&change.key)),
-            Operation::Snapshot(_) | Operation::Sync => false,
+            Operation::Snapshot(_) | Operation::Sync | Operation::List(_) => false,
             Operation::Page(_) | Operation::DeleteRange { .. } | Operation::Load { .. } | Operation::Backup { .. } => {
                 true
             }
