@@ -38,7 +38,7 @@ use signals::Signals;
   stratakv serve --backup-dir /mnt/backup
   stratakv serve --config /etc/stratakv.toml      with lines such as: memory = '8G'
 
-SIGTERM or SIGINT: no new connections, commands received are answered, the store is closed, exit code 0. Another signal more than a second
+SIGTERM, SIGINT or SIGUSR1: no new connections, commands received are answered, the store is closed, exit code 0. Another signal more than a second
 later ends the process at once; nothing acknowledged is lost. SIGHUP: the files of --config, of TLS and of --auth-file are read again. Exit code 5 if another process has the store or the port.
 Without --auth-file or --tls-client-ca whoever can connect can read and change everything, so other addresses than loopback are
 refused without --insecure.")]

@@ -1,4 +1,4 @@
-//! Signals of a server: SIGTERM and SIGINT end it, SIGHUP has it read its options again. And the watchdog, which the same thread sees to.
+//! Signals of a server: SIGTERM, SIGINT and, as memcached has it, SIGUSR1 end it, SIGHUP has it read its options again. And the watchdog, which the same thread sees to.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::{flag, low_level::pipe};
 use stratakv_server::Server;
 
@@ -19,7 +19,7 @@ use crate::say::say;
 /// a process and to its group. After it one more ends the process at once.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
-/// The first SIGTERM or SIGINT asks for an end; one that comes more than a second later makes one.
+/// The first SIGTERM, SIGINT or SIGUSR1 asks for an end; one that comes more than a second later makes one.
 pub(crate) struct Signals {
     ends: UnixStream,
     reloads: UnixStream,
@@ -33,7 +33,7 @@ impl Signals {
         let register = || {
             let ((ends, end), (reloads, reload)) = (UnixStream::pair()?, UnixStream::pair()?);
             let armed = Arc::new(AtomicBool::new(false));
-            for signal in [SIGTERM, SIGINT] {
+            for signal in [SIGTERM, SIGINT, SIGUSR1] {
                 flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&armed))?;
                 pipe::register(signal, end.try_clone()?)?;
             }
