@@ -22,12 +22,14 @@ struct Session {
     parser: Parser,
     received: Vec<u8>,
     body: Option<Body>,
+    /// Bytes of a block that is too large.
+    skipped: usize,
     out: Vec<Out>,
 }
 
 impl Session {
     fn new() -> Session {
-        Session { parser: Parser::new(ITEM_BYTES_MAX), received: Vec::new(), body: None, out: Vec::new() }
+        Session { parser: Parser::new(ITEM_BYTES_MAX), received: Vec::new(), body: None, skipped: 0, out: Vec::new() }
     }
 
     fn is_closed(&self) -> bool {
@@ -40,6 +42,12 @@ impl Session {
     }
 
     fn step(&mut self) -> bool {
+        if self.skipped > 0 {
+            let skipped = self.skipped.min(self.received.len());
+            self.received.drain(..skipped);
+            self.skipped -= skipped;
+            return skipped > 0;
+        }
         if let Some(body) = &mut self.body {
             let taken = body.push(&self.received);
             self.received.drain(..taken);
@@ -58,6 +66,11 @@ impl Session {
             Parsed::Command { command, consumed } => {
                 self.body = command.data_bytes().map(Body::new);
                 self.out.push(Out::Command(format!("{command:?}")));
+                consumed
+            }
+            Parsed::TooLarge { command, consumed } => {
+                self.skipped = command.data_bytes().unwrap() + 2;
+                self.out.push(Out::Reply(reply::TOO_LARGE));
                 consumed
             }
             Parsed::Error { reply, consumed, close } => {
@@ -351,7 +364,7 @@ fn a_refused_data_block_is_swallowed_a_bad_one_resyncs_at_its_length() {
 fn long_lines_close_wherever_they_are_cut() {
     for (length, close) in [(LINE_BYTES_MAX, false), (LINE_BYTES_MAX + 1, true)] {
         let mut line = vec![b'x'; length];
-        let refused = [Out::Reply(reply::LINE_TOO_LONG), Out::Closed];
+        let refused = [Out::Reply(b""), Out::Closed];
         line.push(b'\n');
         for cuts in [&[][..], &[length], &[1, LINE_BYTES_MAX, LINE_BYTES_MAX + 1]] {
             let out = run(&line, cuts);
@@ -364,7 +377,7 @@ fn long_lines_close_wherever_they_are_cut() {
         line.push(b'\n');
         for cuts in [&[][..], &[3000, length], &[100_000]] {
             let out = run(&line, cuts);
-            assert_eq!(matches!(out[..], [Out::Reply(reply::LINE_TOO_LONG), Out::Closed]), close, "{length} {cuts:?}");
+            assert_eq!(matches!(out[..], [Out::Reply(b""), Out::Closed]), close, "{length} {cuts:?}");
         }
     }
 }

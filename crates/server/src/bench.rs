@@ -72,6 +72,7 @@ pub(crate) struct Bench {
     pub(crate) watches: Arc<Watches>,
     details: Details,
     pub(crate) accounts: Option<Accounts>,
+    pub(crate) is_cache: bool,
     pub(crate) unsent: Vec<u8>,
     pub(crate) answer: Vec<u8>,
     pub(crate) submitted: usize,
@@ -93,6 +94,7 @@ impl Bench {
             watches: Arc::default(),
             details: Details::default(),
             accounts: None,
+            is_cache: false,
             unsent: sent.to_vec(),
             answer: Vec::new(),
             submitted: 0,
@@ -113,6 +115,7 @@ impl Bench {
             log: Log { watches: &self.watches, details: &self.details, wall: WALL, cfd: 7 },
             accounts: self.accounts.as_ref(),
             server: &NoServer,
+            is_cache: self.is_cache,
             submissions: &mut submissions,
         });
         self.submitted += submissions.len();

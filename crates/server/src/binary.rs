@@ -16,6 +16,7 @@ use crate::request::{Action, Outcome, Request};
 
 /// How a client says who it is.
 const MECHANISM: &str = "PLAIN";
+const PLAIN: &[u8] = MECHANISM.as_bytes();
 
 /// What of a request its response needs.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,8 @@ pub(crate) enum Begun {
     Admit(Vec<u8>),
     /// As well, and from now on the client is a stranger, whatever it was before.
     Expel(Vec<u8>),
+    /// As well, and the client's next step says who it is.
+    Ask(Vec<u8>),
     /// The last answer.
     Quit(Vec<u8>),
 }
@@ -51,14 +54,25 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// What to do for a request; a `stranger` has yet to say who it is.
-pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, context: &Context<'_>) -> Begun {
+/// What to do for a request; a `stranger` has yet to say who it is, and `is_asked` if it began to.
+pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, is_asked: bool, context: &Context<'_>) -> Begun {
     match (request.command, context.accounts) {
         (BinaryCommand::SaslList, Some(_)) => {
             return Begun::Answer(written(|out| refusal(out, request.tag, Status::Ok, MECHANISM)));
         }
-        (BinaryCommand::SaslAuth { mechanism, data }, Some(accounts)) => {
-            let admitted = mechanism == MECHANISM.as_bytes() && accounts.now().admit_plain(data);
+        (BinaryCommand::SaslUnnamed, Some(_)) => return Begun::Answer(refused(request.tag, Status::Invalid)),
+        // PLAIN has the first word: without one the client is asked for it.
+        (BinaryCommand::SaslAuth { step: false, mechanism, data: b"" }, Some(_)) if mechanism == PLAIN => {
+            return Begun::Ask(written(|out| refusal(out, request.tag, Status::AuthContinue, "")));
+        }
+        // A step without a beginning leads nowhere.
+        (BinaryCommand::SaslAuth { step: true, .. }, Some(_)) if !is_asked => {
+            context.counters.auth_cmds.add(1);
+            context.counters.auth_errors.add(1);
+            return Begun::Expel(refused(request.tag, Status::AuthError));
+        }
+        (BinaryCommand::SaslAuth { mechanism, data, .. }, Some(accounts)) => {
+            let admitted = mechanism == PLAIN && accounts.now().admit_plain(data);
             context.counters.auth_cmds.add(1);
             context.counters.auth_errors.add(u64::from(!admitted));
             return match admitted {
@@ -92,8 +106,11 @@ pub(crate) fn begin(request: &BinaryRequest<'_>, stranger: bool, context: &Conte
             Begun::Held(Held::Flush { delay: delay.into(), noreply: quiet, binary: Some(words) })
         }
         BinaryCommand::Stat(None) => Begun::Answer(refused(tag, Status::NotFound)),
+        BinaryCommand::Detail(what) => Begun::Held(Held::Detail(what, Some(words))),
         BinaryCommand::Stat(Some(which)) => Begun::Held(Held::Statistics(which, Some(words))),
-        BinaryCommand::SaslList | BinaryCommand::SaslAuth { .. } => Begun::Answer(refused(tag, Status::UnknownCommand)),
+        BinaryCommand::SaslList | BinaryCommand::SaslAuth { .. } | BinaryCommand::SaslUnnamed => {
+            Begun::Answer(refused(tag, Status::UnknownCommand))
+        }
         BinaryCommand::Get { key, .. }
         | BinaryCommand::Store { key, .. }
         | BinaryCommand::Delete { key }
@@ -263,6 +280,17 @@ impl Words {
             _ => Status::Internal,
         };
         out.text(|out| refusal(out, self.tag, why, &error.to_string()));
+    }
+
+    /// Counts by prefix as a response, if they were asked for, and an empty one.
+    pub(crate) fn details(&self, text: Option<&[u8]>) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let Some(text) = text {
+            response(&mut out, self.tag, Status::Ok, 0, b"", b"detailed", text.len());
+            out.extend_from_slice(text);
+        }
+        status(&mut out, self.tag, Status::Ok);
+        out
     }
 
     /// The text of statistics as responses: one for each line, and an empty one.

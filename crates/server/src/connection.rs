@@ -15,8 +15,7 @@ use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
-    BadDataChunk, BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics,
-    Verb, Watched, reply,
+    BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics, Watched, reply,
 };
 
 use crate::answer::{Answer, Dialect, Here, Planned, Wording};
@@ -25,10 +24,10 @@ use crate::counters::Counters;
 use crate::credentials::Accounts;
 use crate::lending::{Lease, Lending};
 use crate::marks::Marks;
-use crate::memory_budget::{FREE_BYTES, MemoryPermit, ValuePermit};
+use crate::memory_budget::{FREE_BYTES, MemoryPermit};
 use crate::output::Output;
 use crate::pending::{Access, Held, Pending};
-use crate::received::{Received, SHARED_BYTES_MIN};
+use crate::received::Received;
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
 use crate::schedule::{UNITS_EACH, cost_of, cost_of_text};
@@ -39,8 +38,11 @@ pub(crate) mod dump;
 mod memory;
 mod places;
 mod reading;
+mod refused;
+mod storing;
 
 pub(crate) use reading::Stream;
+use storing::{Header, Storing};
 
 /// Commands in progress on one connection.
 const PENDING_MAX: usize = 64;
@@ -89,6 +91,8 @@ pub(crate) struct Context<'a> {
     /// Who may use the server, if not everybody may.
     pub(crate) accounts: Option<&'a Accounts>,
     pub(crate) server: &'a dyn Surroundings,
+    /// Whether the store may drop records.
+    pub(crate) is_cache: bool,
     /// Operations that came out.
     pub(crate) submissions: &'a mut Vec<Submission>,
 }
@@ -138,36 +142,6 @@ struct Rest {
     touch: Option<i64>,
 }
 
-/// A storage command whose data block is coming.
-#[derive(Debug)]
-struct Storing {
-    header: Header,
-    body: Body,
-    /// For all of it.
-    claimed: Option<ValuePermit>,
-}
-
-impl Storing {
-    fn new(header: Header, body: Body) -> Storing {
-        Storing { header, body, claimed: None }
-    }
-}
-
-#[derive(Debug)]
-enum Header {
-    Classic {
-        verb: Verb,
-        key: Key,
-        flags: u32,
-        exptime: i64,
-        noreply: bool,
-    },
-    /// The value is missing.
-    Planned(Box<(Request, Dialect)>),
-    /// The value says who the client is.
-    Account,
-}
-
 /// Which protocol the client speaks: its first byte tells.
 #[derive(Debug)]
 enum Speech {
@@ -182,6 +156,8 @@ pub(crate) struct Connection {
     speech: Speech,
     /// The client has said who it is.
     admitted: bool,
+    /// It has begun to say so, in the binary protocol.
+    is_asked: bool,
     item_bytes_max: u64,
     received: Received,
     receiving: Option<Receiving>,
@@ -191,10 +167,13 @@ pub(crate) struct Connection {
     /// Of a command whose end has not come.
     unfinished_bytes: usize,
     storing: Option<Storing>,
+    refused: Option<refused::Refused>,
     rest: Option<Rest>,
     held: Option<Held>,
     /// Requests of several operations whose reply has come, by number.
     replied: Vec<u32>,
+    /// Of keys whose new value was refused.
+    doubtful: Vec<u32>,
     pending: VecDeque<Pending>,
     /// Number of the first of `pending`.
     first: u32,
@@ -245,6 +224,7 @@ impl Connection {
         Connection {
             speech: Speech::Undecided,
             admitted: false,
+            is_asked: false,
             item_bytes_max: item_bytes_max as u64,
             received: Received::default(),
             receiving: None,
@@ -252,9 +232,11 @@ impl Connection {
             recv_bytes: RECV_BYTES_MIN,
             unfinished_bytes: 0,
             storing: None,
+            refused: None,
             rest: None,
             held: None,
             replied: Vec::new(),
+            doubtful: Vec::new(),
             pending: VecDeque::new(),
             first: 0,
             wording: Wording::default(),
@@ -293,7 +275,11 @@ impl Connection {
     /// An operation was answered.
     pub(crate) fn replied(&mut self, sequence: u32, reply: Reply) {
         let index = sequence.wrapping_sub(self.first) as usize;
-        let Some(pending) = self.pending.get_mut(index).filter(|pending| pending.missing > 0) else { return };
+        if self.pending.get(index).is_none_or(|pending| pending.missing == 0) {
+            return;
+        }
+        let Some(reply) = self.after_old_value(index, reply) else { return };
+        let Some(pending) = self.pending.get_mut(index) else { return };
         let mut reply = match reply {
             Reply::Part(record, hold) => return self.begin_stream(index, record, hold),
             reply if pending.stream.is_some() => return self.slices_came(index, reply),
@@ -373,6 +359,7 @@ impl Connection {
         self.held = None;
         self.rest = None;
         self.storing = None;
+        self.refused = None;
         self.watching = None;
     }
 
@@ -380,6 +367,7 @@ impl Connection {
     pub(crate) fn advance(&mut self, context: &mut Context<'_>) {
         (self.is_starved, self.wants_more) = (false, false);
         loop {
+            self.drop_old_values(context);
             self.proceed(context);
             self.list(context);
             self.word(&context.here());
@@ -504,6 +492,9 @@ impl Connection {
         if let Some(rest) = self.rest.take() {
             return self.next_key(rest, context);
         }
+        if let Some(refused) = self.refused.take() {
+            return self.swallow(refused, context);
+        }
         if self.storing.is_some() {
             return self.may_collect() && self.collect(context);
         }
@@ -527,10 +518,7 @@ impl Connection {
                 let mut parsed = parser.parse(fresh);
                 if line_bytes(&parsed, fresh) > LINE_BYTES_MAX && self.is_stranger(context) {
                     // The keys of a long get are kept for those who may have them.
-                    parsed = Parsed::Error { reply: reply::LINE_TOO_LONG, consumed: fresh.len(), close: true };
-                }
-                if let Parsed::Error { reply: reply::TOO_LARGE, consumed, .. } = parsed {
-                    context.log.refused(fresh.get(..consumed).unwrap_or_default());
+                    parsed = Parsed::Error { reply: b"", consumed: fresh.len(), close: true };
                 }
                 self.text(parsed, context)
             }
@@ -558,9 +546,12 @@ impl Connection {
                 self.command(command, context);
                 Some(consumed)
             }
+            Parsed::TooLarge { command, consumed } => {
+                self.refuse_value(&command, context);
+                Some(consumed)
+            }
             Parsed::Error { reply, consumed, close } => {
                 context.counters.protocol_errors.add(1);
-                context.counters.store_too_large.add(u64::from(reply == reply::TOO_LARGE));
                 let stranger = self.is_stranger(context) && !close;
                 self.answer(Answer::Text(if stranger { reply::UNAUTHENTICATED } else { reply }), false);
                 self.closing |= close;
@@ -578,6 +569,10 @@ impl Connection {
                 self.binary_request(&request, context);
                 Some(consumed)
             }
+            BinaryParsed::TooLarge { request, consumed } => {
+                self.refuse_binary_value(&request, context);
+                Some(consumed)
+            }
             BinaryParsed::Error { tag, status, consumed, close } => {
                 context.counters.protocol_errors.add(1);
                 context.counters.store_too_large.add(u64::from(status == Status::TooLarge));
@@ -591,7 +586,12 @@ impl Connection {
     }
 
     fn binary_request(&mut self, request: &BinaryRequest<'_>, context: &mut Context<'_>) {
-        match binary::begin(request, self.is_stranger(context), context) {
+        let is_asked = std::mem::take(&mut self.is_asked);
+        match binary::begin(request, self.is_stranger(context), is_asked, context) {
+            Begun::Ask(text) => {
+                self.is_asked = true;
+                self.answer(Answer::Written(text), false);
+            }
             Begun::Admit(text) => {
                 self.admitted = true;
                 self.answer(Answer::Written(text), false);
@@ -638,53 +638,6 @@ impl Connection {
         self.begin(Held::Planned { planned, access, reading_bytes, whole }, context)
     }
 
-    /// Moves received bytes into the data block; begins the command when it is whole.
-    fn collect(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(mut storing) = self.storing.take() else { return true };
-        let Some(value) = self.take_block(&mut storing.body) else {
-            self.hungry = true;
-            self.storing = Some(storing);
-            return false;
-        };
-        let header = storing.header;
-        let Ok(value) = value else {
-            context.counters.protocol_errors.add(1);
-            self.answer(Answer::Text(reply::BAD_DATA_CHUNK), matches!(header, Header::Classic { noreply: true, .. }));
-            return true;
-        };
-        match header {
-            Header::Classic { verb, key, flags, exptime, noreply } => {
-                self.write_value(verb, key, value, (flags, exptime, noreply), context)
-            }
-            Header::Account => {
-                self.account(&value, context);
-                true
-            }
-            Header::Planned(planned) => {
-                let (mut request, dialect) = *planned;
-                request.set_value(value);
-                self.plan(request, dialect, context)
-            }
-        }
-    }
-
-    /// The value, once its block is whole. What is long stays in the buffer that it was received in.
-    fn take_block(&mut self, body: &mut Body) -> Option<Result<Bytes, BadDataChunk>> {
-        let fresh = self.received.fresh().len();
-        if body.is_untouched() && fresh.min(body.total()) >= SHARED_BYTES_MIN {
-            if fresh >= body.total() {
-                return Some(body.whole(self.received.cut(body.total())));
-            }
-            if let Some((buffer, from)) = self.received.surrender() {
-                body.adopt(buffer, from);
-                return None;
-            }
-        }
-        let taken = body.push(self.received.fresh());
-        self.received.consume(taken);
-        (body.missing() == 0).then(|| std::mem::take(body).finish())
-    }
-
     /// Begins a command, or holds it until what it must wait for is done.
     fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
         let access = held.access();
@@ -725,9 +678,11 @@ impl Connection {
                 self.answer(Answer::Written(text), false);
             }
             Held::Dump(kind) => self.begin_dump(kind),
-            Held::Detail(what) => {
+            Held::Detail(what, words) => {
                 let mut text = context.log.details.command(what);
-                text.extend_from_slice(if what == Detail::Dump { reply::END } else { reply::OK });
+                let is_dump = what == Detail::Dump;
+                text.extend_from_slice(if is_dump { reply::END } else { reply::OK });
+                let text = words.map_or(text.clone(), |words| words.details(is_dump.then_some(&text)));
                 self.answer(Answer::Written(text), false);
             }
             Held::Watch(kinds) => {
@@ -747,7 +702,9 @@ fn line_bytes(parsed: &Parsed<'_>, input: &[u8]) -> usize {
     match parsed {
         Parsed::Incomplete => input.len(),
         Parsed::Skip { .. } => 0,
-        Parsed::Command { consumed, .. } | Parsed::Error { consumed, .. } => consumed.saturating_sub(1),
+        Parsed::Command { consumed, .. } | Parsed::TooLarge { consumed, .. } | Parsed::Error { consumed, .. } => {
+            consumed.saturating_sub(1)
+        }
     }
 }
 

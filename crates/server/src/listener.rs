@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use stratakv_device::Socket;
 
 use crate::server::Error;
+use crate::worker::lingering::LINGERING_MAX;
 
 /// How long a port in use is asked for again. The sockets of a killed process live on until the kernel has ended its ring, which takes longer the more memory it had
 /// mapped: a listener could still not be had 10 ms after the end of one with 9 GiB.
@@ -57,8 +58,8 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// Descriptors kept back: to refuse a connection takes one, and so may the store when it grows.
 const RESERVED: u64 = 32;
-/// And for each thread: its ring takes one or two, its bell two.
-const RESERVED_EACH: usize = 4;
+/// And for each thread: its ring takes one or two, its bell two, and connections linger.
+const RESERVED_EACH: usize = 4 + LINGERING_MAX;
 
 /// Descriptors that are kept back beside those of connections.
 pub(crate) fn reserved(threads: usize) -> usize {

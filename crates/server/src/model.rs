@@ -40,6 +40,8 @@ pub(crate) struct Model {
     holds: Vec<(Hold, Held)>,
     /// How many of a hundred operations fail.
     pub(crate) failures_percent: u64,
+    /// The longest value that it takes.
+    pub(crate) value_bytes_max: usize,
 }
 
 impl Model {
@@ -54,6 +56,7 @@ impl Model {
             gets: 0,
             holds: Vec::new(),
             failures_percent: 0,
+            value_bytes_max: usize::MAX,
         }
     }
 
@@ -156,6 +159,11 @@ impl Model {
         if let Some(unmet) = unmet {
             return Reply::Unmet(unmet);
         }
+        if let ChangeKind::Put { value, .. } = &kind
+            && value.len() > self.value_bytes_max
+        {
+            return self.too_large(value.len());
+        }
         let version = self.next_version(&key);
         match kind {
             ChangeKind::Put { value, flags, expiry } => {
@@ -195,9 +203,17 @@ impl Model {
                 Reply::Number { number, version }
             }
         };
+        if held.value.len() > self.value_bytes_max {
+            return self.too_large(held.value.len());
+        }
         held.version = self.next_version(&key);
         self.records.insert(key, held);
         reply
+    }
+
+    fn too_large(&self, len: usize) -> Reply {
+        let (len_bytes, max_bytes) = (len as u64, self.value_bytes_max as u64);
+        Reply::Failed(Error::ValueTooLarge { len_bytes, max_bytes })
     }
 
     fn next_version(&mut self, key: &Key) -> u64 {

@@ -28,6 +28,7 @@ pub(crate) struct Pending {
     /// The value is longer than was asked for, this long: to be asked for again.
     pub(crate) again_bytes: Option<u64>,
     pub(crate) lease: Option<Lease>,
+    pub(crate) old_value: OldValue,
     /// It is taken slice by slice.
     pub(crate) stream: Option<Box<Stream>>,
 }
@@ -37,6 +38,17 @@ impl Pending {
     pub(crate) fn is_open(&self) -> bool {
         self.missing > 0 || matches!(&self.answer, Answer::Planned(planned) if planned.plan.request.is_told())
     }
+}
+
+/// What is known of the value that a storage command was to overwrite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OldValue {
+    #[default]
+    Stays,
+    /// The new one was refused as too long, and whether the old one goes is being seen to.
+    Doubtful,
+    /// That is done.
+    Settled,
 }
 
 /// What a command does to which key.
@@ -92,13 +104,13 @@ pub(crate) enum Held {
     Dump(DumpKind),
     Backup(String),
     Watch(Watched),
-    Detail(Detail),
+    Detail(Detail, Option<binary::Words>),
 }
 
 impl Held {
     /// Whether it takes as long as many commands of keys.
     pub(crate) fn takes_long(&self) -> bool {
-        matches!(self, Held::Statistics(..) | Held::Dump(_) | Held::Backup(_) | Held::Detail(_))
+        matches!(self, Held::Statistics(..) | Held::Dump(_) | Held::Backup(_) | Held::Detail(..))
     }
 
     /// How much of a value it asks for.
@@ -117,7 +129,7 @@ impl Held {
             | Held::Dump(_)
             | Held::Backup(_)
             | Held::Watch(_)
-            | Held::Detail(_) => Access::Everything,
+            | Held::Detail(..) => Access::Everything,
         }
     }
 }

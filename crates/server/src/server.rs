@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -195,8 +195,8 @@ pub(crate) struct Shared {
     pub(crate) connections_max: usize,
     pub(crate) started: Instant,
     pub(crate) addresses: Vec<SocketAddr>,
-    /// All of it in words, sockets that it was given too.
-    pub(crate) listens_at: Vec<String>,
+    /// All of it by descriptor and in words, sockets that it was given too.
+    pub(crate) listens_at: Vec<(i32, String)>,
     /// Those that accept nobody for a moment.
     pub(crate) paused_listeners: AtomicUsize,
     /// Sockets of that kind that it listens on, and who may connect to them.
@@ -262,6 +262,8 @@ pub(crate) struct Arrival {
 /// A client, as `stats conns` tells of it.
 #[derive(Debug)]
 pub(crate) struct Peer {
+    /// Its socket's number in this process.
+    pub(crate) descriptor: i32,
     pub(crate) address: Option<SocketAddr>,
     /// Where it connected to, in words.
     pub(crate) listens_at: Option<String>,
@@ -276,7 +278,8 @@ impl Peer {
         let peer = rustix::net::getpeername(socket).ok().flatten();
         let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         let (is_watching, last_seconds) = (false.into(), last_seconds.into());
-        Peer { address, listens_at: local_address(socket), is_watching, last_seconds }
+        let descriptor = socket.as_raw_fd();
+        Peer { descriptor, address, listens_at: local_address(socket), is_watching, last_seconds }
     }
 }
 
@@ -356,9 +359,9 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Where, in words.
-    fn address(&self) -> String {
-        local_address(&self.socket).unwrap_or_else(|| "unix:".to_owned())
+    /// Where: its descriptor, and in words.
+    fn address(&self) -> (i32, String) {
+        (self.socket.as_raw_fd(), local_address(&self.socket).unwrap_or_else(|| "unix:".to_owned()))
     }
 }
 
@@ -557,7 +560,7 @@ pub(crate) fn share(
     options: &ServerOptions,
     accounts: Option<Accounts>,
     addresses: Vec<SocketAddr>,
-    listens_at: Vec<String>,
+    listens_at: Vec<(i32, String)>,
     seats: Vec<Seat>,
 ) -> Arc<Shared> {
     let lent_bytes_max = store.block_bytes_min().map_or(u64::MAX, lent_bytes_max);

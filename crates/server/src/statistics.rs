@@ -14,9 +14,9 @@ use crate::server::{Shared, lock};
 mod classes;
 mod settings;
 
-/// What clients are told. Clients (libmemcached among them) decide by the leading number what a server understands, so it is that of
-/// the memcached whose protocol this is; ours follows.
-pub(crate) const VERSION: &str = concat!("1.6.18-stratakv-", env!("CARGO_PKG_VERSION"));
+/// What clients are told: the memcached whose protocol this is, and nothing else. They decide by it
+/// what a server understands, and some take the last number that they find. `stats` has ours.
+pub(crate) const VERSION: &str = "1.6.18";
 
 /// The whole answer, its end included.
 pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
@@ -50,8 +50,20 @@ fn general(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     let engine = shared.store.stats();
     let space = Space::of(&engine);
     process(shared, wall, out);
+    let has_idle_limit = shared.idle_limit.get().is_some();
     for (name, value) in Counters::sum(&shared.counters) {
-        reply::stat(out, name, value);
+        // As memcached, where there are such ends.
+        let is_told = match name {
+            "idle_kicks" => has_idle_limit || value > 0,
+            "ssl_handshake_errors" => shared.serves_tls,
+            _ => true,
+        };
+        if is_told {
+            reply::stat(out, name, value);
+        }
+    }
+    if let Some(age) = shared.acceptor.age() {
+        reply::stat(out, "time_since_server_cert_refresh", age.as_secs());
     }
     let paused = shared.paused_listeners.load(Ordering::Relaxed);
     reply::stat(out, "accepting_conns", u8::from(paused == 0 || paused < shared.listens_at.len()));
@@ -108,6 +120,7 @@ fn process(shared: &Shared, wall: Wall, out: &mut Vec<u8>) {
     reply::stat(out, "uptime", shared.started.elapsed().as_secs());
     reply::stat(out, "time", wall.seconds());
     reply::stat(out, "version", VERSION);
+    reply::stat(out, "stratakv_version", env!("CARGO_PKG_VERSION"));
     // Dashboards ask for it; there is none.
     reply::stat(out, "libevent", "none");
     reply::stat(out, "pointer_size", usize::BITS);
@@ -176,25 +189,28 @@ fn processor_time() -> (String, String) {
     (seconds(14), seconds(15))
 }
 
-/// Listeners and connections, each by a number.
+/// Listeners and connections, each by its descriptor: watchers are told the same number.
 fn connections(shared: &Shared, out: &mut Vec<u8>) {
-    for (number, address) in shared.listens_at.iter().enumerate() {
-        reply::stat(out, &format!("{number}:addr"), address);
-        reply::stat(out, &format!("{number}:state"), "conn_listening");
-        reply::stat(out, &format!("{number}:secs_since_last_cmd"), 0);
+    for (descriptor, address) in &shared.listens_at {
+        reply::stat(out, &format!("{descriptor}:addr"), address);
+        reply::stat(out, &format!("{descriptor}:state"), "conn_listening");
+        reply::stat(out, &format!("{descriptor}:secs_since_last_cmd"), 0);
     }
     let open = shared.seats.iter().flat_map(|seat| lock(&seat.open).values().cloned().collect::<Vec<_>>());
-    for (number, peer) in open.enumerate().map(|(number, peer)| (number + shared.listens_at.len(), peer)) {
+    let mut open: Vec<_> = open.collect();
+    open.sort_by_key(|peer| peer.descriptor);
+    for peer in open {
+        let descriptor = peer.descriptor;
         match peer.address {
-            Some(address) => reply::stat(out, &format!("{number}:addr"), format_args!("tcp:{address}")),
-            None => reply::stat(out, &format!("{number}:addr"), "unix:"),
+            Some(address) => reply::stat(out, &format!("{descriptor}:addr"), format_args!("tcp:{address}")),
+            None => reply::stat(out, &format!("{descriptor}:addr"), "unix:"),
         }
         if let Some(address) = &peer.listens_at {
-            reply::stat(out, &format!("{number}:listen_addr"), address);
+            reply::stat(out, &format!("{descriptor}:listen_addr"), address);
         }
         let state = if peer.is_watching.load(Ordering::Relaxed) { "conn_watch" } else { "conn_read" };
-        reply::stat(out, &format!("{number}:state"), state);
+        reply::stat(out, &format!("{descriptor}:state"), state);
         let idle_seconds = shared.started.elapsed().as_secs().saturating_sub(peer.last_seconds.load(Ordering::Relaxed));
-        reply::stat(out, &format!("{number}:secs_since_last_cmd"), idle_seconds);
+        reply::stat(out, &format!("{descriptor}:secs_since_last_cmd"), idle_seconds);
     }
 }

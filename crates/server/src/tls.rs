@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use stratakv_device::ring::Chunk;
@@ -50,10 +51,39 @@ impl TlsOptions {
             }
         };
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| refused(&self.key, &error))?;
+        let key = by_content(key);
         let config = builder.with_single_cert(certificates(&self.certificate)?, key);
         Ok(Arc::new(
             config.map_err(|error| refused(&self.certificate, &format!("with {}: {error}", self.key.display())))?,
         ))
+    }
+}
+
+/// The key as what its bytes are, whatever its label says: as with OpenSSL, a key of PKCS#8 is taken
+/// that begins with `RSA PRIVATE KEY`, say.
+fn by_content(key: PrivateKeyDer<'static>) -> PrivateKeyDer<'static> {
+    let der = key.secret_der();
+    match second_element(der) {
+        Some(SEQUENCE) => PrivatePkcs8KeyDer::from(der.to_vec()).into(),
+        Some(INTEGER) => PrivatePkcs1KeyDer::from(der.to_vec()).into(),
+        Some(OCTETS) => PrivateSec1KeyDer::from(der.to_vec()).into(),
+        _ => key,
+    }
+}
+
+const INTEGER: u8 = 0x02;
+const OCTETS: u8 = 0x04;
+const SEQUENCE: u8 = 0x30;
+
+/// The kind of what follows the version in a private key: PKCS#8 names its algorithm there, PKCS#1
+/// has a number, SEC 1 the key.
+fn second_element(der: &[u8]) -> Option<u8> {
+    let (kind, rest) = der.split_first()?;
+    let (length, rest) = rest.split_first()?;
+    let long = if *length < 0x80 { 0 } else { usize::from(*length & 0x7F) };
+    match (*kind, rest.get(long..)?) {
+        (SEQUENCE, [INTEGER, 1, _, second, ..]) => Some(*second),
+        _ => None,
     }
 }
 
@@ -75,16 +105,21 @@ fn refused(path: &Path, why: &dyn std::fmt::Display) -> Error {
 
 /// What new TLS connections begin with; may be exchanged while serving.
 #[derive(Debug, Default)]
-pub(crate) struct Acceptor(RwLock<Option<Arc<ServerConfig>>>);
+pub(crate) struct Acceptor(RwLock<Option<(Arc<ServerConfig>, Instant)>>);
 
 impl Acceptor {
     pub(crate) fn set(&self, config: Arc<ServerConfig>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some((config, Instant::now()));
+    }
+
+    /// For how long it has had what it has.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(_, since)| since.elapsed())
     }
 
     /// The beginning of a connection.
     pub(crate) fn begin(&self) -> Option<Tls> {
-        let config = self.0.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let (config, _) = self.0.read().unwrap_or_else(PoisonError::into_inner).clone()?;
         let mut session = ServerConnection::new(config).ok()?;
         // What is sealed at once is bounded here.
         session.set_buffer_limit(None);

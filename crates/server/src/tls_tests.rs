@@ -100,6 +100,33 @@ fn converse(
     }
 }
 
+/// OpenSSL looks at the bytes. A key of PKCS#8 that said `RSA PRIVATE KEY` was refused.
+#[test]
+fn a_key_is_what_its_bytes_are_whatever_its_label_says() {
+    let files = Files::new();
+    let pem = std::fs::read_to_string(files.path("server.key")).unwrap();
+    assert!(pem.contains("BEGIN PRIVATE KEY"), "{pem}");
+    for label in ["RSA PRIVATE KEY", "EC PRIVATE KEY"] {
+        std::fs::write(files.path("server.key"), pem.replace("PRIVATE KEY", label)).unwrap();
+        let acceptor = acceptor(&files.options());
+        let (mut client, mut server) = (files.client(None), acceptor.begin().unwrap());
+        client.writer().write_all(b"mn").unwrap();
+        let (heard, _) = converse(&mut client, &mut server, &mut Random::new(1)).unwrap();
+        assert_eq!(heard, b"mn", "{label}");
+    }
+    // SEC 1 and PKCS#1 under labels of others, and bytes that are none.
+    for (der, kind) in
+        [(&b"\x30\x03\x02\x01\x01\x04"[..], Some(OCTETS)), (b"\x30\x81\x09\x02\x01\x00\x02", Some(INTEGER))]
+    {
+        assert_eq!(second_element(der), kind);
+    }
+    for der in
+        [&b""[..], b"\x30", b"\x30\x82", b"\x30\xFF\x00", b"\x31\x03\x02\x01\x01\x04", b"\x30\x03\x02\x02\x01\x01\x04"]
+    {
+        assert_eq!(second_element(der), None);
+    }
+}
+
 #[test]
 fn bytes_come_through_whole_both_ways_however_they_are_cut() {
     let files = Files::new();

@@ -179,7 +179,7 @@ impl Watcher {
     fn tell_skipped(&mut self) {
         let skipped = std::mem::take(&mut self.skipped);
         if skipped > 0 {
-            self.lines.extend_from_slice(format!("[skipped: {skipped}]\n").as_bytes());
+            self.lines.extend_from_slice(format!("skipped={skipped}\n").as_bytes());
         }
     }
 }
@@ -260,18 +260,11 @@ impl Log<'_> {
         self.watches.tell(Watched::MUTATIONS, self.wall, &line);
     }
 
-    /// A storage command's line whose value is too long for the server: `line` is known to be one.
-    pub(crate) fn refused(&self, line: &[u8]) {
-        if !self.watches.wants(Watched::MUTATIONS) {
-            return;
+    /// A value was too long for the server, and not even received.
+    pub(crate) fn refused(&self, key: &[u8], command: &str, value_bytes: u64) {
+        if self.watches.wants(Watched::MUTATIONS) {
+            self.mutation(key, command, "too_large", 0, value_bytes);
         }
-        let mut words = line.split(|byte| b" \r\n".contains(byte)).filter(|word| !word.is_empty());
-        let (Some(command), Some(key)) = (words.next(), words.next()) else { return };
-        let is_meta = command == b"ms";
-        let length = if is_meta { words.next() } else { words.nth(2) };
-        let bytes = length.and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()).unwrap_or_default();
-        let command = if is_meta { "set".into() } else { String::from_utf8_lossy(command) };
-        self.mutation(key, &command, "too_large", 0, bytes);
     }
 }
 

@@ -26,9 +26,11 @@ use crate::surroundings::Here;
 use crate::timing::SlowLog;
 use crate::watch::{self, Due, Log};
 use entry::Entry;
+use lingering::Lingering;
 use relief::Relief;
 
 mod entry;
+pub(crate) mod lingering;
 mod relief;
 
 /// How long commands in progress are waited for when the server stops.
@@ -67,6 +69,7 @@ pub(crate) struct Worker {
     /// Connections to which something happened, and those that have more to do.
     schedule: Schedule,
     relief: Relief,
+    lingering: Lingering,
     submissions: Vec<Submission>,
     slow_log: SlowLog,
     /// When idle connections are looked for again.
@@ -114,6 +117,7 @@ impl Worker {
             free: Vec::new(),
             schedule: Schedule::default(),
             relief: Relief::default(),
+            lingering: Lingering::default(),
             submissions: Vec::new(),
             slow_log: SlowLog::default(),
             sweep_at: Mono::default(),
@@ -333,6 +337,7 @@ impl Worker {
             log: log(&self.shared, self.driver.now().wall, &entry.socket),
             accounts: self.shared.accounts.as_ref(),
             server: &here,
+            is_cache: self.shared.store.engine() == stratakv::Engine::Tier,
             submissions: &mut self.submissions,
         };
         // What a connection does wrong ends the connection, not its neighbours.
@@ -354,6 +359,9 @@ impl Worker {
             None => self.exchange(number, hangs_up),
             Some(_) if entry.connection.is_finished() => {}
             Some(_) => self.exchange_tls(number, hangs_up),
+        }
+        if hangs_up {
+            self.linger(number);
         }
     }
 
@@ -422,8 +430,7 @@ impl Worker {
 
     /// Ends what is in flight on the socket, and lets go once everything has come back.
     fn close(&mut self, number: u32) {
-        let Some(slot) = self.entries.get_mut(number as usize) else { return };
-        let Some(entry) = slot else { return };
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else { return };
         if let (Some(tls), false) = (&mut entry.tls, entry.sending || entry.shut) {
             // One attempt to say why, or that it was all: the connection is closed in any case.
             tls.end();
@@ -443,14 +450,12 @@ impl Worker {
         }
         let is_answered = entry.operations == 0 || canary!("server_number_given_away_too_early");
         if !entry.receiving && !entry.sending && is_answered {
-            let reason = if entry.connection.is_broken() { "error" } else { "normal" };
-            let log = log(&self.shared, self.driver.now().wall, &entry.socket);
-            watch::connected(log, &entry.peer, Some(entry.ending.unwrap_or(reason)));
-            *slot = None;
+            let unshaken = entry.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
+            self.shared.counters[self.index].ssl_handshake_errors.add(u64::from(unshaken));
+            self.release(number);
+            self.entries[number as usize] = None;
             self.free.push(number);
             self.shared.budget.count_released();
-            lock(&self.shared.seats[self.index].open).remove(&number);
-            self.shared.seats[self.index].connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -619,12 +624,14 @@ impl Worker {
         let has_entries = self.entries.len() > self.free.len();
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.sweep_at);
         let instants = pauses.chain(self.drain_until).chain(sweep).chain(self.flush_at.get()).chain(self.relief_at());
+        let instants = instants.chain(self.lingers_until());
         instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
     }
 
     fn timers(&mut self) {
         let now = self.driver.now();
         self.sweep();
+        self.end_lingering();
         self.relieve();
         self.retry_starved();
         self.trim();

@@ -63,6 +63,7 @@ pub(super) fn crawler<'a>(tokens: Tokens<'a>) -> Result<Command<'a>, Refusal> {
         ([b"enable" | b"disable", _], 1) => settled(reply::OK),
         ([b"crawl", class], 2) => is_class(class).and_then(|()| settled(reply::OK)),
         ([b"metadump", class], 2) => is_class(class).map(|()| Command::Dump(DumpKind::Meta)),
+        ([b"mgdump", class], 2) => is_class(class).map(|()| Command::Dump(DumpKind::MetaGet)),
         ([b"sleep", pause_us], 2) => match unsigned::<u32>(pause_us) {
             Some(0..=1_000_000) => settled(reply::OK),
             Some(_) => Err(reply::CRAWLER_SLEEP.into()),

@@ -3,7 +3,7 @@
 //! A client that begins with [`REQUEST_MAGIC`] speaks it, for as long as the connection lasts.
 
 use super::parser::LENGTH_MAX;
-use super::{KEY_BYTES_MAX, Statistics, StoreMode};
+use super::{Detail, KEY_BYTES_MAX, Statistics, StoreMode};
 
 /// First byte of every request.
 pub const REQUEST_MAGIC: u8 = 0x80;
@@ -11,6 +11,8 @@ const RESPONSE_MAGIC: u8 = 0x81;
 const HEADER_BYTES: usize = 24;
 /// Longest value of a request that is no storage command (what SASL sends), in bytes.
 const ARGUMENT_BYTES_MAX: usize = 4096;
+/// Longest name of a way to say who one is.
+const MECHANISM_BYTES_MAX: usize = 32;
 
 /// What a response says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +113,7 @@ pub enum BinaryCommand<'a> {
         flags: u32,
         /// Expiry time.
         exptime: u32,
-        /// Length of the value, in bytes; at most the parser's limit.
+        /// Length of the value, in bytes.
         data_bytes: usize,
     },
     /// `delete`.
@@ -137,15 +139,21 @@ pub enum BinaryCommand<'a> {
     },
     /// `stat`; `None`: there is no such group.
     Stat(Option<Statistics>),
+    /// `stat` of `detail on`, `detail off`, `detail dump`.
+    Detail(Detail),
     /// `sasl list mechs`.
     SaslList,
     /// `sasl auth`, `sasl step`.
     SaslAuth {
+        /// It goes on with what was begun before.
+        step: bool,
         /// The mechanism.
         mechanism: &'a [u8],
         /// What it sends.
         data: &'a [u8],
     },
+    /// The same, of a mechanism whose name is too long for one.
+    SaslUnnamed,
     /// `noop`.
     Noop,
     /// `version`.
@@ -166,6 +174,14 @@ pub enum BinaryParsed<'a> {
         /// The request.
         request: BinaryRequest<'a>,
         /// Its length, without the value of a storage command.
+        consumed: usize,
+    },
+    /// A storage command whose value is longer than the limit. Remove `consumed` bytes, then the
+    /// value, and only then answer [`Status::TooLarge`].
+    TooLarge {
+        /// The request.
+        request: BinaryRequest<'a>,
+        /// Its length without the value.
         consumed: usize,
     },
     /// Bytes without meaning (the body of a refused request), to be removed.
@@ -231,7 +247,7 @@ fn plain(opcode: u8) -> (u8, bool) {
 }
 
 impl BinaryParser {
-    /// A parser that refuses values of more than `item_bytes_max`.
+    /// A parser for which values of more than `item_bytes_max` are too large.
     pub fn new(item_bytes_max: usize) -> BinaryParser {
         BinaryParser { item_bytes_max, swallow: 0 }
     }
@@ -253,7 +269,10 @@ impl BinaryParser {
         }
         let Some((header, body)) = input.split_first_chunk() else { return BinaryParsed::Incomplete };
         let header = Header::read(header);
-        match self.request(&header, body) {
+        match Self::request(&header, body) {
+            Ok(Some((request, used))) if self.is_too_large(&request) => {
+                BinaryParsed::TooLarge { request, consumed: HEADER_BYTES + used }
+            }
             Ok(Some((request, used))) => BinaryParsed::Request { request, consumed: HEADER_BYTES + used },
             Ok(None) => BinaryParsed::Incomplete,
             Err((status, close)) => {
@@ -263,12 +282,12 @@ impl BinaryParser {
         }
     }
 
+    fn is_too_large(&self, request: &BinaryRequest<'_>) -> bool {
+        matches!(request.command, BinaryCommand::Store { data_bytes, .. } if data_bytes > self.item_bytes_max)
+    }
+
     /// The request and how many bytes of `body` it took; `None` while some are missing.
-    fn request<'a>(
-        &self,
-        header: &Header,
-        body: &'a [u8],
-    ) -> Result<Option<(BinaryRequest<'a>, usize)>, (Status, bool)> {
+    fn request<'a>(header: &Header, body: &'a [u8]) -> Result<Option<(BinaryRequest<'a>, usize)>, (Status, bool)> {
         const INVALID: (Status, bool) = (Status::Invalid, true);
         let Header { tag, key_bytes, extras_bytes, body_bytes, cas } = *header;
         let Some(value_bytes) = body_bytes.checked_sub(key_bytes + extras_bytes) else {
@@ -282,8 +301,8 @@ impl BinaryParser {
             return Err(INVALID);
         }
         let stores = matches!(opcode, 0x01..=0x03 | 0x0E | 0x0F);
-        if stores && value_bytes > self.item_bytes_max {
-            return Err((Status::TooLarge, value_bytes as u64 > LENGTH_MAX));
+        if stores && value_bytes as u64 > LENGTH_MAX {
+            return Err((Status::TooLarge, true));
         }
         let used = key_bytes + extras_bytes + if stores { 0 } else { value_bytes };
         let Some((used_body, _)) = body.split_at_checked(used) else { return Ok(None) };
@@ -349,15 +368,27 @@ fn command<'a>(
             BinaryCommand::Arithmetic { key, decrement: opcode == 0x06, delta: u64::from_be_bytes(*delta), initial }
         }
         0x08 => BinaryCommand::Flush { delay: first().unwrap_or_default() },
-        0x10 => BinaryCommand::Stat(Statistics::named(key)),
+        0x10 => statistics(key),
         0x20 => BinaryCommand::SaslList,
-        0x21 | 0x22 => BinaryCommand::SaslAuth { mechanism: key, data: argument },
+        0x21 | 0x22 if key.len() > MECHANISM_BYTES_MAX => BinaryCommand::SaslUnnamed,
+        0x21 | 0x22 => BinaryCommand::SaslAuth { step: opcode == 0x22, mechanism: key, data: argument },
         0x0A => BinaryCommand::Noop,
         0x0B => BinaryCommand::Version,
         0x1B => BinaryCommand::Verbosity,
         0x07 => BinaryCommand::Quit,
         _ => return None,
     })
+}
+
+/// What a `stat` of this name asks for. memcached reads no further than the word that counts.
+fn statistics(name: &[u8]) -> BinaryCommand<'static> {
+    match name.strip_prefix(b"detail") {
+        Some(rest) if rest.starts_with(b" dump") => BinaryCommand::Detail(Detail::Dump),
+        Some(rest) if rest.starts_with(b" on") => BinaryCommand::Detail(Detail::On),
+        Some(rest) if rest.starts_with(b" off") => BinaryCommand::Detail(Detail::Off),
+        Some(_) => BinaryCommand::Stat(None),
+        None => BinaryCommand::Stat(Statistics::named(name)),
+    }
 }
 
 /// Appends a response: its header, `extras` and `key`; `value_bytes` of a value follow.
@@ -442,7 +473,7 @@ mod tests {
 
     #[test]
     fn what_is_not_well_formed_is_refused_and_closes() {
-        let bad: [(Vec<u8>, Status, bool); 13] = [
+        let bad: [(Vec<u8>, Status, bool); 12] = [
             (request(0x00, b"", b"", b""), Status::Invalid, true),
             (request(0x00, b"1234", b"a", b""), Status::Invalid, true),
             (request(0x00, b"", b"a", b"v"), Status::Invalid, true),
@@ -455,7 +486,6 @@ mod tests {
             (request(0x21, b"", b"PLAIN", &[0; 5000]), Status::Invalid, true),
             (request(0x50, b"", b"k", b"v"), Status::UnknownCommand, false),
             (request(0x30, b"", b"", b""), Status::UnknownCommand, false),
-            (request(0x01, &[0; 8], b"a", &[0; 101]), Status::TooLarge, false),
         ];
         for (bytes, status, close) in bad {
             let mut parser = BinaryParser::new(100);
@@ -476,6 +506,17 @@ mod tests {
         assert_eq!(BinaryParser::new(0).parse(&bytes), error, "the body is shorter than its parts");
         let text = BinaryParser::new(0).parse(b"get a\r\n");
         assert!(matches!(text, BinaryParsed::Error { tag: None, consumed: 7, close: true, .. }));
+    }
+
+    #[test]
+    fn a_value_that_is_too_large_is_known_by_its_key() {
+        let bytes = request(0x11, &[0; 8], b"a", &[0; 101]);
+        let mut parser = BinaryParser::new(100);
+        assert_eq!(parser.parse(&bytes[..32]), BinaryParsed::Incomplete, "its key has not come");
+        let BinaryParsed::TooLarge { request, consumed } = parser.parse(&bytes) else { panic!("it is too large") };
+        let (key, mode) = (b"a", StoreMode::Set);
+        let command = BinaryCommand::Store { mode, key, flags: 0, exptime: 0, data_bytes: 101 };
+        assert_eq!((request.command, request.quiet, consumed), (command, true, 33));
     }
 
     #[test]

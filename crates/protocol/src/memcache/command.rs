@@ -87,7 +87,7 @@ pub enum Command<'a> {
     },
     /// `refresh_certs`: the files of TLS are read again.
     RefreshCertificates,
-    /// `lru_crawler metadump`, `stats cachedump`: every record.
+    /// `lru_crawler metadump`, `lru_crawler mgdump`, `stats cachedump`: every record.
     Dump(DumpKind),
     /// `shutdown`, if the server lets its clients.
     Shutdown {
@@ -159,6 +159,8 @@ impl Watched {
 pub enum DumpKind {
     /// As `lru_crawler metadump` does: `key=.. exp=.. la=.. cas=.. fetch=.. cls=.. size=..`.
     Meta,
+    /// As `lru_crawler mgdump` of later memcached does: `mg <key>[ b]`.
+    MetaGet,
     /// As `stats cachedump` does: `ITEM <key> [<bytes> b; <expiry> s]`.
     Cache {
         /// At most so many.
@@ -188,7 +190,7 @@ pub struct Store<'a> {
     pub flags: u32,
     /// Expiry time, to be read by [`expiry`](super::expiry()).
     pub exptime: i64,
-    /// Length of the data block without its line end, in bytes; at most the parser's limit.
+    /// Length of the data block without its line end, in bytes.
     pub data_bytes: usize,
     /// No answer wanted.
     pub noreply: bool,

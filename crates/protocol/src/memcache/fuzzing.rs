@@ -51,13 +51,14 @@ pub fn memcache_binary(input: &[u8]) {
 fn run_binary(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<String> {
     let mut parser = BinaryParser::new(ITEM_BYTES_MAX);
     let (mut received, mut body, mut out) = (Vec::new(), None, Vec::new());
+    let mut skipped = 0;
     let mut left = stream;
     while !left.is_empty() {
         let (fresh, rest) = left.split_at(piece(left.len()).min(left.len()));
         left = rest;
         received.extend_from_slice(fresh);
         loop {
-            match step_binary(&mut parser, &mut received, &mut body, &mut out) {
+            match step_binary(&mut parser, &mut received, &mut body, &mut skipped, &mut out) {
                 Some(true) => {}
                 Some(false) => break,
                 None => return out,
@@ -72,8 +73,12 @@ fn step_binary(
     parser: &mut BinaryParser,
     received: &mut Vec<u8>,
     body: &mut Option<Body>,
+    skipped: &mut usize,
     out: &mut Vec<String>,
 ) -> Option<bool> {
+    if *skipped > 0 {
+        return Some(skip(received, skipped));
+    }
     if let Some(mut collected) = body.take() {
         let taken = collected.push(received);
         received.drain(..taken);
@@ -95,6 +100,14 @@ fn step_binary(
             out.push(format!("{request:?}"));
             consumed
         }
+        BinaryParsed::TooLarge { request, consumed } => {
+            if let BinaryCommand::Store { data_bytes, .. } = request.command {
+                assert!(data_bytes > ITEM_BYTES_MAX);
+                *skipped = data_bytes;
+            }
+            out.push(format!("too large: {request:?}"));
+            consumed
+        }
         BinaryParsed::Error { tag, status, consumed, close } => {
             assert!(close || tag.is_some());
             out.push(format!("{tag:?} {status:?} {close}"));
@@ -107,6 +120,14 @@ fn step_binary(
     assert!((1..=received.len()).contains(&consumed), "progress, within the input");
     received.drain(..consumed);
     Some(true)
+}
+
+/// Throws away what was received of a data block that is too large; whether something was.
+fn skip(received: &mut Vec<u8>, left: &mut usize) -> bool {
+    let skipped = received.len().min(*left);
+    received.drain(..skipped);
+    *left -= skipped;
+    skipped > 0
 }
 
 fn repeated(input: &[u8]) -> Cow<'_, [u8]> {
@@ -140,13 +161,15 @@ struct Session {
     parser: Parser,
     received: Vec<u8>,
     body: Option<Body>,
+    /// Bytes of a block that is too large.
+    skipped: usize,
     out: Vec<Out>,
 }
 
 /// Feeds the stream in pieces of `piece(bytes left)`.
 fn run(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<Out> {
     let parser = Parser::new(ITEM_BYTES_MAX);
-    let mut session = Session { parser, received: Vec::new(), body: None, out: Vec::new() };
+    let mut session = Session { parser, received: Vec::new(), body: None, skipped: 0, out: Vec::new() };
     let mut left = stream;
     while !left.is_empty() && session.out.last() != Some(&Out::Closed) {
         let (fresh, rest) = left.split_at(piece(left.len()).min(left.len()));
@@ -160,6 +183,9 @@ fn run(stream: &[u8], mut piece: impl FnMut(usize) -> usize) -> Vec<Out> {
 impl Session {
     /// Takes one thing off the front of what was received; false if it is not whole.
     fn step(&mut self) -> bool {
+        if self.skipped > 0 {
+            return skip(&mut self.received, &mut self.skipped);
+        }
         if let Some(body) = &mut self.body {
             let taken = body.push(&self.received);
             self.received.drain(..taken);
@@ -183,6 +209,13 @@ impl Session {
                     self.body = Some(Body::new(data_bytes));
                 }
                 self.out.push(Out::Command(plain(&command)));
+                consumed
+            }
+            Parsed::TooLarge { command, consumed } => {
+                let data_bytes = command.data_bytes().unwrap_or_default();
+                assert!(data_bytes > ITEM_BYTES_MAX);
+                self.skipped = data_bytes + 2;
+                self.out.push(Out::Reply(reply::TOO_LARGE));
                 consumed
             }
             Parsed::Error { reply, consumed, close } => {
@@ -238,6 +271,7 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
         Command::Settled { noreply, .. } => ("cache_memlimit", None, format!(" 7{}", quiet(noreply))),
         Command::RefreshCertificates => ("refresh_certs", None, String::new()),
         Command::Dump(DumpKind::Meta) => ("lru_crawler", None, " metadump all".to_owned()),
+        Command::Dump(DumpKind::MetaGet) => ("lru_crawler", None, " mgdump all".to_owned()),
         Command::Dump(DumpKind::Cache { items_max }) => ("stats", None, format!(" cachedump 1 {items_max}")),
         Command::Shutdown { valid } => ("shutdown", None, (if valid { "" } else { " x" }).to_owned()),
         Command::MetaNoop => ("mn", None, String::new()),

@@ -44,7 +44,7 @@ pub enum MetaVerb {
     Set {
         /// Which kind of storing.
         mode: StoreMode,
-        /// Length of the data block without its line end, in bytes; at most the parser's limit.
+        /// Length of the data block without its line end, in bytes.
         data_bytes: usize,
     },
     /// `md`.
@@ -235,7 +235,7 @@ pub(super) fn get(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
 }
 
 /// `ms <key> <bytes> <flags>*`. What is wrong behind the length leaves the data block to be thrown away.
-pub(super) fn set(tokens: Tokens<'_>, item_bytes_max: usize) -> Result<Command<'_>, Refusal> {
+pub(super) fn set(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     let (word, line) = key_and_rest(tokens, reply::META_TOO_MANY_FLAGS)?;
     let mut rest = Tokens::new(line);
     let Some(length @ ..=LENGTH_MAX) = rest.next().and_then(unsigned::<u64>) else {
@@ -252,8 +252,7 @@ pub(super) fn set(tokens: Tokens<'_>, item_bytes_max: usize) -> Result<Command<'
             Some(_) => return Err(reply::META_BAD_STORE_MODE.into()),
         };
         let data_bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        let command = whole(MetaVerb::Set { mode, data_bytes }, word, flags)?;
-        if data_bytes <= item_bytes_max { Ok(command) } else { Err(reply::TOO_LARGE.into()) }
+        whole(MetaVerb::Set { mode, data_bytes }, word, flags)
     };
     command().map_err(|refusal: Refusal| Refusal { swallow: length + 2, ..refusal })
 }

@@ -20,6 +20,14 @@ pub enum Parsed<'a> {
         /// Its length on the wire.
         consumed: usize,
     },
+    /// A storage command whose data block is longer than the limit. Remove `consumed` bytes, then the
+    /// data block with its line end, and only then answer [`reply::TOO_LARGE`] if one is wanted.
+    TooLarge {
+        /// The command; [`Command::data_bytes`] says how long its block is.
+        command: Command<'a>,
+        /// Its length on the wire.
+        consumed: usize,
+    },
     /// Bytes without meaning (the data block of a refused command), to be removed.
     Skip {
         /// How many.
@@ -61,7 +69,7 @@ impl From<&'static [u8]> for Refusal {
 }
 
 impl Parser {
-    /// A parser that refuses data blocks of more than `item_bytes_max`.
+    /// A parser for which data blocks of more than `item_bytes_max` are too large.
     pub fn new(item_bytes_max: usize) -> Parser {
         Parser { item_bytes_max, searched: 0, swallow: 0 }
     }
@@ -81,7 +89,7 @@ impl Parser {
         let length = found.map(|at| self.searched + at);
         let so_far = length.unwrap_or(input.len());
         if so_far > LINE_BYTES_MAX && so_far > line_bytes_max(input) {
-            return Parsed::Error { reply: reply::LINE_TOO_LONG, consumed: input.len(), close: true };
+            return Parsed::Error { reply: b"", consumed: input.len(), close: true };
         }
         let Some(length) = length else {
             self.searched = input.len();
@@ -90,7 +98,10 @@ impl Parser {
         self.searched = 0;
         let consumed = length + 1;
         let line = input.get(..length).unwrap_or_default();
-        match self.line(line.strip_suffix(b"\r").unwrap_or(line)) {
+        match Self::line(line.strip_suffix(b"\r").unwrap_or(line)) {
+            Ok(command) if command.data_bytes().is_some_and(|bytes| bytes > self.item_bytes_max) => {
+                Parsed::TooLarge { command, consumed }
+            }
             Ok(command) => Parsed::Command { command, consumed },
             Err(refusal) => {
                 self.swallow = refusal.swallow;
@@ -99,18 +110,18 @@ impl Parser {
         }
     }
 
-    fn line<'a>(&self, line: &'a [u8]) -> Result<Command<'a>, Refusal> {
+    fn line<'a>(line: &'a [u8]) -> Result<Command<'a>, Refusal> {
         let mut tokens = Tokens::new(line);
         let Some(name) = tokens.next() else { return Err(reply::ERROR.into()) };
         match name {
             b"get" | b"gets" | b"bget" => get(tokens, name == b"gets", None),
             b"gat" | b"gats" => get_and_touch(tokens, name == b"gats"),
-            b"set" => self.store(tokens, |_| Some(Verb::Set), false),
-            b"add" => self.store(tokens, |_| Some(Verb::Add), false),
-            b"replace" => self.store(tokens, |_| Some(Verb::Replace), false),
-            b"append" => self.store(tokens, |_| Some(Verb::Append), false),
-            b"prepend" => self.store(tokens, |_| Some(Verb::Prepend), false),
-            b"cas" => self.store(tokens, |word| unsigned(word).map(Verb::Cas), true),
+            b"set" => Self::store(tokens, |_| Some(Verb::Set), false),
+            b"add" => Self::store(tokens, |_| Some(Verb::Add), false),
+            b"replace" => Self::store(tokens, |_| Some(Verb::Replace), false),
+            b"append" => Self::store(tokens, |_| Some(Verb::Append), false),
+            b"prepend" => Self::store(tokens, |_| Some(Verb::Prepend), false),
+            b"cas" => Self::store(tokens, |word| unsigned(word).map(Verb::Cas), true),
             b"delete" => delete(tokens),
             b"incr" | b"decr" => arithmetic(tokens, name == b"decr"),
             b"touch" => touch(tokens),
@@ -127,7 +138,7 @@ impl Parser {
             b"shutdown" => admin::shutdown(tokens),
             b"watch" => admin::watch(tokens),
             b"mg" => meta::get(tokens),
-            b"ms" => meta::set(tokens, self.item_bytes_max),
+            b"ms" => meta::set(tokens),
             b"md" => meta::delete(tokens),
             b"ma" => meta::arithmetic(tokens),
             b"me" => meta::debug(tokens),
@@ -139,7 +150,6 @@ impl Parser {
 
     /// `<verb> <key> <flags> <exptime> <bytes> [<cas>] [noreply]`.
     fn store<'a>(
-        &self,
         tokens: Tokens<'a>,
         verb: impl Fn(&[u8]) -> Option<Verb>,
         has_cas: bool,
@@ -154,21 +164,17 @@ impl Parser {
         let cas = if has_cas { fifth } else { &[][..] };
         // The last word says so, also where another one is missing.
         let noreply = [key, flags, exptime, bytes, fifth, sixth].get(count - 1) == Some(&&b"noreply"[..]);
-        let refuse = |text: &'static [u8], swallow| {
-            Err(Refusal { reply: if noreply { b"" } else { text }, swallow, close: false })
-        };
+        let refuse = |text| Err(unless(noreply, text));
         let numbers = (unsigned::<u32>(flags), signed(exptime), unsigned::<u64>(bytes), verb(cas));
         let (Some(flags), Some(exptime), Some(length @ ..=LENGTH_MAX), Some(verb)) = numbers else {
-            return refuse(reply::BAD_LINE, 0);
+            return refuse(reply::BAD_LINE);
         };
         if !is_key(key) {
-            return refuse(reply::BAD_LINE, 0);
+            return refuse(reply::BAD_LINE);
         }
         match usize::try_from(length) {
-            Ok(data_bytes) if data_bytes <= self.item_bytes_max => {
-                Ok(Command::Store(Store { verb, key, flags, exptime, data_bytes, noreply }))
-            }
-            _ => refuse(reply::TOO_LARGE, length + 2),
+            Ok(data_bytes) => Ok(Command::Store(Store { verb, key, flags, exptime, data_bytes, noreply })),
+            Err(_) => refuse(reply::BAD_LINE),
         }
     }
 }

@@ -16,6 +16,8 @@ pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
 pub const OK: &[u8] = b"OK\r\n";
 /// The end of values or statistics.
 pub const END: &[u8] = b"END\r\n";
+/// The end of a list of meta commands.
+pub const META_END: &[u8] = b"EN\r\n";
 /// `stats reset` was carried out.
 pub const RESET: &[u8] = b"RESET\r\n";
 /// The end of a line.
@@ -90,8 +92,6 @@ pub const BAD_SHUTDOWN: &[u8] = b"CLIENT_ERROR invalid shutdown mode\r\n";
 pub const DETAIL_USAGE: &[u8] = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n";
 /// `stats cachedump` needs two numbers.
 pub const CACHEDUMP_USAGE: &[u8] = b"CLIENT_ERROR bad command line\r\n";
-/// The engine cannot list its records.
-pub const NO_DUMP: &[u8] = b"ERROR metadump not allowed\r\n";
 /// The client has to say who it is.
 pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 /// It is not who it says.
@@ -99,8 +99,6 @@ pub const AUTHENTICATION_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\
 /// The name of a backup is none.
 pub const BAD_BACKUP_NAME: &[u8] =
     b"CLIENT_ERROR a backup's name has 1 to 100 letters, digits, `-`, `_` and `.`, the first one a letter or a digit\r\n";
-/// No end of line in sight; the connection is closed.
-pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
 /// The data block is longer than the limit.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 /// As many connections watch as may.

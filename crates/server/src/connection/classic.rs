@@ -56,7 +56,7 @@ impl Connection {
                 update_key(key, Update::Touch(expiry(exptime, context.wall)), Answer::Touched, noreply, context)
             }
             Command::FlushAll { delay, noreply } => Some(Held::Flush { delay, noreply, binary: None }),
-            Command::Detail(what) => Some(Held::Detail(what)),
+            Command::Detail(what) => Some(Held::Detail(what, None)),
             Command::Stats(which) => Some(Held::Statistics(which, None)),
             Command::Backup { name } => Some(Held::Backup(name.to_owned())),
             Command::Version => {

@@ -1,10 +1,11 @@
-//! Listing every record: page after page of each shard, never more ahead of the client than its output may hold.
+//! Listing every record: page after page of each shard, never more ahead of the client than its
+//! output may hold. Engines in order give pages of a scan, the others of a list.
 
 use std::ops::Bound;
 
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_engine::{Error, Item, Operation, PageRequest, Reply};
-use stratakv_protocol::memcache::{DumpKind, reply};
+use stratakv_engine::{Capability, Error, Item, ListRequest, Operation, PageRequest, Reply};
+use stratakv_protocol::memcache::{DumpKind, encode_key, reply};
 
 use super::{Connection, Context, OUTPUT_BYTES_MAX, Submission, Target, hash};
 use crate::answer::{Answer, Here, failed};
@@ -23,21 +24,39 @@ const PAGE_UNITS: i64 = UNITS_EACH;
 pub(crate) struct Dump {
     kind: DumpKind,
     shard: usize,
-    from: Bound<Key>,
+    from: From,
     /// Records that may still be listed.
     left: u32,
     /// A page is being read.
     asked: bool,
 }
 
-fn start() -> Bound<Key> {
-    Bound::Included(Key::bound(CollectionId(0), b""))
+/// Where the next page begins.
+#[derive(Clone, Debug)]
+enum From {
+    Key(Bound<Key>),
+    /// Of an engine without order.
+    Cursor(u64),
+}
+
+impl From {
+    fn start() -> From {
+        From::Key(Bound::Included(Key::bound(CollectionId(0), b"")))
+    }
+
+    /// The same of another shard.
+    fn restarted(&self) -> From {
+        match self {
+            From::Key(_) => From::start(),
+            From::Cursor(_) => From::Cursor(0),
+        }
+    }
 }
 
 impl Connection {
     pub(super) fn begin_dump(&mut self, kind: DumpKind) {
         let left = if let DumpKind::Cache { items_max } = kind { items_max } else { u32::MAX };
-        let dump = Dump { kind, shard: 0, from: start(), left, asked: false };
+        let dump = Dump { kind, shard: 0, from: From::start(), left, asked: false };
         self.place(Answer::Dump(dump), false, Access::Everything).missing = 1;
     }
 
@@ -60,7 +79,7 @@ impl Connection {
             }
         }
         if dump.left == 0 || dump.shard >= context.shards {
-            self.output.push(reply::END);
+            self.output.push(if dump.kind == DumpKind::MetaGet { reply::META_END } else { reply::END });
             *missing = 0;
         } else if !dump.asked && self.output.bytes() < OUTPUT_BYTES_MAX {
             self.next_page(context);
@@ -83,9 +102,17 @@ impl Connection {
 
 impl Dump {
     fn next(&self) -> Operation {
+        let from = match &self.from {
+            From::Key(from) => from.clone(),
+            From::Cursor(cursor) => {
+                let (shard, items_max) = (self.shard as u32, self.left.min(PAGE_ITEMS_MAX));
+                let collection = CollectionId::default();
+                return Operation::List(ListRequest { collection, cursor: *cursor, shard, items_max });
+            }
+        };
         Operation::Page(
             PageRequest {
-                from: self.from.clone(),
+                from,
                 to: Bound::Excluded(Key::bound(CollectionId(1), b"")),
                 reverse: false,
                 keys_only: false,
@@ -101,25 +128,33 @@ impl Dump {
     fn page(&mut self, reply: Reply, here: &Here<'_>, out: &mut Output) -> bool {
         match reply {
             Reply::Page { items, next } => {
-                for item in items.iter().take(self.left as usize) {
-                    self.line(item, here, out);
-                }
-                self.left -= (items.len() as u32).min(self.left);
-                match next {
-                    Some(from) => self.from = from,
-                    None => (self.shard, self.from) = (self.shard + 1, start()),
-                }
+                self.lines(&items, next.map(From::Key), here, out);
                 true
             }
-            Reply::Failed(Error::Unsupported(_)) => {
-                out.push(reply::NO_DUMP);
-                false
+            Reply::Listed { items, next } => {
+                self.lines(&items, next.map(From::Cursor), here, out);
+                true
+            }
+            Reply::Failed(Error::Unsupported(Capability::Ordered)) => {
+                self.from = From::Cursor(0);
+                true
             }
             Reply::Failed(error) => {
                 failed(&error, false, out, here.counters);
                 false
             }
             _ => true,
+        }
+    }
+
+    fn lines(&mut self, items: &[Item], next: Option<From>, here: &Here<'_>, out: &mut Output) {
+        for item in items.iter().take(self.left as usize) {
+            self.line(item, here, out);
+        }
+        self.left -= (items.len() as u32).min(self.left);
+        match next {
+            Some(from) => self.from = from,
+            None => (self.shard, self.from) = (self.shard + 1, self.from.restarted()),
         }
     }
 
@@ -139,8 +174,14 @@ impl Dump {
                 let rest = format!(" exp={expiry} la={used} cas={cas} fetch={fetched} cls=1 size={size}\n");
                 out.push(rest.as_bytes());
             }
+            DumpKind::MetaGet => {
+                let is_base64 = is_no_word(name);
+                out.push(b"mg ");
+                out.text(|text| encode_key(text, name, is_base64));
+                out.push(if is_base64 { b" b\r\n" } else { reply::CRLF });
+            }
             // Such keys cannot be told there.
-            DumpKind::Cache { .. } if name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) => {}
+            DumpKind::Cache { .. } if is_no_word(name) => {}
             DumpKind::Cache { .. } => {
                 out.push(b"ITEM ");
                 out.push(name);
@@ -148,4 +189,9 @@ impl Dump {
             }
         }
     }
+}
+
+/// Whether a key cannot stand in a line as it is.
+fn is_no_word(name: &[u8]) -> bool {
+    name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0)
 }

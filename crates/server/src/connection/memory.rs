@@ -90,7 +90,7 @@ impl Connection {
 
     /// Whether nothing was begun that its client has to go on with.
     pub(crate) fn is_between_requests(&self) -> bool {
-        self.storing.is_none() && self.unfinished_bytes == 0
+        self.storing.is_none() && self.refused.is_none() && self.unfinished_bytes == 0
     }
 
     /// Whether everything that was asked is answered, and something was.

@@ -7,6 +7,18 @@ use stratakv_protocol::memcache::reply;
 use crate::counters::Counters;
 use crate::server::Shared;
 
+/// memcached's pages, of which its classes have whole ones.
+const SLAB_PAGE_BYTES: u64 = 1 << 20;
+
+/// What a store has for records, in pieces of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chunks {
+    chunk_bytes: u64,
+    total: u64,
+    used: u64,
+    pages: u64,
+}
+
 /// What the records of a store take, in memcached's terms: where it has memory these have the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
@@ -53,6 +65,23 @@ impl Space {
     }
 }
 
+impl Space {
+    /// Pages of volumes where there are some. Elsewhere a chunk is what a record takes on average.
+    fn chunks(&self) -> Chunks {
+        let (chunk_bytes, total, free) = match self.pages {
+            0 => {
+                let chunk_bytes = self.bytes / self.items.max(1);
+                let total = self.limit_bytes.checked_div(chunk_bytes).unwrap_or_default().max(self.items);
+                (chunk_bytes, total, total - self.items)
+            }
+            pages => (PAGE_BYTES as u64, pages, self.pages_free.min(pages)),
+        };
+        let pages = if self.segments > 0 { self.segments } else { self.taken_bytes.div_ceil(SLAB_PAGE_BYTES) };
+        let pages = if self.items > 0 { pages.max(1) } else { 0 };
+        Chunks { chunk_bytes, total, used: total - free, pages }
+    }
+}
+
 fn counted(shared: &Shared, wanted: &str) -> u64 {
     Counters::sum(&shared.counters).iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value)
 }
@@ -68,12 +97,13 @@ pub(super) fn items(shared: &Shared, out: &mut Vec<u8>) {
     if space.bytes > 0 {
         stat("mem_requested", space.bytes);
     }
+    // Not known: tools that show classes ask for them.
+    stat("age", 0);
+    stat("evicted_time", 0);
     stat("evicted", space.evicted);
     if space.evicted == 0 {
         // Of those that were dropped no more is known than how many they are.
-        ["evicted_nonzero", "evicted_time", "evicted_unfetched", "evicted_active"]
-            .iter()
-            .for_each(|name| stat(name, 0));
+        ["evicted_nonzero", "evicted_unfetched", "evicted_active"].iter().for_each(|name| stat(name, 0));
     }
     stat("outofmemory", counted(shared, "store_no_memory"));
     // There is nothing to repair, and no crawler.
@@ -88,16 +118,14 @@ pub(super) fn items(shared: &Shared, out: &mut Vec<u8>) {
 pub(super) fn slabs(shared: &Shared, out: &mut Vec<u8>) {
     let space = Space::of(&shared.store.stats());
     let mut stat = |name: &str, value: u64| reply::stat(out, &format!("1:{name}"), value);
-    if space.pages > 0 {
-        stat("chunk_size", PAGE_BYTES as u64);
-        stat("total_chunks", space.pages);
-        stat("used_chunks", space.pages.saturating_sub(space.pages_free));
-        stat("free_chunks", space.pages_free.min(space.pages));
-        stat("free_chunks_end", 0);
-    }
-    if space.segments > 0 {
-        stat("total_pages", space.segments);
-    }
+    let Chunks { chunk_bytes, total, used, pages } = space.chunks();
+    stat("chunk_size", chunk_bytes);
+    stat("chunks_per_page", (SLAB_PAGE_BYTES / chunk_bytes.max(1)).max(1));
+    stat("total_pages", pages);
+    stat("total_chunks", total);
+    stat("used_chunks", used);
+    stat("free_chunks", total - used);
+    stat("free_chunks_end", 0);
     if space.bytes > 0 {
         stat("mem_requested", space.bytes);
     }
@@ -149,6 +177,8 @@ mod tests {
         ]);
         assert_eq!((tier.items, tier.bytes, tier.taken_bytes, tier.limit_bytes), (3, 30, 30, 149));
         assert_eq!((tier.segments, tier.pages), (3, 0));
+        assert_eq!(tier.chunks(), Chunks { chunk_bytes: 10, total: 14, used: 3, pages: 3 });
+        assert_eq!(slab.chunks(), Chunks { chunk_bytes: 4096, total: 10, used: 5, pages: 1 });
         let hash = space(&[("records", 3), ("region_bytes", 100), ("region_used_bytes", 60)]);
         assert_eq!((hash.bytes, hash.taken_bytes, hash.limit_bytes), (60, 100, 100));
     }

@@ -64,8 +64,8 @@ pub(super) fn tell(shared: &Shared, out: &mut Vec<u8>) {
     reply::stat(out, "auth_enabled_sasl", auth);
     reply::stat(out, "auth_enabled_ascii", auth);
     reply::stat(out, "item_size_max", shared.item_bytes_max);
-    // Whether keys can be listed.
-    reply::stat(out, "dump_enabled", yes(matches!(engine, Engine::Slab | Engine::Matrix)));
+    // Keys can be listed.
+    reply::stat(out, "dump_enabled", "yes");
     reply::stat(out, "idle_timeout", shared.idle_limit.get().map_or(0, |limit| limit.as_secs()));
     reply::stat(out, "read_buf_mem_limit", shared.budget.max_bytes());
     reply::stat(out, "request_timeout", shared.request_limit.get().map_or(0, |limit| limit.as_secs()));

@@ -46,6 +46,8 @@ pub(super) struct Entry {
     pub(super) given_up: bool,
     /// Why it is closed, if neither it nor its peer ended it.
     pub(super) ending: Option<&'static str>,
+    /// Others may have its place.
+    pub(super) is_released: bool,
     /// Listed in `touched`.
     pub(super) touched: bool,
 }
@@ -79,6 +81,7 @@ impl Entry {
             shut: false,
             given_up: false,
             ending: None,
+            is_released: false,
             touched: false,
         }
     }

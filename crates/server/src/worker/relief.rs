@@ -198,6 +198,7 @@ impl Worker {
         starved.into_iter().for_each(|number| self.cut_off(number, "memory"));
         if !quiet.is_empty() {
             self.measures().idle_closed.add(quiet.len() as u64);
+            self.counters().idle_kicks.add(quiet.len() as u64);
             tracing::debug!(closed = quiet.len(), "idle connections are closed");
             quiet.into_iter().for_each(|number| self.cut_off(number, "idle_timeout"));
         }

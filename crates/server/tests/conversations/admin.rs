@@ -98,6 +98,11 @@ pub const CONVERSATIONS: &[Conversation] = &[
         "STORED\r\nHD\r\nITEM b [2 b; 0 s]\r\nEND\r\nITEM b [2 b; 0 s]\r\nEND\r\n",
     ),
     ours(
+        "mgdump lists every record as a meta get",
+        "set b 3 100 2\r\nhi\r\nms AAo= 1 b\r\nx\r\nlru_crawler mgdump all\r\nlru_crawler mgdump x\r\n",
+        "STORED\r\nHD\r\nmg AAo= b\r\nmg b\r\nEN\r\nBADCLASS invalid class id\r\n",
+    ),
+    ours(
         "metadump of a class that is none",
         "lru_crawler metadump x\r\nlru_crawler metadump 500\r\n",
         "BADCLASS invalid class id\r\nBADCLASS invalid class id\r\n",

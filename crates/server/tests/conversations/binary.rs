@@ -297,6 +297,22 @@ pub fn conversations() -> Vec<BinaryConversation> {
             "#0 10 0 k:sizes_status v:disabled\n#0 10 0\n#1 10 1 v:Not found\n#2 10 0\n",
         ),
         same(
+            "statistics by prefix",
+            &[
+                (STAT, b"reset", NO, NO, 0),
+                (STAT, b"detail on", NO, NO, 0),
+                get(b"user:1"),
+                (STAT, b"detail off", NO, NO, 0),
+                get(b"user:1"),
+                (STAT, b"detail dump", NO, NO, 0),
+                (STAT, b"detail", NO, NO, 0),
+                (STAT, b"detail x", NO, NO, 0),
+            ],
+            "#0 10 0\n#1 10 0\n#2 00 1 v:Not found\n#3 10 0\n#4 00 1 v:Not found\n\
+             #5 10 0 k:detailed v:PREFIX user get 1 hit 0 set 0 del 0\\r\\nEND\\r\\n\n#5 10 0\n\
+             #6 10 1 v:Not found\n#7 10 1 v:Not found\n",
+        ),
+        same(
             "commands nobody knows",
             &[(0x50, NO, NO, NO, 0), (0x20, NO, NO, NO, 0), END],
             "#0 50 129 v:Unknown command\n#1 20 129 v:Unknown command\n#2 0a 0\n",

@@ -131,7 +131,7 @@ fn a_watcher_that_does_not_read_slows_nobody_and_hears_of_what_it_missed() {
     while told + missed < heard {
         line.clear();
         deaf.read_line(&mut line).unwrap();
-        match line.strip_prefix("[skipped: ") {
+        match line.strip_prefix("skipped=") {
             Some(count) => missed += count.trim_end().trim_end_matches(']').parse::<u64>().unwrap(),
             None => told += 1,
         }

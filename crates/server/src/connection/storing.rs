@@ -1,0 +1,90 @@
+//! Storage commands whose data block is coming.
+
+use bytes::Bytes;
+use stratakv_base::Key;
+use stratakv_protocol::memcache::{BadDataChunk, Body, Verb, reply};
+
+use super::{Connection, Context};
+use crate::answer::{Answer, Dialect};
+use crate::memory_budget::ValuePermit;
+use crate::received::SHARED_BYTES_MIN;
+use crate::request::Request;
+
+/// A storage command whose data block is coming.
+#[derive(Debug)]
+pub(super) struct Storing {
+    pub(super) header: Header,
+    pub(super) body: Body,
+    /// For all of it.
+    pub(super) claimed: Option<ValuePermit>,
+}
+
+impl Storing {
+    pub(super) fn new(header: Header, body: Body) -> Storing {
+        Storing { header, body, claimed: None }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Header {
+    Classic {
+        verb: Verb,
+        key: Key,
+        flags: u32,
+        exptime: i64,
+        noreply: bool,
+    },
+    /// The value is missing.
+    Planned(Box<(Request, Dialect)>),
+    /// The value says who the client is.
+    Account,
+}
+
+impl Connection {
+    /// Moves received bytes into the data block; begins the command when it is whole.
+    pub(super) fn collect(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(mut storing) = self.storing.take() else { return true };
+        let Some(value) = self.take_block(&mut storing.body) else {
+            self.hungry = true;
+            self.storing = Some(storing);
+            return false;
+        };
+        let header = storing.header;
+        let Ok(value) = value else {
+            context.counters.protocol_errors.add(1);
+            self.answer(Answer::Text(reply::BAD_DATA_CHUNK), matches!(header, Header::Classic { noreply: true, .. }));
+            return true;
+        };
+        match header {
+            Header::Classic { verb, key, flags, exptime, noreply } => {
+                self.write_value(verb, key, value, (flags, exptime, noreply), context)
+            }
+            Header::Account => {
+                self.account(&value, context);
+                true
+            }
+            Header::Planned(planned) => {
+                let (mut request, dialect) = *planned;
+                request.set_value(value);
+                self.plan(request, dialect, context)
+            }
+        }
+    }
+
+    /// The value, once its block is whole. What is long stays in the buffer that it was received in.
+    fn take_block(&mut self, body: &mut Body) -> Option<Result<Bytes, BadDataChunk>> {
+        let fresh = self.received.fresh().len();
+        if body.is_untouched() && fresh.min(body.total()) >= SHARED_BYTES_MIN {
+            if fresh >= body.total() {
+                return Some(body.whole(self.received.cut(body.total())));
+            }
+            if let Some((buffer, from)) = self.received.surrender() {
+                body.adopt(buffer, from);
+                return None;
+            }
+        }
+        let taken = body.push(self.received.fresh());
+        self.received.consume(taken);
+        (body.missing() == 0).then(|| std::mem::take(body).finish())
+    }
+}
