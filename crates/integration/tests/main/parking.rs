@@ -109,6 +109,18 @@ fn a_server_in_memory_only_is_warm_after_an_orderly_end_and_cold_after_a_kill() 
     }
 }
 
+/// memcached's signal for it killed the server.
+#[test]
+fn sigusr1_is_an_orderly_end_too() {
+    let place = on_tmpfs();
+    let data = place.path().join("data");
+    let mut served = serve(&data, "auto", &["--park"]);
+    fill(&served);
+    served.signal(rustix::process::Signal::USR1);
+    assert!(served.wait(Duration::from_secs(60)).success());
+    assert_eq!(hits(&serve(&data, "auto", &[])), KEYS);
+}
+
 #[test]
 fn a_store_that_parks_has_no_second_tier() {
     let place = place::directory();

@@ -498,6 +498,11 @@ impl Client {
         if after.is_empty() {
             let len_max = outcomes.filter_map(|(state, _)| state).map(|held| held.value.len() as u64).max();
             if found == reply::TOO_LARGE && self.forgets && len_max > Some(self.long_bytes) {
+                if command.overwrites() && !self.excused && !self.broken[key] {
+                    // A cache does not go on with what was to be replaced.
+                    self.keys[key] = vec![None];
+                    self.later[key].clear();
+                }
                 return Ok(Some(found.len()));
             }
             self.judge_failure(key, command, &found, statistics)?;

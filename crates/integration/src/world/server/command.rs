@@ -223,6 +223,17 @@ impl Command {
         matches!(self, Command::Store { noreply: true, .. } | Command::Delete { noreply: true, .. })
     }
 
+    /// Whether the old value goes also if the new one is refused.
+    pub(super) fn overwrites(&self) -> bool {
+        match self {
+            Command::Store { verb, .. } => *verb == Verb::Set,
+            Command::Meta(inner) => {
+                matches!(**inner, Command::Store { verb: Verb::Set | Verb::Add | Verb::Replace, .. })
+            }
+            _ => false,
+        }
+    }
+
     /// The key that is changed, if one is.
     pub(super) fn changes(&self) -> Option<usize> {
         match self {
