@@ -9,8 +9,11 @@ use super::ask::{brief, delete, done, fill, key, put, put_with, shown};
 use crate::error::{Capability, Error};
 use crate::operation::{Expect, ListRequest, Operation, Record, Reply};
 
+/// Records of a page, and the cursor of the next one.
+type Listed = (Vec<(Key, Record)>, Option<u64>);
+
 /// A page; `None`: the engine is in order and has none.
-fn page(subject: &mut dyn Subject, cursor: u64, items_max: u32) -> Option<(Vec<(Key, Record)>, Option<u64>)> {
+fn page(subject: &mut dyn Subject, cursor: u64, items_max: u32) -> Option<Listed> {
     let request = ListRequest { collection: CollectionId(0), cursor, shard: 0, items_max };
     match subject.execute(Operation::List(request)) {
         Reply::Listed { items, next } => {
