@@ -33,8 +33,8 @@ pub(crate) enum Answer {
     Touched(Key),
     /// A request of a dialect that asks for more than the classic one.
     Planned(Box<Planned>),
-    /// A list of every record, which writes itself.
-    Dump(Dump),
+    /// A list of every record, which writes itself. Apart, as answers are moved: few of them are lists.
+    Dump(Box<Dump>),
     /// flush_all.
     Flushed(Option<binary::Words>),
     /// Text known beforehand.

@@ -515,12 +515,12 @@ impl Connection {
         let consumed = match &mut self.speech {
             Speech::Undecided => None,
             Speech::Text(parser) => {
-                let mut parsed = parser.parse(fresh);
-                if line_bytes(&parsed, fresh) > LINE_BYTES_MAX && self.is_stranger(context) {
-                    // The keys of a long get are kept for those who may have them.
-                    parsed = Parsed::Error { reply: b"", consumed: fresh.len(), close: true };
+                let parsed = parser.parse(fresh);
+                // The keys of a long get are kept for those who may have them.
+                match line_bytes(&parsed, fresh) > LINE_BYTES_MAX && self.is_stranger(context) {
+                    true => self.text(&Parsed::Error { reply: b"", consumed: fresh.len(), close: true }, context),
+                    false => self.text(&parsed, context),
                 }
-                self.text(parsed, context)
             }
             Speech::Binary(parser) => {
                 let parsed = parser.parse(fresh);
@@ -534,20 +534,20 @@ impl Connection {
     }
 
     /// Takes what was parsed; how many bytes it was, `None` if it is not whole.
-    fn text(&mut self, parsed: Parsed<'_>, context: &mut Context<'_>) -> Option<usize> {
-        match parsed {
+    fn text(&mut self, parsed: &Parsed<'_>, context: &mut Context<'_>) -> Option<usize> {
+        match *parsed {
             Parsed::Incomplete => None,
             Parsed::Skip { consumed } => Some(consumed),
-            Parsed::Command { command, consumed } if self.is_stranger(context) => {
-                self.strange_command(&command, context);
+            Parsed::Command { ref command, consumed } if self.is_stranger(context) => {
+                self.strange_command(command, context);
                 Some(consumed)
             }
-            Parsed::Command { command, consumed } => {
+            Parsed::Command { ref command, consumed } => {
                 self.command(command, context);
                 Some(consumed)
             }
-            Parsed::TooLarge { command, consumed } => {
-                self.refuse_value(&command, context);
+            Parsed::TooLarge { ref command, consumed } => {
+                self.refuse_value(command, context);
                 Some(consumed)
             }
             Parsed::Error { reply, consumed, close } => {

@@ -685,6 +685,8 @@ fn a_given_version_ends_with_its_record() {
     assert_eq!(expiry_after("ms k 1 E50 MA N10\r\n1\r\n"), ten, "an append that makes it");
     assert_eq!(expiry_after("ma k E50 N10\r\n"), ten);
     assert_eq!(expiry_after("set k 0 10 1\r\n1\r\nma k E50 t\r\n"), ten);
-    assert_eq!(expiry_after("set k 0 10 1\r\n1\r\nmd k x E50\r\n"), ten);
+    let never = Some(stratakv_base::Expiry::NEVER);
+    assert_eq!(expiry_after("set k 0 10 1\r\n1\r\nmd k x E50\r\n"), never, "without its value it is a new record");
+    assert_eq!(expiry_after("set k 0 0 1\r\n1\r\nmd k x E50 T10\r\n"), ten);
     assert_eq!(expiry_after("set k 0 0 1\r\n1\r\nmd k E50\r\n"), None, "there is no record");
 }

@@ -58,6 +58,11 @@ impl Listings {
         self.waiting.is_empty() && self.gathering.is_none()
     }
 
+    /// Whether a page can go on: every turn asks, nearly always in vain.
+    fn is_ready(&self) -> bool {
+        self.gathering.as_ref().map_or(!self.waiting.is_empty(), |gathering| gathering.missing == 0)
+    }
+
     /// The page that comes next.
     fn next(&mut self) -> Option<Gathering> {
         let begin = |(token, request)| {
@@ -96,11 +101,10 @@ impl Page {
 impl Tier {
     /// Gathers the page whose turn it is, as far as it can be.
     pub(crate) fn pump_listing(&mut self, effects: &mut Effects) {
-        let Some(mut gathering) = self.listings.next() else { return };
-        if gathering.missing > 0 {
-            self.listings.gathering = Some(gathering);
+        if !self.listings.is_ready() {
             return;
         }
+        let Some(mut gathering) = self.listings.next() else { return };
         if gathering.is_cancelled {
             return self.end_listing(&gathering, Reply::Failed(Error::Cancelled), effects);
         }

@@ -80,19 +80,25 @@ fn commands_that_are_wrong() {
     assert_eq!(served.client().get(b"k").expect("a get"), None, "no wrong command stored anything");
 }
 
-/// A value of any length that is announced but too long: refused before it is held in memory.
+/// A value of any length that is announced but too long is not held in memory: it is thrown away as it comes and refused behind it, or
+/// refused at once and not taken.
 #[test]
 fn lengths_that_are_too_large() {
     let (_place, served) = serve();
     let before = served.memory_bytes();
-    for len in [
-        "67108865",
-        "1073741824",
-        "4294967295",
-        "9223372036854775807",
-        "18446744073709551616",
-        "99999999999999999999999",
-    ] {
+    let mut client = served.client();
+    client.send(b"set k 0 0 67108865\r\n").expect("sent");
+    let mebibyte = vec![b'x'; 1 << 20];
+    (0..64).for_each(|_| client.send(&mebibyte).expect("it is taken"));
+    client.send(b"x\r\n").expect("sent");
+    let line = client.line().expect("answered");
+    assert!(line.starts_with("SERVER_ERROR object too large"), "{line}");
+    assert_eq!(client.get(b"k").expect("the connection goes on"), None);
+    // Who leaves in the middle is no harm.
+    let mut leaver = served.client();
+    leaver.send(b"set k 0 0 1073741824\r\n").and_then(|()| leaver.send(&mebibyte)).expect("sent");
+    drop(leaver);
+    for len in ["4294967295", "9223372036854775807", "18446744073709551616", "99999999999999999999999"] {
         let mut client = served.client();
         client.send(format!("set k 0 0 {len}\r\n").as_bytes()).expect("sent");
         let line = client.line().expect("answered");

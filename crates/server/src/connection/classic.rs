@@ -25,7 +25,7 @@ impl Connection {
             Command::Store(Store { verb: Verb::Set, data_bytes: data_bytes @ ..=ATTEMPT_BYTES_MAX, .. }) => {
                 self.storing = Some(Storing::new(Header::Account, Body::new(*data_bytes)));
             }
-            Command::Version | Command::Quit => self.command(*command, context),
+            Command::Version | Command::Quit => self.command(command, context),
             _ => self.answer(Answer::Text(reply::UNAUTHENTICATED), false),
         }
     }
@@ -40,10 +40,10 @@ impl Connection {
         self.answer(Answer::Text(reply), false);
     }
 
-    pub(super) fn command(&mut self, command: Command<'_>, context: &mut Context<'_>) {
-        let held = match command {
+    pub(super) fn command(&mut self, command: &Command<'_>, context: &mut Context<'_>) {
+        let held = match *command {
             Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, context),
-            Command::Store(store) => return self.store(&store),
+            Command::Store(ref store) => return self.store(store),
             Command::Delete { key, noreply } => {
                 write(key, Expect::Any, ChangeKind::Delete, Answer::Deleted, noreply, context)
             }
@@ -65,7 +65,7 @@ impl Connection {
                 return self.answer(Answer::Written(text), false);
             }
             Command::Verbosity { noreply } => return self.answer(Answer::Text(reply::OK), noreply),
-            Command::Meta(meta) => return self.meta(&meta, context),
+            Command::Meta(ref meta) => return self.meta(meta, context),
             Command::MetaNoop => return self.answer(Answer::Text(reply::META_NOOP), false),
             Command::MemoryLimit { mebibytes, noreply } => {
                 let accepted = context.server.limit_memory(u64::from(mebibytes) << 20);

@@ -57,7 +57,7 @@ impl Connection {
     pub(super) fn begin_dump(&mut self, kind: DumpKind) {
         let left = if let DumpKind::Cache { items_max } = kind { items_max } else { u32::MAX };
         let dump = Dump { kind, shard: 0, from: From::start(), left, asked: false };
-        self.place(Answer::Dump(dump), false, Access::Everything).missing = 1;
+        self.place(Answer::Dump(Box::new(dump)), false, Access::Everything).missing = 1;
     }
 
     /// Goes on with a listing, which is alone among the commands in progress.
