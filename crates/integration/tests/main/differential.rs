@@ -8,8 +8,9 @@ use stratakv_integration::differ::{Counts, Failure, listed, run};
 use stratakv_integration::engine::Engine;
 use stratakv_integration::{place, requirement};
 
-/// Of each engine. Between them are seeds after which memcached or ours waits for more: they are not looked into yet.
-const SEEDS: [std::ops::Range<u64>; 3] = [0..10, 20..70, 80..90];
+/// Of each engine. Between them are seeds after which memcached or ours waits for more: they are not looked into yet. Not 59: whether a
+/// shorter number is followed by spaces depends on whether memcached still sends the old one to another connection.
+const SEEDS: [std::ops::Range<u64>; 4] = [0..10, 20..59, 60..70, 80..90];
 
 /// Compares the seeds with this engine under our server.
 fn compare(engine: Engine) {
@@ -29,7 +30,7 @@ fn compare(engine: Engine) {
         }
     }
     assert!(
-        counts.answers > 20 * counts.sequences && counts.sequences == 70,
+        counts.answers > 20 * counts.sequences && counts.sequences == 69,
         "sequences that are left early compare little: {counts:?}"
     );
 }
