@@ -138,10 +138,6 @@ fn test_targets(copy: &Path, packages: &[String]) -> BTreeSet<String> {
 /// What cargo says, line by line, and whether all could be built.
 fn messages(copy: &Path, target: &Path, arguments: &[&str]) -> Result<(Vec<Value>, bool), String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What the cargo that runs this program says of it is not handed down.
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let of_caller = names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
-    of_caller.for_each(|name| _ = command.env_remove(name));
     command.current_dir(copy).env("CARGO_TARGET_DIR", target).env("RUSTFLAGS", "--cap-lints warn").args(arguments);
     command.args(["--message-format", "json"]).stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output().map_err(|error| format!("cannot start cargo: {error}"))?;

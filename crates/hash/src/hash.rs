@@ -16,7 +16,7 @@ use crate::epoch::Epochs;
 use crate::expiry::Expiries;
 use crate::layout::{Header, value_crc};
 use crate::order::Orders;
-use crate::region::Region;
+use crate::region::{Prefix, Region};
 use crate::scrub::Scrub;
 use crate::snapshot::{SnapshotReport, Snapshots};
 use crate::table::{Found, Slot, Table};
@@ -254,6 +254,14 @@ impl<P: Pmem> Hash<P> {
             return Err(self.note(self.region.damage(offset, "record", "a header and a key that check", found)));
         }
         Ok((header.key_in(&prefix) == key).then(|| (header, header.flags_in(&prefix))))
+    }
+
+    /// The header of the record at `offset` and its flags and key, if they check. Nothing is noted.
+    pub(crate) fn whole_header(&self, offset: u64) -> Result<Option<(Header, Prefix)>, Error> {
+        let Some(header) = self.region.header(offset)? else { return Ok(None) };
+        let prefix = self.region.prefix(offset, &header)?;
+        let checks = header.crc(self.region.uuid(), offset, &prefix) == header.header_crc;
+        Ok(checks.then_some((header, prefix)))
     }
 
     pub(crate) fn slot(&self, key: &[u8]) -> Result<Slot<'_>, Error> {

@@ -63,14 +63,7 @@ impl<P: Pmem> Hash<P> {
     /// What the header of the record at `place` says, if it checks.
     fn known_at(&self, place: u64) -> Result<Option<Item>, Error> {
         let offset = self.region.offset(place);
-        let found = match self.region.header(offset)? {
-            Some(header) => {
-                let prefix = self.region.prefix(offset, &header)?;
-                (header.crc(self.region.uuid(), offset, &prefix) == header.header_crc).then_some((header, prefix))
-            }
-            None => None,
-        };
-        let Some((header, prefix)) = found else {
+        let Some((header, prefix)) = self.whole_header(offset)? else {
             let damage = self.region.damage(offset, "record", "a header and a key that check", "other bytes".into());
             // It is counted; whoever gets the key is told.
             self.note(damage);

@@ -414,10 +414,7 @@ impl<P: Pmem + Sync> Hash<P> {
 
     /// The key of a record whose header and key check.
     fn key_at(&self, offset: u64) -> Result<Option<Key>, Error> {
-        let Some(header) = self.region.header(offset)? else { return Ok(None) };
-        let prefix = self.region.prefix(offset, &header)?;
-        let checks = header.crc(self.region.uuid(), offset, &prefix) == header.header_crc;
-        Ok(Key::from_encoded(header.key_in(&prefix)).filter(|_| checks))
+        Ok(self.whole_header(offset)?.and_then(|(header, prefix)| Key::from_encoded(header.key_in(&prefix))))
     }
 
     /// Blocks from here on until an extent begins: each may have been a record.

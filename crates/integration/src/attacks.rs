@@ -105,8 +105,12 @@ impl Plan {
 
 /// The most anonymous memory that a server may have.
 pub fn bound_bytes(memory_bytes: u64, clients: usize, tls: bool) -> u64 {
-    let each = CONNECTION_BYTES + if tls { TLS_BYTES } else { 0 };
-    memory_bytes + memory_bytes / 20 + clients as u64 * each
+    memory_bytes + memory_bytes / 20 + clients as u64 * connection_bytes(tls)
+}
+
+/// What of it is for each connection.
+fn connection_bytes(tls: bool) -> u64 {
+    CONNECTION_BYTES + if tls { TLS_BYTES } else { 0 }
 }
 
 /// Milliseconds of the steady client.
@@ -277,7 +281,7 @@ impl Trial<'_> {
         };
         outcome.map_err(|why| format!("{why}; the server said: {}", server.said()))?;
         std::thread::sleep(self.plan.after);
-        measured.held.peak = watch.end();
+        measured.held.peak = watch.most();
         measured.held.after = process::memory_bytes(server.id(), "RssAnon")?;
         if !server.is_running() {
             return Err(format!("the server ended: {}", server.said()));
@@ -330,7 +334,7 @@ impl Trial<'_> {
     /// Clients that ask and leave: what the device reads for them all the same.
     fn leave_at_once(&self, server: &Running, measured: &mut Measured) -> Result<(), String> {
         let script = self.attack.script(self.plan.few);
-        let asked_bytes = (script.clients * 64 * LONG_BYTES) as u64;
+        let asked_bytes = (script.clients * kinds::GETS * LONG_BYTES) as u64;
         let request_bytes = (0..script.clients).map(|number| (script.head)(number).len() as u64).sum::<u64>();
         let crowd = self.crowd(server);
         let deadline = Instant::now() + QUIET_TIMEOUT;
@@ -384,11 +388,6 @@ impl Watch {
     /// The most so far.
     pub fn most(&self) -> u64 {
         self.most.load(Ordering::Relaxed)
-    }
-
-    /// The most of all.
-    pub fn end(self) -> u64 {
-        self.most()
     }
 }
 

@@ -4,6 +4,7 @@
 //! The harnesses of real processes look at a store from outside, as a user would; `sim` and `world` have it inside simulations.
 #![forbid(unsafe_code)]
 
+pub mod arguments;
 pub mod attacks;
 pub mod crash;
 pub mod differ;

@@ -94,6 +94,25 @@ impl Client {
         Ok(self.hits()?.pop().map(|hit| hit.value))
     }
 
+    /// One of those that `stats` tells; `None`: it is not among them.
+    ///
+    /// # Errors
+    /// As [`Client::ask`]; `InvalidData` if it is no number.
+    pub fn statistic(&mut self, name: &str) -> io::Result<Option<u64>> {
+        self.send(b"stats\r\n")?;
+        let (prefix, mut value) = (format!("STAT {name} "), None);
+        loop {
+            let line = self.line()?;
+            if line == "END" {
+                return Ok(value);
+            }
+            if let Some(told) = line.strip_prefix(&prefix) {
+                let wrong = |_| io::Error::new(io::ErrorKind::InvalidData, format!("{name} is `{told}`"));
+                value = value.or(Some(told.parse().map_err(wrong)?));
+            }
+        }
+    }
+
     /// Reads `VALUE` blocks up to `END`.
     ///
     /// # Errors

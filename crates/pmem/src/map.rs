@@ -154,11 +154,7 @@ impl Mapping {
     pub fn open(path: &Path, options: MapOptions) -> Result<Mapping, MapError> {
         let changes = options.check_may_change().is_ok();
         let source = Source::open(path, !changes)?;
-        let mut len_bytes = source.len_bytes()?;
-        if options.private {
-            // A file that was cut off may end anywhere: the rest of its last page reads as zeros.
-            len_bytes = len_bytes.checked_next_multiple_of(source.unit_bytes).unwrap_or(len_bytes);
-        }
+        let len_bytes = mapped_bytes(&source, options)?;
         source.check_len(len_bytes)?;
         if changes && !matches!(source.kind, Kind::Device { .. }) {
             source.fill_holes(len_bytes)?;
@@ -202,9 +198,7 @@ impl Mapping {
         let access = Access { writable, synchronous, private, by_page };
         let space = Space::reserve(reserve_bytes, unit_bytes).map_err(failed("reserve addresses for", &source.path))?;
         space.extend(&source.file, 0, len_bytes, access).map_err(failed("map", &source.path))?;
-        let now_bytes = source.len_bytes()?;
-        let now_bytes = if private { now_bytes.next_multiple_of(unit_bytes) } else { now_bytes };
-        check_unchanged(&source.path, len_bytes, now_bytes)?;
+        check_unchanged(&source.path, len_bytes, mapped_bytes(&source, options)?)?;
         let durability = Durability::of(domain).ok_or_else(|| MapError::NoFlush { path: source.path.clone() })?;
         let number = source.node(synchronous).or(options.node);
         let pieces = vec![Laid { at: 0, is_file: source.kind == Kind::File, number, node: 0 }];
@@ -466,6 +460,13 @@ fn choose(found: Domain, kind: Kind, wanted: Option<Domain>) -> Result<Domain, M
     // Devices have no `msync`.
     let is_possible = wanted != Domain::File || kind == Kind::File;
     if wanted <= found && is_possible { Ok(wanted) } else { Err(MapError::Domain { found, wanted }) }
+}
+
+/// What is mapped of a source. A file that was cut off may end anywhere: for who only looks, the rest of its last page reads as zeros.
+fn mapped_bytes(source: &Source, options: MapOptions) -> Result<u64, MapError> {
+    let len_bytes = source.len_bytes()?;
+    let whole = len_bytes.checked_next_multiple_of(source.unit_bytes).filter(|_| options.private);
+    Ok(whole.unwrap_or(len_bytes))
 }
 
 fn check_unchanged(path: &Path, before_bytes: u64, after_bytes: u64) -> Result<(), MapError> {

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "maps memory, and accesses it by raw pointers")]
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -81,40 +82,38 @@ impl Space {
 
     /// Maps the file's bytes from `file_at` on behind what is mapped, up to `to_bytes`, at most what is reserved. One caller at a time.
     pub(crate) fn extend(&self, file: &File, file_at: u64, to_bytes: u64, access: Access) -> io::Result<()> {
-        let from = self.mapped_bytes();
-        if to_bytes > self.reserved_bytes() || to_bytes <= from {
-            return Err(Errno::INVAL.into());
-        }
-        let len = (to_bytes - from) as usize;
-        let at = self.base.wrapping_add(from as usize).cast();
-        let flags = map_flags(access) | MapFlags::FIXED;
-        // SAFETY: these addresses are reserved, nothing is mapped there, and nobody accesses what lies beyond `mapped_bytes`.
-        let mapped = unsafe { rustix::mm::mmap(at, len, protection(access.writable), flags, file, file_at) };
-        if let Err(errno) = mapped {
-            // The kernel may have let go what was reserved here, and given it to others: it is ours no more.
-            self.reserved_bytes.store(from, Ordering::Release);
-            return Err(errno.into());
-        }
-        if access.by_page {
-            // SAFETY: it was mapped just now; this changes what is read ahead, and nothing else.
-            unsafe { rustix::mm::madvise(at, len, Advice::Random) }?;
-        }
-        self.mapped_bytes.store(to_bytes, Ordering::Release);
-        Ok(())
+        self.extend_by(to_bytes, |at, len| {
+            let flags = map_flags(access) | MapFlags::FIXED;
+            // SAFETY: these addresses are reserved, nothing is mapped there, and nobody accesses what lies beyond `mapped_bytes`.
+            unsafe { rustix::mm::mmap(at, len, protection(access.writable), flags, file, file_at) }?;
+            Ok(access.by_page)
+        })
     }
 
-    /// Maps zeros that no file has behind what is mapped, up to `to_bytes`, at most what is reserved. One caller at a time.
+    /// As [`Space::extend`], by zeros that no file has.
     pub(crate) fn extend_by_zeros(&self, to_bytes: u64) -> io::Result<()> {
+        self.extend_by(to_bytes, |at, len| {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            // SAFETY: as there.
+            unsafe { rustix::mm::mmap_anonymous(at, len, protection(true), flags) }?;
+            Ok(false)
+        })
+    }
+
+    /// Has `map` map so many bytes at an address that is reserved; it says whether they are to come in page by page.
+    fn extend_by(&self, to_bytes: u64, map: impl FnOnce(*mut c_void, usize) -> Result<bool, Errno>) -> io::Result<()> {
         let from = self.mapped_bytes();
         if to_bytes > self.reserved_bytes() || to_bytes <= from {
             return Err(Errno::INVAL.into());
         }
         let (at, len) = (self.base.wrapping_add(from as usize).cast(), (to_bytes - from) as usize);
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: these addresses are reserved, nothing is mapped there, and nobody accesses what lies beyond `mapped_bytes`.
-        if let Err(errno) = unsafe { rustix::mm::mmap_anonymous(at, len, protection(true), flags) } {
+        let by_page = map(at, len).inspect_err(|_| {
+            // The kernel may have let go what was reserved here, and given it to others: it is ours no more.
             self.reserved_bytes.store(from, Ordering::Release);
-            return Err(errno.into());
+        })?;
+        if by_page {
+            // SAFETY: it was mapped just now; this changes what is read ahead, and nothing else.
+            unsafe { rustix::mm::madvise(at, len, Advice::Random) }?;
         }
         self.mapped_bytes.store(to_bytes, Ordering::Release);
         Ok(())

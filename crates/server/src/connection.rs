@@ -682,7 +682,10 @@ impl Connection {
                 let mut text = context.log.details.command(what);
                 let is_dump = what == Detail::Dump;
                 text.extend_from_slice(if is_dump { reply::END } else { reply::OK });
-                let text = words.map_or(text.clone(), |words| words.details(is_dump.then_some(&text)));
+                let text = match words {
+                    Some(words) => words.details(is_dump.then_some(&text)),
+                    None => text,
+                };
                 self.answer(Answer::Written(text), false);
             }
             Held::Watch(kinds) => {

@@ -55,8 +55,6 @@ pub struct Tally {
     pub closed: AtomicU64,
     /// Connections that could not be made.
     pub refused: AtomicU64,
-    /// Requests that were sent whole.
-    pub requests: AtomicU64,
     /// Bytes that the server took.
     pub sent_bytes: AtomicU64,
     /// Bytes of answers.
@@ -257,7 +255,6 @@ impl Work {
             let whole = client.request.len() + self.script.body.len();
             if client.sent == whole && self.script.repeats != Repeats::Once {
                 client.sent = 0;
-                self.tally.requests.fetch_add(1, Ordering::Relaxed);
                 if let Repeats::Every(pause) = self.script.repeats {
                     (client.due, again) = (Some(now + pause), false);
                 }

@@ -9,7 +9,7 @@ use super::target::{LONG, LONG_BYTES, WIDE};
 /// What is missing of a value that never comes whole.
 const MISSING_BYTES: usize = 10;
 /// Gets that are sent and whose answers are not taken, or whose clients leave.
-const GETS: usize = 64;
+pub const GETS: usize = 64;
 /// Room for answers that a client does not take.
 const DEAF_RECEIVE_BYTES: usize = 4 << 10;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::kinds::Attack;
-use super::{Measured, Plan};
+use super::{Measured, Plan, connection_bytes};
 
 fn mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / (1 << 20) as f64)
@@ -29,7 +29,7 @@ pub fn markdown(plan: &Plan, all: &[Measured]) -> String {
         plan.rounds,
         plan.duration.as_secs_f64(),
         plan.after.as_secs_f64(),
-        if plan.tls { "20.5" } else { "4" },
+        connection_bytes(plan.tls) as f64 / 1024.0,
         plan.slow_bytes
     );
     for attack in Attack::ALL.iter().filter(|attack| all.iter().any(|one| one.attack == **attack)) {

@@ -207,23 +207,6 @@ impl Running {
         Ok(client)
     }
 
-    /// One of those that `stats` tells; 0 if it is not among them.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub fn statistic(&self, name: &str) -> Result<u64, String> {
-        let mut client = self.client()?;
-        client.send(b"stats\r\n").map_err(|error| error.to_string())?;
-        let (prefix, mut value) = (format!("STAT {name} "), 0);
-        loop {
-            let line = client.line().map_err(|error| format!("stats: {error}"))?;
-            if line == "END" {
-                return Ok(value);
-            }
-            value = line.strip_prefix(&prefix).and_then(|text| text.parse().ok()).unwrap_or(value);
-        }
-    }
-
     fn wait_ready(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_TIMEOUT;
         let SocketAddr::V4(address) = self.plain else { return Err("servers are started on IPv4".into()) };

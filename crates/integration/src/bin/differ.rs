@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use stratakv_integration::differ::intended::Intended;
 use stratakv_integration::differ::peer::{Peers, VERSION};
-use stratakv_integration::differ::sequence::sequence;
-use stratakv_integration::differ::shrink::shrink;
-use stratakv_integration::differ::{Counts, Failure, listed, run};
+use stratakv_integration::differ::shrink::compared;
+use stratakv_integration::differ::{Counts, Failure};
 use stratakv_integration::engine::Engine;
 use stratakv_integration::{place, requirement};
 
@@ -98,19 +97,6 @@ fn differ(arguments: &Arguments) -> Result<(), String> {
     match differences {
         0 => Ok(()),
         count => Err(format!("{count} differences from memcached {VERSION} that are not in the list")),
-    }
-}
-
-/// Compares the sequence of a seed; what differs is cut down, and comes with the commands that it takes.
-fn compared(peers: &Peers, seed: u64, intended: &Intended) -> Result<Counts, Failure> {
-    let steps = sequence(seed);
-    match run(peers, &steps, intended) {
-        Err(Failure::Found(found)) => {
-            let (steps, mut found) = shrink(peers, &steps, intended, found);
-            found.what = format!("\n{}{}", listed(&steps), found.what);
-            Err(Failure::Found(found))
-        }
-        other => other,
     }
 }
 

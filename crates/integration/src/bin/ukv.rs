@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_integration::arguments::named;
 use stratakv_integration::ukv::{Case, Mix, Plan, Rival, run, table};
 
 const USAGE: &str = "\
@@ -41,12 +42,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Each of the words between commas, by name.
-fn named<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Vec<T>, String> {
-    let one = |word| all.iter().copied().find(|one| name(*one) == word).ok_or_else(|| format!("there is no `{word}`"));
-    text.split(',').map(one).collect()
 }
 
 fn arguments(words: &[String]) -> Result<Arguments, String> {

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use stratakv_integration::arguments::named;
 use stratakv_integration::walks::{Plan, Subject, markdown, run};
 
 const USAGE: &str = "\
@@ -39,11 +40,8 @@ fn arguments(words: &[String]) -> Result<(Plan, Option<PathBuf>), String> {
         let [word, value] = pair else { return Err(format!("{} needs a value\n\n{USAGE}", pair[0])) };
         match word.as_str() {
             "--engines" => {
-                let one = |word: &str| {
-                    let found = Subject::ALL.iter().copied().find(|subject| subject.name() == word);
-                    found.ok_or_else(|| format!("--engines: there is no `{word}`"))
-                };
-                plan.subjects = value.split(',').map(one).collect::<Result<_, _>>()?;
+                plan.subjects =
+                    named(value, &Subject::ALL, Subject::name).map_err(|why| format!("--engines: {why}"))?;
             }
             "--data" => plan.place = value.into(),
             "--write" => write = Some(value.into()),

@@ -3,10 +3,27 @@
 use super::command::Step;
 use super::intended::Intended;
 use super::peer::Peers;
-use super::{Failure, Found, run};
+use super::sequence::sequence;
+use super::{Counts, Failure, Found, listed, run};
 
 /// Sequences tried at most: each may take as long as a server is silent.
 const TRIALS_MAX: u32 = 400;
+
+/// Compares the sequence of a seed.
+///
+/// # Errors
+/// As [`run`]; a difference is cut down, and told with the commands that it takes.
+pub fn compared(peers: &Peers, seed: u64, intended: &Intended) -> Result<Counts, Failure> {
+    let steps = sequence(seed);
+    match run(peers, &steps, intended) {
+        Err(Failure::Found(found)) => {
+            let (steps, mut found) = shrink(peers, &steps, intended, found);
+            found.what = format!("\n{}{}", listed(&steps), found.what);
+            Err(Failure::Found(found))
+        }
+        other => other,
+    }
+}
 
 /// Leaves out steps, then commands, as long as a difference is left. The sequence and what it shows.
 pub fn shrink(peers: &Peers, steps: &[Step], intended: &Intended, found: Found) -> (Vec<Step>, Found) {

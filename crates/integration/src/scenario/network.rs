@@ -84,16 +84,8 @@ fn stopped(setting: &Setting<'_>, part: Part) -> Result<Outcome, String> {
 
 /// One of those that `stats` tells.
 fn statistic(address: SocketAddr, name: &str) -> Result<u64, String> {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.write_all(b"stats\r\nquit\r\n")?;
-        let mut said = String::new();
-        stream.read_to_string(&mut said)?;
-        Ok(said)
-    };
-    let said = ask().map_err(|error| format!("stats: {error}"))?;
-    let value = said.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} "))?.trim().parse().ok());
-    value.ok_or_else(|| format!("there is no statistic {name}: {said}"))
+    let value = Client::connect(address).and_then(|mut client| client.statistic(name));
+    value.map_err(|error| format!("stats: {error}"))?.ok_or_else(|| format!("there is no statistic {name}"))
 }
 
 pub(super) fn connections(setting: &Setting<'_>) -> Result<Outcome, String> {

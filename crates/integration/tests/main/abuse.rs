@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use stratakv_integration::memcache::Client;
 use stratakv_integration::program::{Serve, Served};
 use stratakv_integration::{place, process, requirement};
 use tempfile::TempDir;
@@ -147,22 +146,7 @@ const FILES: u64 = CONNECTIONS as u64 + 2000;
 const IDLE_BYTES_MAX: u64 = 8 << 10;
 
 fn statistic(served: &Served, name: &str) -> u64 {
-    let mut client = served.client();
-    client.send(b"stats\r\nquit\r\n").expect("sent");
-    number(&mut client, name)
-}
-
-/// The rest of an answer to `stats` is read.
-fn number(client: &mut Client, name: &str) -> u64 {
-    let mut value = None;
-    loop {
-        let line = client.line().expect("an answer");
-        if line == "END" {
-            return value.unwrap_or_else(|| panic!("no {name}"));
-        }
-        let told = line.strip_prefix(&format!("STAT {name} ")).map(|told| told.parse().expect("a number"));
-        value = value.or(told);
-    }
+    served.client().statistic(name).expect("an answer").unwrap_or_else(|| panic!("no {name}"))
 }
 
 #[test]
@@ -211,8 +195,7 @@ fn a_server_that_has_no_descriptor_left_serves_who_is_there_and_others_later() {
         // More than one: an accept that is under way may have the limit from before.
         let mut late: Vec<TcpStream> = (0..3).map(|_| connect(served.address())).collect();
         loop {
-            early.send(b"stats\r\n").expect("sent");
-            if number(&mut early, "listen_disabled_num") > 0 {
+            if early.statistic("listen_disabled_num").expect("an answer").expect("it is told") > 0 {
                 break;
             }
         }

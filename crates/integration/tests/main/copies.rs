@@ -37,15 +37,7 @@ fn counting(place: &Path) -> Option<PathBuf> {
 }
 
 fn statistic(client: &mut Client, name: &str) -> u64 {
-    let mut line = client.ask("stats").expect("an answer");
-    let mut value = 0;
-    while line != "END" {
-        if let Some(rest) = line.strip_prefix(&format!("STAT {name} ")) {
-            value = rest.parse().expect("a number");
-        }
-        line = client.line().expect("a line");
-    }
-    value
+    client.statistic(name).expect("an answer").unwrap_or_default()
 }
 
 /// A server whose copies are counted.

@@ -54,16 +54,7 @@ fn crowd(served: &Served, head: fn(usize) -> Vec<u8>, body: Vec<u8>) -> Crowd {
 }
 
 fn statistic(served: &Served, name: &str) -> u64 {
-    let mut client = served.client();
-    client.send(b"stats\r\n").expect("sent");
-    let mut value = None;
-    loop {
-        let line = client.line().expect("an answer");
-        if line == "END" {
-            return value.unwrap_or_else(|| panic!("no {name}"));
-        }
-        value = value.or(line.strip_prefix(&format!("STAT {name} ")).map(|told| told.parse().expect("a number")));
-    }
+    served.client().statistic(name).expect("an answer").unwrap_or_else(|| panic!("no {name}"))
 }
 
 /// A server of this kind under two crowds at once; what is wrong.
