@@ -1,4 +1,4 @@
-//! Quantities, limits, codec, checksum, corruption, seeded numbers and instants:
+//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers and instants:
 //! what every StrataKV crate shares, and nothing else. No I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
@@ -6,6 +6,7 @@ pub mod canary;
 pub mod checksum;
 pub mod codec;
 pub mod corruption;
+pub mod decimal;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod key;

@@ -97,6 +97,7 @@ macro_rules! conformance_cases {
             conditions::checks_of_a_batch_hold_or_nothing_is_done,
             updates::append_and_prepend,
             updates::increment_and_decrement,
+            updates::what_begins_with_a_number_is_counted,
             updates::only_numbers_are_counted,
             updates::touch,
             updates::of_an_absent_key,

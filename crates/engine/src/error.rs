@@ -21,7 +21,7 @@ pub enum Unmet {
         /// Its version.
         found: u64,
     },
-    /// Increment or decrement of a value that is no decimal number of 64 bits.
+    /// Increment or decrement of a value that does not begin with a decimal number of 64 bits.
     NotANumber,
     /// Something lies between the first and the last key of a load, or there is hardly room for it: its records can be put.
     Occupied,

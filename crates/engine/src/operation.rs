@@ -123,7 +123,7 @@ pub enum Update {
     Append(Bytes),
     /// Value = bytes + value.
     Prepend(Bytes),
-    /// Value is a decimal number of 64 bits; adds, wrapping. [`Unmet::NotANumber`] otherwise.
+    /// Value begins with a decimal number of 64 bits; adds, wrapping. [`Unmet::NotANumber`] otherwise.
     Increment(u64),
     /// Subtracts, stopping at 0. memcached's rule: the length never shrinks, the number is padded with spaces.
     Decrement(u64),

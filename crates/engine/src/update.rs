@@ -2,6 +2,7 @@
 
 use crate::{Error, Reply, Unmet, Update};
 use bytes::Bytes;
+use stratakv_base::decimal;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 
 /// What an update makes of a record.
@@ -18,7 +19,7 @@ pub struct Outcome {
 /// Why an update cannot be applied.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The value is no decimal number of 64 bits.
+    /// The value does not begin with a decimal number of 64 bits.
     NotANumber,
     /// The new value would be longer than the limit.
     TooLarge(Error),
@@ -54,13 +55,9 @@ pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<Outcome, Refus
     }
 }
 
-/// memcached's rule: decimal digits, perhaps padded with spaces; a shorter result is padded to the old length.
+/// memcached's rule: the value begins with a decimal number; a shorter result is padded to the old length.
 fn number(old: &[u8], expiry: u64, change: impl Fn(u64) -> u64) -> Result<Outcome, Refusal> {
-    let text = std::str::from_utf8(old).map_err(|_| Refusal::NotANumber)?.trim_end_matches(' ');
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Refusal::NotANumber);
-    }
-    let new = change(text.parse().map_err(|_| Refusal::NotANumber)?);
+    let new = change(decimal::unsigned(old).ok_or(Refusal::NotANumber)?);
     let mut value = new.to_string();
     while value.len() < old.len() {
         value.push(' ');
@@ -84,7 +81,10 @@ mod tests {
         assert_eq!(value_of(Update::Decrement(5), "3"), Ok("0".into()));
         assert_eq!(value_of(Update::Increment(1), "99 "), Ok("100".into()));
         assert_eq!(value_of(Update::Increment(2), &u64::MAX.to_string()), Ok(format!("{:<20}", 1)));
-        for bad in ["", "x", "-1", "+1", "1 1", "99999999999999999999999"] {
+        for (old, new) in [(" 5", "6 "), ("+5", "6 "), ("5 apples", "6       "), ("5\r\n", "6  ")] {
+            assert_eq!(value_of(Update::Increment(1), old), Ok(new.into()), "{old:?}");
+        }
+        for bad in ["", "x", "-1", "5apples", "99999999999999999999999"] {
             assert_eq!(value_of(Update::Increment(1), bad), Err(Refusal::NotANumber), "{bad}");
         }
         assert_eq!(value_of(Update::Append(Bytes::from_static(b"b")), "a"), Ok("ab".into()));

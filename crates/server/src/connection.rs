@@ -30,7 +30,7 @@ use crate::pending::{Access, Held, Pending};
 use crate::received::Received;
 use crate::recency::Recency;
 use crate::request::{Action, Next, Plan, Request};
-use crate::schedule::{UNITS_EACH, cost_of, cost_of_text};
+use crate::schedule::{ATTEMPT_ERRORS, UNITS_EACH, cost_of, cost_of_text};
 use crate::watch::{Log, Watching};
 
 mod classic;
@@ -193,6 +193,8 @@ pub(crate) struct Connection {
     units: i64,
     wants_more: bool,
     may_take_long: bool,
+    /// Commands that were none or that its client may not give, since it was last asked.
+    errors: u32,
     /// A recent long value, in bytes.
     value_bytes: u64,
     /// How much of the next one is asked for at first.
@@ -250,6 +252,7 @@ impl Connection {
             units: UNITS_EACH,
             wants_more: false,
             may_take_long: false,
+            errors: 0,
             value_bytes: 0,
             first_bytes: FREE_BYTES,
             reading_bytes: 0,
@@ -552,6 +555,7 @@ impl Connection {
             }
             Parsed::Error { reply, consumed, close } => {
                 context.counters.protocol_errors.add(1);
+                self.errors += 1;
                 let stranger = self.is_stranger(context) && !close;
                 self.answer(Answer::Text(if stranger { reply::UNAUTHENTICATED } else { reply }), false);
                 self.closing |= close;
@@ -575,6 +579,7 @@ impl Connection {
             }
             BinaryParsed::Error { tag, status, consumed, close } => {
                 context.counters.protocol_errors.add(1);
+                self.errors += 1;
                 context.counters.store_too_large.add(u64::from(status == Status::TooLarge));
                 if let Some(tag) = tag {
                     self.answer(Answer::Written(binary::refused(tag, status)), false);
@@ -598,6 +603,7 @@ impl Connection {
             }
             Begun::Expel(text) => {
                 self.admitted = false;
+                self.errors += ATTEMPT_ERRORS;
                 self.answer(Answer::Written(text), false);
             }
             Begun::Request(request, words) => _ = self.plan(request, Dialect::Binary(words), context),

@@ -76,6 +76,30 @@ fn answer_to_a_stranger(sent: &[u8]) -> String {
     told
 }
 
+/// What the schedule learns of each kind of error: they cost their client nothing.
+#[test]
+fn errors_are_told_to_the_schedule() {
+    let errors_of = |sent: &[u8], is_strange: bool| {
+        let mut bench = Bench::new(sent);
+        bench.accounts = is_strange.then(|| Accounts::new(PathBuf::new(), Credentials::parse(b"user:pass").unwrap()));
+        bench.run(&mut Random::new(1), 1000).connection.take_errors()
+    };
+    let unknown_opcode = conversations::binary::frame(0, (0x50, b"k", b"", b"v", 0));
+    let sasl = conversations::binary::frame(0, (0x21, b"PLAIN", b"", b"\0user\0nope", 0));
+    for (sent, is_strange, errors) in [
+        (&b"get a\r\nset a 0 0 1\r\n1\r\ndelete b\r\nincr c 1\r\n"[..], false, 0),
+        (b"foo bar baz\r\n", false, 1),
+        (b"set a 0 0 -1\r\nget\r\n", false, 2),
+        (b"get a\r\nfoo\r\nversion\r\n", true, 2),
+        (b"set a 0 0 9\r\nuser nope\r\n", true, ATTEMPT_ERRORS),
+        (b"set a 0 0 9\r\nuser pass\r\nget a\r\n", true, 0),
+        (&unknown_opcode, false, 1),
+        (&sasl, true, ATTEMPT_ERRORS),
+    ] {
+        assert_eq!(errors_of(sent, is_strange), errors, "{}", sent.escape_ascii());
+    }
+}
+
 /// As memcached's `-Y`, but for the words after a wrong password: memcached says nothing.
 #[test]
 fn a_stranger_may_say_who_it_is_and_no_more() {

@@ -178,7 +178,7 @@ impl Model {
     fn update(&mut self, key: Key, update: Update) -> Reply {
         let Some(mut held) = self.live(&key) else { return stratakv_engine::update::absent(&update) };
         let version = self.versions.get(&key).copied().unwrap_or(FIRST_VERSION) + 1;
-        let number = || std::str::from_utf8(&held.value).ok()?.trim_end().parse::<u64>().ok();
+        let number = || stratakv_base::decimal::unsigned(&held.value);
         let reply = match update {
             Update::Append(bytes) => {
                 held.value.extend_from_slice(&bytes);

@@ -2,8 +2,12 @@
 //!
 //! Work is counted in units, not in time, so that the same events give the same order. A connection that has used up its
 //! share waits behind those that have not; of those behind, a tick serves a bounded number of units.
+//!
+//! Errors cost a client nothing and its server an answer each. A connection that goes on making them rests meanwhile, and those
+//! that rest come back one after the other: however many there are, they get a bounded part of the thread.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use stratakv_base::Mono;
 
@@ -22,6 +26,15 @@ pub(crate) const ATTEMPT_UNITS: i64 = 16;
 /// What a step of a TLS handshake costs, which signs.
 pub(crate) const HANDSHAKE_UNITS: i64 = 256;
 
+/// Errors that a connection may make at once, and the time after which it may make one more.
+const ERRORS_EACH: i64 = 128;
+const ERROR_NS: u64 = 6_250_000;
+/// What a wrong password counts for.
+pub(crate) const ATTEMPT_ERRORS: u32 = 16;
+/// Of those that rest one comes back in so long, and so many at once at most.
+const RETURN_NS: u64 = 250_000;
+const RETURNS_MAX: u64 = 16;
+
 /// What it costs to send so many bytes of a value, beside the command.
 pub(crate) fn cost_of(value_bytes: u64) -> i64 {
     i64::try_from(value_bytes >> 13).unwrap_or(i64::MAX)
@@ -37,6 +50,9 @@ pub(crate) fn cost_of_text(text: &[u8]) -> i64 {
 pub(crate) struct Share {
     epoch: u64,
     used: i64,
+    /// Errors made and not made up for by time, and until when that was reckoned.
+    errors: i64,
+    reckoned_at: Mono,
 }
 
 impl Share {
@@ -47,6 +63,16 @@ impl Share {
             (self.epoch, self.used) = (epoch, 0);
         }
         self.used = self.used.saturating_add(units);
+    }
+
+    /// So many errors more. Until when it rests, if there are too many.
+    pub(crate) fn add_errors(&mut self, errors: u32, now: Mono) -> Option<Mono> {
+        let forgiven = now.0.saturating_sub(self.reckoned_at.0) / ERROR_NS;
+        self.errors = self.errors.saturating_sub_unsigned(forgiven).max(0);
+        self.reckoned_at = if self.errors == 0 { now } else { Mono(self.reckoned_at.0 + forgiven * ERROR_NS) };
+        self.errors += i64::from(errors);
+        let over = u64::try_from(self.errors - ERRORS_EACH).ok().filter(|over| *over > 0)?;
+        Some(Mono(self.reckoned_at.0.saturating_add(over.saturating_mul(ERROR_NS))))
     }
 
     /// Whether it has had all of it.
@@ -60,6 +86,10 @@ impl Share {
 pub(crate) struct Schedule {
     fresh: VecDeque<u32>,
     behind: VecDeque<u32>,
+    /// Those that made too many errors, and until when each rests.
+    resting: BinaryHeap<Reverse<(Mono, u32)>>,
+    /// Until when those that come back were let in.
+    returned_at: Mono,
 }
 
 impl Schedule {
@@ -78,8 +108,32 @@ impl Schedule {
         !self.behind.is_empty() || !self.fresh.is_empty()
     }
 
+    /// A connection has something to do, and rests until then.
+    pub(crate) fn rest(&mut self, number: u32, until: Mono) {
+        self.resting.push(Reverse((until, number)));
+    }
+
+    /// When the next of those that rest comes back.
+    pub(crate) fn returns_at(&self) -> Option<Mono> {
+        let Reverse((until, _)) = self.resting.peek()?;
+        Some((*until).max(Mono(self.returned_at.0 + RETURN_NS)))
+    }
+
+    /// Lets those come back that have rested, in the order in which they may.
+    fn let_return(&mut self, now: Mono) {
+        // What nobody used is not kept.
+        let earliest = now.0.saturating_sub(RETURN_NS * RETURNS_MAX);
+        self.returned_at = self.returned_at.max(Mono(earliest));
+        while self.returns_at().is_some_and(|at| at <= now) {
+            let Some(Reverse((_, number))) = self.resting.pop() else { return };
+            self.returned_at = Mono(self.returned_at.0 + RETURN_NS);
+            self.behind.push_back(number);
+        }
+    }
+
     /// The beginning of a tick, or of its second half.
-    pub(crate) fn begin(&self) -> Tick {
+    pub(crate) fn begin(&mut self, now: Mono) -> Tick {
+        self.let_return(now);
         Tick { left: TICK_UNITS, is_behind: false }
     }
 
@@ -124,7 +178,7 @@ mod tests {
         let mut schedule = Schedule::default();
         (0..1000).for_each(|number| schedule.add(number, true));
         schedule.add(1000, false);
-        let mut tick = schedule.begin();
+        let mut tick = schedule.begin(Mono(0));
         assert_eq!(schedule.next(&mut tick), Some(1000));
         tick.used(1);
         let mut served = 0;
@@ -135,8 +189,39 @@ mod tests {
             assert!(served <= TICK_UNITS, "a tick goes on and on");
         }
         assert_eq!(served, TICK_UNITS, "a tick ends, however much there is to do");
-        let mut tick = schedule.begin();
+        let mut tick = schedule.begin(Mono(0));
         assert_eq!(schedule.next(&mut tick), Some((TICK_UNITS / UNITS_EACH_OF_MANY) as u32), "in turn");
+    }
+
+    #[test]
+    fn errors_are_made_up_for_by_time_alone() {
+        let (mut share, at) = (Share::default(), |errors: u64| Mono(1 + errors * ERROR_NS));
+        assert_eq!(share.add_errors(ERRORS_EACH as u32, at(0)), None);
+        assert_eq!(share.add_errors(1, at(0)), Some(at(1)));
+        assert_eq!(share.add_errors(15, at(0)), Some(at(16)));
+        assert_eq!(share.add_errors(0, at(15)), Some(at(16)));
+        assert_eq!(share.add_errors(0, at(16)), None);
+        assert_eq!(share.add_errors(1, at(16)), Some(at(17)));
+        assert_eq!(share.add_errors(ERRORS_EACH as u32, at(10_000)), None, "no more than all is forgiven");
+        assert_eq!(share.add_errors(2, at(10_001)), Some(at(10_002)));
+    }
+
+    #[test]
+    fn those_that_rest_come_back_one_after_the_other_however_many_they_are() {
+        let mut schedule = Schedule::default();
+        (0..10_000).for_each(|number| schedule.rest(number, Mono(1_000_000)));
+        let mut back = Vec::new();
+        for now in (0..1_000_000_000).step_by(100_000) {
+            let mut tick = schedule.begin(Mono(now));
+            while let Some(number) = schedule.next(&mut tick) {
+                assert!(now >= 1_000_000, "{number} comes back while it rests");
+                tick.used(UNITS_EACH);
+                back.push(number);
+            }
+        }
+        assert!((3980..=4000).contains(&back.len()), "{} came back in a second", back.len());
+        assert!(back.is_sorted(), "who rests longest comes first");
+        assert!(schedule.returns_at().is_some() && !schedule.has_more());
     }
 
     #[test]

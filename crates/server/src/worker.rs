@@ -177,7 +177,7 @@ impl Worker {
     }
 
     fn pump_all(&mut self) {
-        let mut tick = self.schedule.begin();
+        let mut tick = self.schedule.begin(self.driver.now().mono);
         while let Some(number) = self.schedule.next(&mut tick) {
             let used = self.pump(number, tick.is_behind());
             tick.used(used);
@@ -307,7 +307,12 @@ impl Worker {
             self.close(number);
             return used;
         }
-        if entry.connection.wants_more() && !std::mem::replace(&mut entry.touched, true) {
+        let rests_until = entry.share.add_errors(entry.connection.take_errors(), now);
+        if let Some(until) = rests_until.filter(|until| *until > now) {
+            // What comes meanwhile waits with it.
+            entry.touched = true;
+            self.schedule.rest(number, until);
+        } else if entry.connection.wants_more() && !std::mem::replace(&mut entry.touched, true) {
             self.schedule.add(number, true);
         }
         self.account(number);
@@ -624,7 +629,7 @@ impl Worker {
         let has_entries = self.entries.len() > self.free.len();
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.sweep_at);
         let instants = pauses.chain(self.drain_until).chain(sweep).chain(self.flush_at.get()).chain(self.relief_at());
-        let instants = instants.chain(self.lingers_until());
+        let instants = instants.chain(self.lingers_until()).chain(self.schedule.returns_at());
         instants.map(|at| Duration::from_nanos(at.0.saturating_sub(now.mono.0))).min()
     }
 

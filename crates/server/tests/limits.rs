@@ -54,6 +54,24 @@ fn an_idle_limit_may_be_set_while_threads_sleep() {
     }
 }
 
+/// Errors cost a client nothing. One that goes on making them waits, and then takes up no thread.
+#[test]
+fn errors_are_answered_at_a_pace_and_commands_of_others_meanwhile() {
+    for io in [IoBackend::Auto, IoBackend::Blocking] {
+        let (server, _store, _directory) = serve(io, |_| {});
+        let (mut wrong, mut honest) = (connect(&server), connect(&server));
+        let begun = Instant::now();
+        wrong.write_all(&b"foo bar\r\n".repeat(400)).unwrap();
+        ask(&mut honest, "get a\r\n", "END\r\n");
+        let mut answers = vec![0; b"ERROR\r\n".len() * 400];
+        wrong.read_exact(&mut answers).unwrap();
+        assert_eq!(answers, b"ERROR\r\n".repeat(400), "each is answered");
+        // 128 at once, then 160 in a second; the last ones come with the turn in which they may.
+        assert!(begun.elapsed() >= Duration::from_millis(1000), "400 errors within {:?}", begun.elapsed());
+        ask(&mut wrong, "get a\r\n", "END\r\n");
+    }
+}
+
 fn curr_connections(stream: &mut TcpStream) -> usize {
     stream.write_all(b"stats\r\n").unwrap();
     let mut told = Vec::new();

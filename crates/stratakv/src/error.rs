@@ -135,7 +135,7 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// A counter whose value is no decimal number of 64 bits. Nothing was changed.
+    /// A counter whose value does not begin with a decimal number of 64 bits. Nothing was changed.
     #[error("the value of `{key}` is no decimal number of 64 bits, so it cannot be counted: put one")]
     NotANumber {
         /// The key, escaped.

@@ -236,11 +236,9 @@ fn check_value(value: &[u8]) -> Result<(), Reply> {
     if len_bytes > max_bytes { Err(Reply::Failed(Error::ValueTooLarge { len_bytes, max_bytes })) } else { Ok(()) }
 }
 
-/// The number in a value; trailing spaces are padding.
+/// The number that a value begins with.
 fn decimal(value: &[u8]) -> Result<u64, Reply> {
-    let digits = value.trim_ascii_end();
-    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    text.and_then(|text| text.parse().ok()).ok_or(Reply::Unmet(Unmet::NotANumber))
+    stratakv_base::decimal::unsigned(value).ok_or(Reply::Unmet(Unmet::NotANumber))
 }
 
 /// memcached's rule: the length never shrinks.

@@ -53,11 +53,24 @@ pub fn increment_and_decrement(subject: &mut dyn Subject) {
     assert_eq!(text.trim_ascii(), b"1");
 }
 
+/// A value counts that begins with a number: blanks and a sign may stand before it, anything behind a blank.
+pub fn what_begins_with_a_number_is_counted(subject: &mut dyn Subject) {
+    let k = key("n");
+    for (text, counted) in
+        [(&b" 5"[..], &b"6 "[..]), (b"+5", b"6 "), (b"5 apples", b"6       "), (b"\t0099\n", b"100   ")]
+    {
+        put(subject, &k, text.to_vec());
+        let said = subject.execute(update_of(&k, Update::Increment(1)));
+        assert!(matches!(said, Reply::Number { .. }), "{text:?}: {said:?}");
+        expect_value(subject, &k, counted);
+    }
+}
+
 /// Everything else is left alone.
 pub fn only_numbers_are_counted(subject: &mut dyn Subject) {
     let k = key("n");
     let long = fill(1, 5000);
-    for text in [&b""[..], b" ", b"abc", b"12x", b"x12", b"-1", b"+1", b"1.5", b"18446744073709551616", &long] {
+    for text in [&b""[..], b" ", b"abc", b"12x", b"x12", b"-1", b"+-1", b"1.5", b"18446744073709551616", &long] {
         let version = put(subject, &k, text.to_vec());
         assert_eq!(unmet(subject.execute(update_of(&k, Update::Increment(1)))), Unmet::NotANumber, "{text:?}");
         assert_eq!(unmet(subject.execute(update_of(&k, Update::Decrement(1)))), Unmet::NotANumber, "{text:?}");

@@ -120,9 +120,9 @@ impl Draw {
             0 => vec![b'v'; 300 << 10],
             1 | 2 => vec![b'w'; 2000 + self.below(3000) as usize],
             3 => b"a\r\nEND\r\nb".to_vec(),
-            4..=25 => self.one(&["0", "1", "5", "9", "99", "10 ", "18446744073709551615", "00012"]).into(),
+            4..=25 => self.one(&["0", "1", "5", "9", "+99", "10 ", "18446744073709551615", " 00012"]).into(),
             26 | 27 => Vec::new(),
-            _ => self.one(&["abc", "x", "hello world", "5 ", "v"]).into(),
+            _ => self.one(&["abc", "x", "hello world", "5 apples", "v"]).into(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Words and numbers of a command line.
 
-use super::decimal;
 use super::{BACKUP_NAME_BYTES_MAX, KEY_BYTES_MAX};
+use stratakv_base::decimal;
 
 /// Words separated by one or more spaces.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,6 @@ mod admin;
 pub mod binary;
 mod body;
 mod command;
-mod decimal;
 mod expiry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

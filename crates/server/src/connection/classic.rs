@@ -11,7 +11,7 @@ use crate::credentials::ATTEMPT_BYTES_MAX;
 use crate::meta;
 use crate::pending::{Access, Held};
 use crate::request;
-use crate::schedule::ATTEMPT_UNITS;
+use crate::schedule::{ATTEMPT_ERRORS, ATTEMPT_UNITS};
 
 impl Connection {
     /// Whether the client has yet to say who it is.
@@ -26,7 +26,10 @@ impl Connection {
                 self.storing = Some(Storing::new(Header::Account, Body::new(*data_bytes)));
             }
             Command::Version | Command::Quit => self.command(command, context),
-            _ => self.answer(Answer::Text(reply::UNAUTHENTICATED), false),
+            _ => {
+                self.errors += 1;
+                self.answer(Answer::Text(reply::UNAUTHENTICATED), false);
+            }
         }
     }
 
@@ -36,6 +39,7 @@ impl Connection {
         self.units -= ATTEMPT_UNITS;
         self.admitted = context.accounts.is_none_or(|accounts| accounts.now().admit_text(value));
         context.counters.auth_errors.add(u64::from(!self.admitted));
+        self.errors += if self.admitted { 0 } else { ATTEMPT_ERRORS };
         let reply = if self.admitted { reply::STORED } else { reply::AUTHENTICATION_FAILURE };
         self.answer(Answer::Text(reply), false);
     }

@@ -73,6 +73,11 @@ impl Connection {
         self.units -= units;
     }
 
+    /// How many errors its client made since this was last asked.
+    pub(crate) fn take_errors(&mut self) -> u32 {
+        std::mem::take(&mut self.errors)
+    }
+
     /// Whether it stopped because its share of the tick is used up.
     pub(crate) fn wants_more(&self) -> bool {
         self.wants_more && !self.broken

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
+use stratakv_base::decimal;
 use stratakv_engine::{Expect, Unmet, Update};
 
 /// A value by number: equal values have equal numbers.
@@ -213,7 +214,7 @@ fn update(change: &Update, answer: Answer, register: &mut Register, values: &mut
         Update::Prepend(bytes) => (Bytes::from([&bytes[..], old].concat()), None),
         Update::Touch(_) => (old.clone(), None),
         Update::Increment(_) | Update::Decrement(_) => {
-            let Some(number) = decimal(old) else {
+            let Some(number) = decimal::unsigned(old) else {
                 return (answer == Answer::Unmet(Unmet::NotANumber)).then_some(());
             };
             let number = match change {
@@ -233,10 +234,4 @@ fn update(change: &Update, answer: Answer, register: &mut Register, values: &mut
         _ => return None,
     };
     register.write(value, version).then_some(())
-}
-
-/// memcached's rule: digits, perhaps padded with spaces.
-fn decimal(text: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(text).ok()?.trim_end_matches(' ');
-    digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
