@@ -14,11 +14,21 @@ use crate::toolchain::target_directory;
 const USAGE: &str = "\
 usage: cargo xtask failing LIST [--only TEXT] [--write FILE]
 
-  LIST          tests and what to take away from under them: see docs/decisions/0048-seen-failing.toml
+  LIST          tests, the commits before and with their mends, and what to take away from under them: see docs/decisions/0048-seen-failing.toml
   --only TEXT   those whose kind or filter has this text
   --write FILE  the table, as Markdown
 
 Works in target/failing, with builds of its own: half an hour for all, the first time.";
+
+/// What a file lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct List {
+    /// The commit before the mends.
+    before: String,
+    /// The commit that has the tests as they came with the mends: later ones ask for what the old commit does not have.
+    tests: String,
+    entries: Vec<Entry>,
+}
 
 /// One test, or several with one filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,18 +79,18 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         }
     }
     let text = fs::read_to_string(root.join(list)).map_err(|error| format!("cannot read {list}: {error}"))?;
-    let (commit, mut entries) = parse(&text)?;
+    let List { before, tests, mut entries } = parse(&text)?;
     let is_wanted =
         |entry: &Entry| only.as_ref().is_none_or(|text| entry.kind.contains(text) || entry.filter.contains(text));
     entries.retain(is_wanted);
     let trees = target_directory(root).join("failing");
     let (before, today) =
-        (checkout(root, &trees.join("before"), &commit)?, checkout(root, &trees.join("today"), "HEAD")?);
+        (checkout(root, &trees.join("before"), &before)?, checkout(root, &trees.join("today"), "HEAD")?);
     let mut ended = Vec::new();
     for entry in &entries {
         println!("== {}: {} {}", entry.kind, entry.target, entry.filter);
         let folder = if entry.undo.is_empty() { &before } else { &today };
-        let one = try_one(root, folder, &trees, entry)?;
+        let one = try_one(root, folder, &tests, entry)?;
         println!(
             "   {} failed, {} passed{}",
             one.failed.len(),
@@ -133,8 +143,18 @@ pub fn checkout(root: &Path, folder: &Path, commit: &str) -> Result<PathBuf, Str
     Ok(folder.to_path_buf())
 }
 
+/// A file as a commit has it.
+fn file_of(root: &Path, commit: &str, file: &str) -> Result<String, String> {
+    let output = Command::new("git").current_dir(root).args(["show", &format!("{commit}:{file}")]).output();
+    let output = output.map_err(|error| format!("cannot start git: {error}"))?;
+    match output.status.success() {
+        true => String::from_utf8(output.stdout).map_err(|error| format!("cannot read {file}: {error}")),
+        false => Err(format!("git show {commit}:{file}: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
 /// Prepares the tree, runs the tests of an entry, and leaves the tree as it was.
-fn try_one(root: &Path, folder: &Path, trees: &Path, entry: &Entry) -> Result<Ended, String> {
+fn try_one(root: &Path, folder: &Path, tests: &str, entry: &Entry) -> Result<Ended, String> {
     let mut changed: Vec<(PathBuf, Option<Vec<u8>>)> = Vec::new();
     let mut change = |file: &str, bytes: Vec<u8>| {
         let path = folder.join(file);
@@ -145,7 +165,7 @@ fn try_one(root: &Path, folder: &Path, trees: &Path, entry: &Entry) -> Result<En
             .map_err(|error| format!("cannot write {file}: {error}"))
     };
     for file in &entry.files {
-        let text = fs::read_to_string(root.join(file)).map_err(|error| format!("cannot read {file}: {error}"))?;
+        let text = file_of(root, tests, file)?;
         let text = entry.adapt.iter().fold(text, |text, [find, put]| text.replace(find, put));
         let is_main = file.ends_with("tests/main/main.rs");
         change(file, if is_main { only_modules(&text, &entry.modules) } else { text }.into_bytes())?;
@@ -157,7 +177,7 @@ fn try_one(root: &Path, folder: &Path, trees: &Path, entry: &Entry) -> Result<En
         }
         change(file, text.replace(find.as_str(), put).into_bytes())?;
     }
-    let ended = test(folder, trees, entry);
+    let ended = test(folder, entry);
     for (path, bytes) in changed.into_iter().rev() {
         let outcome = bytes.map_or_else(|| fs::remove_file(&path), |bytes| fs::write(&path, bytes));
         outcome.map_err(|error| format!("cannot restore {}: {error}", path.display()))?;
@@ -173,9 +193,10 @@ fn only_modules(text: &str, modules: &[String]) -> String {
     text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
 }
 
-fn test(folder: &Path, trees: &Path, entry: &Entry) -> Result<Ended, String> {
+fn test(folder: &Path, entry: &Entry) -> Result<Ended, String> {
     let mut command = cargo(folder);
-    command.env("CARGO_TARGET_DIR", trees.join("target")).env("CARGO_INCREMENTAL", "0").arg("test");
+    // One each: cargo takes a crate of the one tree for that of the other.
+    command.env("CARGO_TARGET_DIR", folder.join("target")).env("CARGO_INCREMENTAL", "0").arg("test");
     match entry.target.strip_prefix("lib:") {
         Some(package) => command.args(["--package", package, "--lib"]),
         None => command.args(["--workspace", "--test", &entry.target]),
@@ -223,9 +244,10 @@ fn table(entries: &[Entry], ended: &[Ended]) -> String {
     text
 }
 
-fn parse(text: &str) -> Result<(String, Vec<Entry>), String> {
+fn parse(text: &str) -> Result<List, String> {
     let list: toml::Table = text.parse().map_err(|error| format!("the list cannot be read: {error}"))?;
-    let commit = list.get("before").and_then(toml::Value::as_str).ok_or("the list does not say `before`, a commit")?;
+    let commit = |name: &str| list.get(name).and_then(toml::Value::as_str).map(str::to_owned);
+    let before = commit("before").ok_or("the list does not say `before`, a commit")?;
     let words = |table: &toml::Table, name: &str| -> Vec<String> {
         let all = table.get(name).and_then(toml::Value::as_array);
         all.into_iter().flatten().filter_map(|one| one.as_str().map(str::to_owned)).collect()
@@ -256,7 +278,7 @@ fn parse(text: &str) -> Result<(String, Vec<Entry>), String> {
         })
     };
     let entries: Result<Vec<Entry>, String> = tables(&list, "test").iter().map(entry).collect();
-    Ok((commit.to_owned(), entries?))
+    Ok(List { before, tests: commit("tests").unwrap_or_else(|| "HEAD".into()), entries: entries? })
 }
 
 #[cfg(test)]
@@ -267,8 +289,9 @@ mod tests {
     fn a_list_is_read() {
         let text = "before = \"abc\"\n[[test]]\nkind = \"k\"\ntarget = \"main\"\nfilter = \"f\"\nfiles = [\"a\"]\nmodules = [\"m\"]\n\
                     [[test]]\nkind = \"l\"\ntarget = \"lib:p\"\nfilter = \"g\"\nundo = [{ file = \"b\", find = \"x\", put = \"y\" }]\n";
-        let (commit, entries) = parse(text).expect("it is a list");
-        assert_eq!((commit.as_str(), entries.len()), ("abc", 2));
+        let List { before, tests, entries } = parse(text).expect("it is a list");
+        assert_eq!((before.as_str(), tests.as_str(), entries.len()), ("abc", "HEAD", 2));
+        assert_eq!(parse(&format!("tests = \"def\"\n{text}")).expect("it is a list").tests, "def");
         assert_eq!((entries[0].files.len(), entries[0].modules.len(), entries[1].undo.len()), (1, 1, 1));
         assert!(parse("before = \"abc\"\n[[test]]\nkind = \"k\"\n").is_err() && parse("").is_err());
     }
@@ -296,12 +319,11 @@ mod tests {
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| path.extension().is_some_and(|end| end == "toml"))
         {
-            let (_, entries) = parse(&fs::read_to_string(&path).expect("it can be read")).expect("it is a list");
-            for entry in entries {
+            let list = parse(&fs::read_to_string(&path).expect("it can be read")).expect("it is a list");
+            for entry in list.entries {
                 let read = |file: &String| {
                     fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
                 };
-                entry.files.iter().for_each(|file| _ = read(file));
                 entry
                     .undo
                     .iter()

@@ -33,7 +33,7 @@ const ERROR_NS: u64 = 6_250_000;
 pub(crate) const ATTEMPT_ERRORS: u32 = 16;
 /// Of those that rest one comes back in so long, and so many at once at most.
 const RETURN_NS: u64 = 250_000;
-const RETURNS_MAX: u64 = 16;
+const RETURNS_MAX: u64 = 4;
 
 /// What it costs to send so many bytes of a value, beside the command.
 pub(crate) fn cost_of(value_bytes: u64) -> i64 {
