@@ -213,12 +213,12 @@ impl Wording {
 fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Output, here: &Here<'_>) {
     let counters = here.counters;
     let Some(Reply::Record(Some(record))) = reply else {
-        counters.get_misses.add(1);
-        counters.touch_misses.add(u64::from(touch));
+        // A get that touches counts as a touch alone.
+        if touch { &counters.touch_misses } else { &counters.get_misses }.add(1);
         here.log.fetched(key, None);
         return;
     };
-    counters.touch_hits.add(u64::from(touch));
+    if touch { &counters.touch_hits } else { &counters.get_hits }.add(1);
     if touch {
         here.marks.keep(key, record.version, None, Some(record.expiry));
     }
@@ -231,7 +231,6 @@ fn value(key: &Key, cas: bool, touch: bool, reply: Option<Reply>, out: &mut Outp
 
 /// What comes before the bytes of a value.
 fn value_head(key: &Key, cas: bool, record: &Record, len_bytes: u64, out: &mut Output, here: &Here<'_>) {
-    here.counters.get_hits.add(1);
     here.recency.fetched(hash(key), here.wall);
     here.log.fetched(key, Some(len_bytes));
     let version = if cas { here.marks.shown(key, record.version) } else { record.version };
@@ -301,6 +300,7 @@ fn touched(key: &Key, reply: Option<&Reply>, here: &Here<'_>) -> &'static [u8] {
     match reply {
         Some(Reply::Record(Some(record))) => {
             counters.touch_hits.add(1);
+            here.recency.fetched(hash(key), here.wall);
             here.log.fetched(key, Some(record.value_bytes));
             here.marks.keep(key, record.version, None, Some(record.expiry));
             reply::TOUCHED

@@ -187,7 +187,7 @@ impl Words {
         let counters = here.counters;
         let key = if self.with_key { request.key.user() } else { b"" };
         let Outcome::Found { record, follows, .. } = outcome else {
-            counters.get_misses.add(u64::from(with_value));
+            counters.get_misses.add(u64::from(with_value && !touch));
             counters.touch_misses.add(u64::from(touch));
             return match (self.quiet, self.with_key) {
                 (true, _) => {}
@@ -196,7 +196,8 @@ impl Words {
                 _ => self.refuse(Status::NotFound, out),
             };
         };
-        counters.get_hits.add(u64::from(with_value));
+        // A get that touches counts as a touch alone, in this protocol.
+        counters.get_hits.add(u64::from(with_value && !touch));
         counters.touch_hits.add(u64::from(touch));
         here.recency.fetched(hash(&request.key), here.wall);
         let Record { value, value_bytes, flags, version, .. } = record;
@@ -211,7 +212,7 @@ impl Words {
 
     fn stored(&self, request: &Request, mode: StoreMode, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
         let counters = here.counters;
-        let has_cas = u64::from(request.compare.is_some());
+        let has_cas = u64::from(request.counts_as_cas());
         match (outcome, mode) {
             (Outcome::Done { version, .. }, _) => {
                 counters.cas_hits.add(has_cas);

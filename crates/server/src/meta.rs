@@ -38,8 +38,6 @@ pub(crate) fn request(meta: &Meta<'_>, value: Bytes, wall: Wall, counters: &Coun
     counters.cmd_meta.add(1);
     let action = match meta.verb {
         MetaVerb::Get | MetaVerb::Debug => {
-            let counter = if touch.is_some() { &counters.cmd_touch } else { &counters.cmd_get };
-            counter.add(1);
             let vivify = made_until(flags, at);
             let told = meta.verb == MetaVerb::Get;
             Action::Get {
@@ -152,22 +150,23 @@ impl Words {
     fn get(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
         let counters = here.counters;
         let Action::Get { touch, .. } = request.action else { return };
-        let (hits, misses) = match touch {
-            Some(_) => (&counters.touch_hits, &counters.touch_misses),
-            None => (&counters.get_hits, &counters.get_misses),
+        // As memcached counts: what touches is a touch alone, unless it finds nothing to be touched.
+        let (command, outcome_of) = match (touch, &outcome) {
+            (Some(_), Outcome::Found { .. } | Outcome::Vivified { .. }) => (&counters.cmd_touch, &counters.touch_hits),
+            (None, Outcome::Found { .. } | Outcome::Vivified { .. }) => (&counters.cmd_get, &counters.get_hits),
+            _ => (&counters.cmd_get, &counters.get_misses),
         };
+        command.add(1);
+        outcome_of.add(1);
         let hash = hash(&request.key);
         match outcome {
             Outcome::Found { record, before, follows } => {
-                hits.add(1);
-                counters.get_hits.add(u64::from(touch.is_some()));
                 self.found(request, record, (before, follows), here, out);
                 if !self.unnoticed {
                     here.recency.fetched(hash, here.wall);
                 }
             }
             Outcome::Vivified { version } => {
-                misses.add(1);
                 let about = About { flags: 0, value_bytes: 0, version, expiry: Expiry::NEVER, is_made: true };
                 here.recency.stored(hash, here.wall);
                 self.head(request, &about, if self.value { Some(0) } else { None }, here, out);
@@ -175,8 +174,6 @@ impl Words {
                 here.recency.fetched(hash, here.wall);
             }
             _ => {
-                misses.add(1);
-                counters.get_misses.add(u64::from(touch.is_some()));
                 self.status(b"EN", request, true, out);
             }
         }
@@ -289,7 +286,7 @@ impl Words {
     fn set(&self, request: &Request, outcome: &Outcome, here: &Here<'_>, out: &mut Output) {
         let Action::Store { value, .. } = &request.action else { return };
         let counters = here.counters;
-        let has_cas = u64::from(request.compare.is_some());
+        let has_cas = u64::from(request.counts_as_cas());
         match outcome {
             Outcome::Done { version, value_bytes } => {
                 counters.cas_hits.add(has_cas);
@@ -378,10 +375,8 @@ impl Words {
     /// `me`. There are no slab classes: the class is 1, the size that of key and value.
     fn debug(&self, request: &Request, outcome: Outcome, here: &Here<'_>, out: &mut Output) {
         let Outcome::Found { record, .. } = outcome else {
-            here.counters.get_misses.add(1);
             return out.push(b"EN\r\n");
         };
-        here.counters.get_hits.add(1);
         let key = &request.key;
         let (fetched, idle) = here.recency.of(hash(key), here.wall);
         out.push(b"ME ");

@@ -129,7 +129,7 @@ fn touch(draw: &mut Draw) -> Command {
 
 fn flush(draw: &mut Draw) -> Command {
     // A delay would have to be waited for; one that never comes is taken back by the next flush.
-    let delay = draw.one(&["", "", " 0", " -1", " x", " 10000", " 0 0", " 0 0 0", " +0"]);
+    let delay = draw.one(&["", "", " 0", " -1", " -2", " 10000", " 0 0", " 0 0 0", " +0"]);
     Command::line([&b"flush_all"[..], delay.as_bytes(), noreply(draw).as_bytes()].concat())
 }
 

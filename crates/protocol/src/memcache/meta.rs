@@ -275,13 +275,10 @@ pub(super) fn arithmetic(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
     whole(MetaVerb::Arithmetic { decrement }, word, flags)
 }
 
-/// `me <key> [b]`.
-pub(super) fn debug(tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
-    let (word, base64) = match words::<3>(tokens) {
-        Some(([word, ..], 1)) => (word, false),
-        Some(([word, b"b", ..], 2)) => (word, true),
-        _ => (&b""[..], false),
-    };
+/// `me <key> [b]`. What else stands behind the key is ignored.
+pub(super) fn debug(mut tokens: Tokens<'_>) -> Result<Command<'_>, Refusal> {
+    let word = tokens.next().unwrap_or_default();
+    let base64 = tokens.next() == Some(b"b");
     if !is_key(word) {
         return Err(reply::BAD_LINE.into());
     }

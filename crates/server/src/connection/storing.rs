@@ -52,6 +52,9 @@ impl Connection {
         let header = storing.header;
         let Ok(value) = value else {
             context.counters.protocol_errors.add(1);
+            self.errors += 1;
+            let is_classic = matches!(header, Header::Classic { .. });
+            context.counters.cmd_set.add(u64::from(is_classic));
             self.answer(Answer::Text(reply::BAD_DATA_CHUNK), matches!(header, Header::Classic { noreply: true, .. }));
             return true;
         };
