@@ -150,6 +150,12 @@ impl Request {
         }
     }
 
+    /// Whether statistics count it among compare-and-swaps: memcached counts no append there, whatever version it names.
+    pub(crate) fn counts_as_cas(&self) -> bool {
+        let is_join = matches!(self.action, Action::Store { mode: StoreMode::Append | StoreMode::Prepend, .. });
+        self.compare.is_some() && !is_join
+    }
+
     /// Whether it may take more than one operation.
     pub(crate) fn is_long(&self) -> bool {
         match &self.action {

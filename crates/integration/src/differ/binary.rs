@@ -1,10 +1,8 @@
 //! Requests of the binary protocol: every opcode, quiet ones too, with parts that belong to it and some that do not.
 
+use super::classic::{TOO_LARGE_BYTES, UNUSED};
 use super::command::{Command, Part, Shape};
 use super::draw::Draw;
-
-/// Longer than any value may be.
-const TOO_LARGE_BYTES: usize = (1 << 20) + 4096;
 
 /// A request in its parts.
 #[derive(Debug, Default)]
@@ -115,6 +113,7 @@ fn statistics(draw: &mut Draw) -> Command {
 /// A value that is too long, whatever the server.
 pub fn too_large(draw: &mut Draw) -> Command {
     let (opcode, key) = (opcode(draw, false, &[1, 2, 0x11], &[]), draw.key());
+    let key = if opcode == 2 { key } else { UNUSED.to_vec() };
     let request = Request { opcode, extras: vec![0; 8], key: key.clone(), value: vec![b'l'; TOO_LARGE_BYTES] };
     frame(draw, &request, Part::Bytes(vec![0; 8])).shape(Shape::Binary).key(&key)
 }

@@ -4,7 +4,9 @@ use super::command::{Command, Part, Shape};
 use super::draw::Draw;
 
 /// Longer than any value may be.
-const TOO_LARGE_BYTES: usize = (1 << 20) + 4096;
+pub const TOO_LARGE_BYTES: usize = (1 << 20) + 4096;
+/// A key that nothing else names.
+pub const UNUSED: &[u8] = b"unused";
 
 /// A command.
 pub fn command(draw: &mut Draw) -> Command {
@@ -76,10 +78,10 @@ fn wrong_block(draw: &mut Draw, parts: Vec<Part>, value: &[u8]) -> Command {
     Command::of(parts, false).data(&block)
 }
 
-/// A value that is too long, whatever the server.
+/// A value that is too long, whatever the server. What a set does to the value that was there is a matter of the engine.
 pub fn too_large(draw: &mut Draw) -> Command {
     let verb = draw.one(&["set", "add", "append"]);
-    let key = draw.key();
+    let key = if verb == "set" { UNUSED.to_vec() } else { draw.key() };
     let front = words(&[verb.as_bytes(), &key, b"0 0", TOO_LARGE_BYTES.to_string().as_bytes()]);
     let end = noreply(draw);
     Command::line([&front[..], end.as_bytes()].concat()).data(&vec![b'l'; TOO_LARGE_BYTES]).key(&key)
@@ -248,7 +250,7 @@ fn statistics(draw: &mut Draw) -> Command {
 
 /// What ends a connection.
 pub fn last(draw: &mut Draw) -> Command {
-    const LINES: &[&str] = &["quit", "quit x", "GET / HTTP/1.1", "foo HTTP/1.0", "host: x", "POST / HTTP/1.1"];
+    const LINES: &[&str] = &["quit", "quit x", "GET / HTTP/1.1", "foo HTTP/1.0", "host: x HTTP/1.0", "POST / HTTP/1.1"];
     match draw.below(3) {
         0 => Command::line(draw.one(LINES)).closing(),
         _ => Command::line("quit").closing(),

@@ -57,7 +57,6 @@ const COUNTED: &[&str] = &[
     "cas_badval",
     "touch_hits",
     "touch_misses",
-    "store_too_large",
     "auth_cmds",
     "auth_errors",
 ];

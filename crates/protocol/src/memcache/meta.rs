@@ -10,7 +10,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::command::Command;
-use super::line::{Tokens, is_key, signed, unsigned, words};
+use super::line::{Tokens, is_key, signed, unsigned};
 use super::parser::{LENGTH_MAX, Refusal};
 use super::{KEY_BYTES_MAX, reply};
 
