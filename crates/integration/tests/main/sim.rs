@@ -121,6 +121,16 @@ fn seeds_of_servers_that_failed_once_pass() {
     }
 }
 
+/// Engine `matrix` answered for a shard that had broken before it carried out the last change of a batch, and said that its key was not there.
+#[test]
+fn seeds_of_breaking_shards_that_failed_once_pass() {
+    for seed in [88_002_363] {
+        if let Err(why) = world::store::run_breaking(seed) {
+            panic!("seed {seed}: {why}");
+        }
+    }
+}
+
 /// A seed gives one run: the same requests, faults and answers.
 #[test]
 fn a_seed_gives_the_same_run_every_time() {

@@ -42,8 +42,8 @@ struct Coordinated {
     shown: Arc<AtomicBool>,
     /// Who has not answered.
     missing: Vec<u32>,
-    /// Of the last change.
-    last: (u64, bool),
+    /// Of the last change, once its shard has carried it out: its version, and whether its key existed.
+    last: Option<(u64, bool)>,
     /// Every participant so far has carried out.
     resolved: bool,
 }
@@ -146,7 +146,7 @@ impl<P: Pmem> Matrix<P> {
             keys,
             shown: Arc::clone(&shown),
             missing: parts.keys().copied().collect(),
-            last: (0, false),
+            last: None,
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
@@ -221,10 +221,15 @@ impl<P: Pmem> Matrix<P> {
         let Some(batch) = active.get_mut(&id).filter(|batch| batch.phase == Phase::Committed) else { return };
         batch.missing.retain(|shard| *shard != from);
         batch.resolved &= done.is_some();
-        batch.last = done.and_then(|done| done.last).unwrap_or(batch.last);
+        batch.last = done.and_then(|done| done.last).or(batch.last);
         if let Some(token) = batch.token.take_if(|_| batch.missing.is_empty()) {
-            let (version, existed) = batch.last;
-            effects.reply(token, Reply::Done { version, existed });
+            let broke = "the batch is done, but its last change waits for the next opening; reopen the store";
+            let reply = match batch.last {
+                Some((version, existed)) => Reply::Done { version, existed },
+                // It is carried out then. What it comes to is not known now.
+                None => Reply::Failed(Error::Unknown(broke)),
+            };
+            effects.reply(token, reply);
         }
         self.end_if_settled(id);
     }
@@ -255,7 +260,7 @@ impl<P: Pmem> Matrix<P> {
             keys: Vec::new(),
             shown: Arc::default(),
             missing: holders.clone(),
-            last: (0, false),
+            last: None,
             resolved: true,
         };
         self.batches.coordinator.active.insert(id, coordinated);
