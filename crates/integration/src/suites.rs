@@ -124,7 +124,7 @@ pub const SUITES: &[Suite] = &[
         language: "Java",
         runner: Runner::None,
         ported: &[],
-        note: "Its published packages hold no tests.",
+        note: "Its jars of classes and of sources hold no tests, and there is none of test sources.",
     },
     Suite {
         name: "dalli",
@@ -132,7 +132,7 @@ pub const SUITES: &[Suite] = &[
         language: "Ruby",
         runner: Runner::None,
         ported: &[],
-        note: "Its published packages hold no tests.",
+        note: "The distribution's package holds no tests, so its source package is asked for.",
     },
 ];
 
