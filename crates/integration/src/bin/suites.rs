@@ -10,7 +10,7 @@ use stratakv_integration::suites::known::{self, Known};
 use stratakv_integration::suites::page::{Group, Ran, groups, page};
 use stratakv_integration::suites::run::run;
 use stratakv_integration::suites::server::Kind;
-use stratakv_integration::suites::{Outcome, Runner, SUITES, Suite};
+use stratakv_integration::suites::{Outcome, Results, Runner, SUITES, Suite};
 use stratakv_integration::{arguments, requirement};
 
 const USAGE: &str = "\
@@ -110,16 +110,26 @@ fn against_all(
     arguments: &Arguments,
     memcached: &Path,
     folder: &Path,
-) -> Result<Vec<(Kind, stratakv_integration::suites::Results)>, String> {
+) -> Result<Vec<(Kind, Results)>, String> {
     let mut all = Vec::new();
     for kind in &arguments.servers {
-        let results = run(suite, fetched, *kind, memcached, folder)?;
+        let mut results = run(suite, fetched, *kind, memcached, folder)?;
+        // Some tests count seconds and fail on a busy machine. The control gets a second chance; ours does not.
+        if *kind == Kind::Memcached && results.values().any(|verdict| verdict.outcome == Outcome::Failed) {
+            better(&mut results, run(suite, fetched, *kind, memcached, folder)?);
+        }
         let count = |outcome| results.values().filter(|verdict| verdict.outcome == outcome).count();
         let (passed, failed, skipped) = (count(Outcome::Passed), count(Outcome::Failed), count(Outcome::Skipped));
         println!("{} with {}: {passed} passed, {failed} failed, {skipped} skipped", suite.name, kind.name());
         all.push((*kind, results));
     }
     Ok(all)
+}
+
+/// Takes the passes of a second run.
+fn better(results: &mut Results, second: Results) {
+    let passes = second.into_iter().filter(|(_, verdict)| verdict.outcome == Outcome::Passed);
+    results.extend(passes);
 }
 
 /// Fails where a difference has no reason, a reason no difference, or a suite that should run did not.

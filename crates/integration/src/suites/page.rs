@@ -16,6 +16,7 @@ beside them. `cargo xtask suites --write docs/suites.md` fetches the suites, run
 
 - **The control is memcached.** Every test is compared with what it did there, not with a count.
 - **No test is changed.** In a copy of each suite the default port becomes that of the server.
+- **The control has a second run** if a test failed with it, as some count seconds. Ours has one.
 - **A difference needs a reason** in `crates/integration/src/suites/known.txt`. One without a reason
   fails the run, and so does a reason without a difference.
 ";
