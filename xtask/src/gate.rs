@@ -50,6 +50,7 @@ const NIGHT: &[Step] = &[
     Step::cargo("mutations: operators and counts", &["test", "--quiet", "--manifest-path", "mutate/Cargo.toml"]),
     Step::xtask("mutations that nobody planned", &["mutate", "--minutes", "120"]),
     Step::xtask("answers beside memcached's", &["differ", "--seconds", "600", "--seeds", "1000..1000000"]),
+    Step::xtask("test suites of memcache clients", &["suites"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),
@@ -113,6 +114,7 @@ mod tests {
             "attacks",
             "walks",
             "mutate",
+            "suites",
         ] {
             assert!(night.contains(&subcommand), "nobody runs `{subcommand}`");
         }

@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask attacks | ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | mutate | status-page | crash | differ | soak | realdata | walks`.
+//! StrataKV's chores: `cargo xtask attacks | ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | mutate | status-page | crash | differ | soak | suites | realdata | walks`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -48,6 +48,7 @@ usage: cargo xtask COMMAND
   mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M
   status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
+  suites [OPTIONS]      the own test suites of memcache clients against each engine, memcached as the control; --write FILE; --help says more
   walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
   realdata [OPTIONS]    load every package known to `apt-cache dumpavail` and compare byte for byte; --help says more
 ";
@@ -76,7 +77,9 @@ fn main() -> ExitCode {
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
-        "attacks" | "crash" | "differ" | "realdata" | "soak" | "walks" => cargo::harness(&repository(), command, rest),
+        "attacks" | "crash" | "differ" | "realdata" | "soak" | "suites" | "walks" => {
+            cargo::harness(&repository(), command, rest)
+        }
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

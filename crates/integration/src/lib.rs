@@ -1,5 +1,5 @@
 //! What StrataKV's integration tests stand on: the built program as a child process, a plain memcache client, values
-//! that prove themselves, and the long harnesses (`attacks`, `crash`, `realdata`, `ukv`, `walks`) that `cargo xtask` runs too.
+//! that prove themselves, and the long harnesses (`attacks`, `crash`, `realdata`, `suites`, `ukv`, `walks`) that `cargo xtask` runs too.
 //!
 //! The harnesses of real processes look at a store from outside, as a user would; `sim` and `world` have it inside simulations.
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ pub mod requirement;
 pub mod scenario;
 pub mod sim;
 pub mod soak;
+pub mod suites;
 pub mod ukv;
 pub mod value;
 pub mod walks;

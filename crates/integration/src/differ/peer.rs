@@ -17,13 +17,17 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A memcached of its own, ended when dropped.
 #[derive(Debug)]
-struct Memcached {
+pub struct Memcached {
     process: Child,
     address: SocketAddr,
 }
 
 impl Memcached {
-    fn start(program: &Path) -> Result<Memcached, String> {
+    /// Starts it, and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(program: &Path) -> Result<Memcached, String> {
         let address = free_address().map_err(|error| format!("no free port: {error}"))?;
         let port = address.port().to_string();
         let mut command = Command::new(program);
@@ -42,6 +46,28 @@ impl Memcached {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(memcached)
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+
+    /// The version that it tells.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn version(&self) -> Result<String, String> {
+        let answers = Wire::connect(self.address)?.ask(&[b"version\r\n".to_vec()], false, false);
+        let told = answers.first().map(|answer| String::from_utf8_lossy(&answer.bytes).into_owned());
+        let told = told.unwrap_or_default();
+        let version = told.strip_prefix("VERSION ").map(|version| version.trim_end().to_owned());
+        version.ok_or_else(|| format!("memcached tells no version: {told:?}"))
     }
 }
 
@@ -70,12 +96,9 @@ impl Peers {
         let serve =
             Serve::on(data).options(engine.serve_options()).options(&["--durability", level, "--memory", "64M"]);
         let peers = Peers { theirs: Memcached::start(memcached)?, ours: serve.start() };
-        let version = Wire::connect(peers.theirs.address)?.ask(&[b"version\r\n".to_vec()], false, false);
-        let told =
-            version.first().map(|answer| String::from_utf8_lossy(&answer.bytes).into_owned()).unwrap_or_default();
-        match told.strip_prefix("VERSION ").is_some_and(|version| version.trim_end() == VERSION) {
-            true => Ok(peers),
-            false => Err(format!("the list of differences is that of memcached {VERSION}, and this one says {told:?}")),
+        match peers.theirs.version()? {
+            version if version == VERSION => Ok(peers),
+            other => Err(format!("the list of differences is that of memcached {VERSION}, and this one is {other}")),
         }
     }
 
