@@ -3,7 +3,7 @@
 use std::ops::{Bound, RangeInclusive};
 
 use bytes::Bytes;
-use stratakv_base::{CollectionId, Expiry, Key};
+use stratakv_base::{CollectionId, Expiry, Key, decimal};
 use stratakv_engine::{Change, ChangeKind, Expect, Operation, PageRequest, RecordPart, Shard, Update};
 
 use super::{World, level};
@@ -254,9 +254,7 @@ impl<E: Engine> World<'_, E> {
     fn count(&mut self, request: &Request, by: u64, down: bool) -> Result<(), String> {
         let update = if down { Update::Decrement(by) } else { Update::Increment(by) };
         let held = self.present(request.key);
-        let digits = held.as_ref().and_then(|held| std::str::from_utf8(&held.value).ok());
-        let digits = digits.map(|text| text.trim_end_matches(' ')).filter(|text| !text.starts_with('+'));
-        let number = digits.and_then(|text| text.parse::<u64>().ok());
+        let number = held.as_ref().and_then(|held| decimal::unsigned(&held.value));
         let (Some(held), Some(number)) = (held, number) else {
             return self.update(request, update, None, Expected::Done(None));
         };

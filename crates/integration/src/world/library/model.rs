@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use stratakv::End;
+use stratakv_base::decimal;
 use stratakv_base::random::Random;
 
 /// Names of collections; the first one is the default one, which has none.
@@ -409,10 +410,8 @@ impl Model {
             records.insert(key.to_vec(), Held { value: by.to_string().into_bytes(), expires: 0 });
             return Told::Number(by);
         };
-        let digits = std::str::from_utf8(&held.value).unwrap_or_default();
-        let number = digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
-        let Some(number) = number else { return Told::NotANumber };
-        held.value = (number + by).to_string().into_bytes();
+        let Some(number) = decimal::unsigned(&held.value) else { return Told::NotANumber };
+        held.value = format!("{:<width$}", number + by, width = held.value.len()).into_bytes();
         Told::Number(number + by)
     }
 

@@ -1,5 +1,6 @@
 //! Memcache commands: drawn, written, carried out on what a key may hold, and what answer each of these would give.
 
+use stratakv_base::decimal;
 use stratakv_base::random::Random;
 use stratakv_protocol::memcache::reply;
 
@@ -289,9 +290,7 @@ fn store(verb: Verb, flags: u32, value: &[u8], state: &State) -> (State, &'stati
 
 fn count(by: u64, down: bool, state: &State) -> (State, Vec<u8>) {
     let Some(held) = state else { return (None, reply::NOT_FOUND.to_vec()) };
-    let digits = std::str::from_utf8(&held.value).unwrap_or_default().trim_end_matches(' ');
-    let number = digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    let Some(number) = number else { return (state.clone(), reply::NOT_A_NUMBER.to_vec()) };
+    let Some(number) = decimal::unsigned(&held.value) else { return (state.clone(), reply::NOT_A_NUMBER.to_vec()) };
     let number = if down { number.saturating_sub(by) } else { number.wrapping_add(by) };
     let value = format!("{number:<width$}", width = held.value.len()).into_bytes();
     (Some(Held { flags: held.flags, value, unique: None }), format!("{number}\r\n").into_bytes())
