@@ -19,6 +19,13 @@ pub fn signed(text: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -magnitude } else { magnitude }).ok()
 }
 
+/// The number, with blanks behind it up to so many bytes: what memcached leaves of a longer value that was counted.
+pub fn padded(number: u64, bytes: usize) -> Vec<u8> {
+    let mut text = number.to_string().into_bytes();
+    text.resize(text.len().max(bytes), b' ');
+    text
+}
+
 /// C's `isspace`.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
@@ -48,6 +55,13 @@ fn read(text: &[u8]) -> Option<(bool, u128)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_longer_value_keeps_its_length() {
+        assert_eq!((padded(7, 0), padded(7, 1), padded(17, 4)), (b"7".to_vec(), b"7".to_vec(), b"17  ".to_vec()));
+        // More than a width of `format!` may be.
+        assert_eq!(padded(1, 70_000).len(), 70_000);
+    }
 
     #[test]
     fn numbers_are_read_as_c_does() {

@@ -58,11 +58,7 @@ pub fn apply(update: &Update, old: &Bytes, expiry: u64) -> Result<Outcome, Refus
 /// memcached's rule: the value begins with a decimal number; a shorter result is padded to the old length.
 fn number(old: &[u8], expiry: u64, change: impl Fn(u64) -> u64) -> Result<Outcome, Refusal> {
     let new = change(decimal::unsigned(old).ok_or(Refusal::NotANumber)?);
-    let mut value = new.to_string();
-    while value.len() < old.len() {
-        value.push(' ');
-    }
-    Ok(Outcome { value: value.into(), expiry, number: Some(new) })
+    Ok(Outcome { value: decimal::padded(new, old.len()).into(), expiry, number: Some(new) })
 }
 
 #[cfg(test)]

@@ -199,7 +199,7 @@ impl Model {
                     Update::Decrement(delta) => number.saturating_sub(delta),
                     _ => number,
                 };
-                held.value = format!("{number:<width$}", width = held.value.len()).into_bytes();
+                held.value = stratakv_base::decimal::padded(number, held.value.len());
                 Reply::Number { number, version }
             }
         };

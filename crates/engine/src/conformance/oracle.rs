@@ -243,7 +243,7 @@ fn decimal(value: &[u8]) -> Result<u64, Reply> {
 
 /// memcached's rule: the length never shrinks.
 fn padded(number: u64, len: usize) -> Bytes {
-    format!("{number:<len$}").into_bytes().into()
+    stratakv_base::decimal::padded(number, len).into()
 }
 
 impl Subject for Oracle {

@@ -64,6 +64,13 @@ pub fn what_begins_with_a_number_is_counted(subject: &mut dyn Subject) {
         assert!(matches!(said, Reply::Number { .. }), "{text:?}: {said:?}");
         expect_value(subject, &k, counted);
     }
+    let mut long = b"5 ".to_vec();
+    long.resize(100_000, b'x');
+    put(subject, &k, long);
+    assert!(matches!(subject.execute(update_of(&k, Update::Increment(1))), Reply::Number { .. }));
+    let mut counted = b"6".to_vec();
+    counted.resize(100_000, b' ');
+    expect_value(subject, &k, &counted);
 }
 
 /// Everything else is left alone.

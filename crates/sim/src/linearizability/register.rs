@@ -222,7 +222,7 @@ fn update(change: &Update, answer: Answer, register: &mut Register, values: &mut
                 Update::Increment(by) => number.wrapping_add(*by),
                 _ => number,
             };
-            (Bytes::from(format!("{number:<width$}", width = old.len())), Some(number))
+            (Bytes::from(decimal::padded(number, old.len())), Some(number))
         }
     };
     let value = values.number(new);

@@ -259,11 +259,8 @@ impl<E: Engine> World<'_, E> {
             return self.update(request, update, None, Expected::Done(None));
         };
         let number = if down { number.saturating_sub(by) } else { number.wrapping_add(by) };
-        let mut text = number.to_string();
-        while text.len() < held.value.len() {
-            text.push(' ');
-        }
-        let after = Some(Held { value: text.into(), ..held });
+        let value = decimal::padded(number, held.value.len()).into();
+        let after = Some(Held { value, ..held });
         self.update(request, update, after, Expected::Number(number))
     }
 

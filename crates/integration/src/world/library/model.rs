@@ -411,7 +411,7 @@ impl Model {
             return Told::Number(by);
         };
         let Some(number) = decimal::unsigned(&held.value) else { return Told::NotANumber };
-        held.value = format!("{:<width$}", number + by, width = held.value.len()).into_bytes();
+        held.value = decimal::padded(number + by, held.value.len());
         Told::Number(number + by)
     }
 

@@ -292,7 +292,7 @@ fn count(by: u64, down: bool, state: &State) -> (State, Vec<u8>) {
     let Some(held) = state else { return (None, reply::NOT_FOUND.to_vec()) };
     let Some(number) = decimal::unsigned(&held.value) else { return (state.clone(), reply::NOT_A_NUMBER.to_vec()) };
     let number = if down { number.saturating_sub(by) } else { number.wrapping_add(by) };
-    let value = format!("{number:<width$}", width = held.value.len()).into_bytes();
+    let value = decimal::padded(number, held.value.len());
     (Some(Held { flags: held.flags, value, unique: None }), format!("{number}\r\n").into_bytes())
 }
 
