@@ -308,8 +308,9 @@ impl Worker {
             return used;
         }
         let rests_until = entry.share.add_errors(entry.connection.take_errors(), now);
-        if let Some(until) = rests_until.filter(|until| *until > now) {
-            // What comes meanwhile waits with it.
+        let is_draining = self.drain_until.is_some();
+        if let Some(until) = rests_until.filter(|until| *until > now && !is_draining) {
+            // What comes meanwhile waits with it; an end of the server does not.
             entry.touched = true;
             self.schedule.rest(number, until);
         } else if entry.connection.wants_more() && !std::mem::replace(&mut entry.touched, true) {
