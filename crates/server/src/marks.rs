@@ -74,8 +74,7 @@ impl Marks {
         lock(&self.shelves[number])
     }
 
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
