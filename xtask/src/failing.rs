@@ -117,40 +117,32 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     }
 }
 
+/// What git prints of a question to it in a folder.
+fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("git").current_dir(folder).args(arguments).output();
+    let output = output.map_err(|error| format!("cannot start git: {error}"))?;
+    let asked = arguments.join(" ");
+    match output.status.success() {
+        true => String::from_utf8(output.stdout).map_err(|error| format!("git {asked}: {error}")),
+        false => Err(format!("git {asked}: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
 /// A checkout of a commit, as it was committed.
 ///
 /// # Errors
 /// What git says.
 pub fn checkout(root: &Path, folder: &Path, commit: &str) -> Result<PathBuf, String> {
-    let git = |folder: &Path, arguments: &[&str]| {
-        let output = Command::new("git").current_dir(folder).args(arguments).output();
-        let output = output.map_err(|error| format!("cannot start git: {error}"))?;
-        let said = String::from_utf8_lossy(if output.status.success() { &output.stdout } else { &output.stderr });
-        if output.status.success() {
-            Ok(said.trim().to_owned())
-        } else {
-            Err(format!("git {}: {said}", arguments.join(" ")))
-        }
-    };
     let commit = git(root, &["rev-parse", commit])?;
+    let commit = commit.trim();
     if !folder.join(".git").exists() {
         fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         git(root, &["worktree", "prune"])?;
-        git(root, &["worktree", "add", "--force", "--detach", &folder.display().to_string(), &commit])?;
+        git(root, &["worktree", "add", "--force", "--detach", &folder.display().to_string(), commit])?;
     }
-    git(folder, &["checkout", "--quiet", "--force", "--detach", &commit])?;
+    git(folder, &["checkout", "--quiet", "--force", "--detach", commit])?;
     git(folder, &["clean", "--quiet", "--force", "-d"])?;
     Ok(folder.to_path_buf())
-}
-
-/// A file as a commit has it.
-fn file_of(root: &Path, commit: &str, file: &str) -> Result<String, String> {
-    let output = Command::new("git").current_dir(root).args(["show", &format!("{commit}:{file}")]).output();
-    let output = output.map_err(|error| format!("cannot start git: {error}"))?;
-    match output.status.success() {
-        true => String::from_utf8(output.stdout).map_err(|error| format!("cannot read {file}: {error}")),
-        false => Err(format!("git show {commit}:{file}: {}", String::from_utf8_lossy(&output.stderr))),
-    }
 }
 
 /// Prepares the tree, runs the tests of an entry, and leaves the tree as it was.
@@ -165,7 +157,7 @@ fn try_one(root: &Path, folder: &Path, tests: &str, entry: &Entry) -> Result<End
             .map_err(|error| format!("cannot write {file}: {error}"))
     };
     for file in &entry.files {
-        let text = file_of(root, tests, file)?;
+        let text = git(root, &["show", &format!("{tests}:{file}")])?;
         let text = entry.adapt.iter().fold(text, |text, [find, put]| text.replace(find, put));
         let is_main = file.ends_with("tests/main/main.rs");
         change(file, if is_main { only_modules(&text, &entry.modules) } else { text }.into_bytes())?;

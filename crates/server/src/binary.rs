@@ -187,8 +187,8 @@ impl Words {
         let counters = here.counters;
         let key = if self.with_key { request.key.user() } else { b"" };
         let Outcome::Found { record, follows, .. } = outcome else {
-            counters.get_misses.add(u64::from(with_value && !touch));
-            counters.touch_misses.add(u64::from(touch));
+            // A get that touches counts as a touch alone.
+            if touch { &counters.touch_misses } else { &counters.get_misses }.add(1);
             return match (self.quiet, self.with_key) {
                 (true, _) => {}
                 // The key says enough.
@@ -196,9 +196,7 @@ impl Words {
                 _ => self.refuse(Status::NotFound, out),
             };
         };
-        // A get that touches counts as a touch alone, in this protocol.
-        counters.get_hits.add(u64::from(with_value && !touch));
-        counters.touch_hits.add(u64::from(touch));
+        if touch { &counters.touch_hits } else { &counters.get_hits }.add(1);
         here.recency.fetched(hash(&request.key), here.wall);
         let Record { value, value_bytes, flags, version, .. } = record;
         let cas = here.marks.shown(&request.key, version);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use stratakv_base::quantity::parse_bytes;
-use stratakv_integration::arguments::named;
+use stratakv_integration::arguments::{answer, named};
 use stratakv_integration::attacks::kinds::Attack;
 use stratakv_integration::attacks::target::Target;
 use stratakv_integration::attacks::{Plan, run, table};
@@ -28,18 +28,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match arguments(&words).and_then(|arguments| attack(&arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("attacks: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    answer("attacks", USAGE, |words| arguments(words).and_then(|arguments| attack(&arguments)))
 }
 
 fn arguments(words: &[String]) -> Result<Arguments, String> {

@@ -1,10 +1,11 @@
 //! `cargo xtask differ`: fresh seeds to our server and to memcached, and every byte of both answers compared.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+#![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use stratakv_integration::arguments::answer;
 use stratakv_integration::differ::intended::Intended;
 use stratakv_integration::differ::peer::{Peers, VERSION};
 use stratakv_integration::differ::shrink::compared;
@@ -33,18 +34,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match arguments(&words).and_then(|arguments| differ(&arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("differ: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    answer("differ", USAGE, |words| arguments(words).and_then(|arguments| differ(&arguments)))
 }
 
 fn arguments(words: &[String]) -> Result<Arguments, String> {

@@ -1,10 +1,11 @@
 //! `cargo xtask realdata`: every package that apt knows, through the command line and through memcache.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+#![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use stratakv_integration::arguments::answer;
 use stratakv_integration::{packages, place, realdata};
 
 const USAGE: &str = "\
@@ -14,18 +15,7 @@ Needs `apt-cache` with its lists (apt-get update). Every stanza of `apt-cache du
 ";
 
 fn main() -> ExitCode {
-    let options: Vec<String> = std::env::args().skip(1).collect();
-    if options.iter().any(|option| option == "--help") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("realdata: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    answer("realdata", USAGE, run)
 }
 
 fn run(options: &[String]) -> Result<(), String> {

@@ -1,10 +1,11 @@
 //! `cargo xtask soak`: a store kept at a fill for minutes.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+#![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::process::ExitCode;
 
 use stratakv::Placement;
 use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_integration::arguments::answer;
 use stratakv_integration::soak::{Minute, Plan, run};
 
 const USAGE: &str = "\
@@ -17,18 +18,7 @@ Fails if a value is not what was written last.
 ";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match soak(&words) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("soak: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    answer("soak", USAGE, soak)
 }
 
 fn soak(words: &[String]) -> Result<(), String> {

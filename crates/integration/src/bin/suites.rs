@@ -1,17 +1,18 @@
 //! `cargo xtask suites`: the own test suites of memcache clients against our server, with memcached as the control.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+#![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use stratakv_integration::arguments::{answer, named};
 use stratakv_integration::differ::peer::{Memcached, VERSION};
+use stratakv_integration::requirement;
 use stratakv_integration::suites::fetch::{Fetched, fetch};
 use stratakv_integration::suites::known::{self, Known};
-use stratakv_integration::suites::page::{Group, Ran, groups, page};
+use stratakv_integration::suites::page::{Group, Ran, counts, groups, page};
 use stratakv_integration::suites::run::run;
 use stratakv_integration::suites::server::Kind;
 use stratakv_integration::suites::{Outcome, Results, Runner, SUITES, Suite};
-use stratakv_integration::{arguments, requirement};
 
 const USAGE: &str = "\
 usage: suites [--suites NAME,..] [--servers NAME,..] [--folder DIR] [--write FILE]
@@ -34,18 +35,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match arguments(&words).and_then(|arguments| suites(&arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("suites: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    answer("suites", USAGE, |words| arguments(words).and_then(|arguments| suites(&arguments)))
 }
 
 fn arguments(words: &[String]) -> Result<Arguments, String> {
@@ -60,10 +50,10 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
         match option.as_str() {
             "--suites" => {
                 let every: Vec<&'static Suite> = SUITES.iter().collect();
-                arguments.suites = arguments::named(value, &every, |suite| suite.name)?;
+                arguments.suites = named(value, &every, |suite| suite.name)?;
             }
             "--servers" => {
-                arguments.servers = arguments::named(value, Kind::ALL, Kind::name)?;
+                arguments.servers = named(value, Kind::ALL, Kind::name)?;
                 arguments.servers.retain(|kind| *kind != Kind::Memcached);
                 arguments.servers.insert(0, Kind::Memcached);
             }
@@ -118,8 +108,7 @@ fn against_all(
         if *kind == Kind::Memcached && results.values().any(|verdict| verdict.outcome == Outcome::Failed) {
             better(&mut results, run(suite, fetched, *kind, memcached, folder)?);
         }
-        let count = |outcome| results.values().filter(|verdict| verdict.outcome == outcome).count();
-        let (passed, failed, skipped) = (count(Outcome::Passed), count(Outcome::Failed), count(Outcome::Skipped));
+        let [passed, failed, skipped] = counts(&results);
         println!("{} with {}: {passed} passed, {failed} failed, {skipped} skipped", suite.name, kind.name());
         all.push((*kind, results));
     }

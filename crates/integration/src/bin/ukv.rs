@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use stratakv_base::quantity::{format_bytes, parse_bytes};
-use stratakv_integration::arguments::named;
+use stratakv_integration::arguments::{answer, named};
 use stratakv_integration::ukv::{Case, Mix, Plan, Rival, run, table};
 
 const USAGE: &str = "\
@@ -30,18 +30,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match arguments(&words).and_then(|arguments| compare(&arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("compare --ukv: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    answer("compare --ukv", USAGE, |words| arguments(words).and_then(|arguments| compare(&arguments)))
 }
 
 fn arguments(words: &[String]) -> Result<Arguments, String> {

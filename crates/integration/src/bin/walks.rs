@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use stratakv_integration::arguments::named;
+use stratakv_integration::arguments::{answer, named};
 use stratakv_integration::walks::{Plan, Subject, markdown, run};
 
 const USAGE: &str = "\
@@ -16,18 +16,7 @@ scan or a pop visits more than 40 records for each that it returns, where the en
 ";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match arguments(&words).and_then(|(plan, write)| walk(&plan, write)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("walks: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    answer("walks", USAGE, |words| arguments(words).and_then(|(plan, write)| walk(&plan, write)))
 }
 
 fn arguments(words: &[String]) -> Result<(Plan, Option<PathBuf>), String> {

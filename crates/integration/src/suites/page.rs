@@ -1,7 +1,6 @@
 //! Writes what came of the suites as a page of Markdown.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use super::known::Known;
 use super::server::Kind;
@@ -90,15 +89,14 @@ pub fn groups(suite: &Suite, results: &[(Kind, Results)], known: &[Known]) -> Ve
 /// The page.
 pub fn page(all: &[Ran], groups: &[Group], servers: &[Kind]) -> String {
     let mut page = String::from(HEAD);
-    // Writing into a string does not fail.
-    let _ = write!(page, "\n## Results\nTests passed / failed / skipped.\n\n{}", table(all, servers));
+    page.push_str(&format!("\n## Results\nTests passed / failed / skipped.\n\n{}", table(all, servers)));
     let notes = all.iter().filter(|ran| !ran.suite.note.is_empty() && ran.results.is_ok());
-    notes.for_each(|ran| _ = write!(page, "\n`{}`: {}\n", ran.suite.name, ran.suite.note));
-    let _ = write!(page, "\n## Differences from memcached\n{}", differing(groups));
-    let _ = write!(page, "\n## Failing with memcached too\n{}", failing(all));
+    notes.for_each(|ran| page.push_str(&format!("\n`{}`: {}\n", ran.suite.name, ran.suite.note)));
+    page.push_str(&format!("\n## Differences from memcached\n{}", differing(groups)));
+    page.push_str(&format!("\n## Failing with memcached too\n{}", failing(all)));
     let missing: Vec<String> = all.iter().filter_map(not_run).collect();
     if !missing.is_empty() {
-        let _ = write!(page, "\n## Not run\n{}", missing.concat());
+        page.push_str(&format!("\n## Not run\n{}", missing.concat()));
     }
     page
 }
@@ -120,7 +118,7 @@ fn table(all: &[Ran], servers: &[Kind]) -> String {
     for ran in all {
         let cell = |kind: &Kind| {
             let of_kind = ran.results.as_ref().ok()?.iter().find(|(one, _)| one == kind);
-            of_kind.map(|(_, results)| counts(results))
+            of_kind.map(|(_, results)| counts(results).map(|count| count.to_string()).join(" / "))
         };
         let cells = servers.iter().map(|kind| format!(" {} |", cell(kind).unwrap_or_else(|| "–".to_owned())));
         let (name, version) = (ran.suite.name, ran.suite.version);
@@ -130,9 +128,10 @@ fn table(all: &[Ran], servers: &[Kind]) -> String {
     table
 }
 
-fn counts(results: &Results) -> String {
+/// How many tests passed, failed and were skipped.
+pub fn counts(results: &Results) -> [usize; 3] {
     let count = |outcome| results.values().filter(|verdict| verdict.outcome == outcome).count();
-    format!("{} / {} / {}", count(Outcome::Passed), count(Outcome::Failed), count(Outcome::Skipped))
+    [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(count)
 }
 
 fn differing(groups: &[Group]) -> String {
