@@ -5,7 +5,7 @@ mod strace;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -75,16 +75,15 @@ struct Server {
 
 impl Server {
     fn start(data: &Path, log: &Path, options: &[&str]) -> Server {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let memcache = free();
         let mut command = traced(log);
         command.args(["serve", "--threads", "1", "--shards", "1", "--memory", "64M", "--io", "blocking", "--data"]);
-        command.arg(data).args(["--memcache", &memcache.to_string()]).args(options);
+        command.arg(data).args(["--memcache", "127.0.0.1:0"]).args(options);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let serves = said.map_while(Result::ok).any(|line| line.starts_with("memcache"));
-        assert!(serves, "it ended before it served");
-        Server { child, memcache }
+        let mut addresses =
+            said.map_while(Result::ok).filter_map(|line| Some(line.strip_prefix("memcache")?.to_owned()));
+        let address = addresses.next().expect("it serves");
+        Server { child, memcache: address.trim().parse().unwrap() }
     }
 
     fn ask(&self, request: &[u8]) -> String {

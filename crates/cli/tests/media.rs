@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 mod strace;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Nothing takes so long: who has not answered by then never does.
@@ -30,8 +31,29 @@ const VALUES: [usize; 4] = [100, 3_000, 60_000, 100];
 
 struct Server {
     child: Child,
+    // Where it serves and tells of itself, as it said; none if it ended before.
+    listens: Option<Listens>,
+}
+
+#[derive(Clone, Copy)]
+struct Listens {
     memcache: SocketAddr,
     admin: SocketAddr,
+}
+
+impl Listens {
+    /// What the server says when it serves. Nobody else chose the ports: one that was free a moment ago may be another connection's by now.
+    fn read(stdout: impl Read) -> Option<Listens> {
+        let mut admin = None;
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let told = |name| line.strip_prefix(name).and_then(|rest: &str| rest.trim().parse().ok());
+            admin = admin.or(told("admin"));
+            if let Some(memcache) = told("memcache") {
+                return admin.map(|admin| Listens { memcache, admin });
+            }
+        }
+        None
+    }
 }
 
 /// How a server ended, and what it said.
@@ -40,14 +62,9 @@ struct End {
     log: String,
 }
 
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 impl Server {
     /// `tracer`: a command that the server is an argument of.
     fn start(data: &Path, options: &[&str], tracer: Option<Command>) -> Server {
-        let (memcache, admin) = (free_address(), free_address());
         let program = env!("CARGO_BIN_EXE_stratakv");
         let mut command = match tracer {
             Some(mut tracer) => {
@@ -57,15 +74,23 @@ impl Server {
             None => Command::new(program),
         };
         command.args(["serve", "--threads", "1", "--shards", "1", "--memory", "64M", "--io", "blocking", "--data"]);
-        command.arg(data).args(["--memcache", &memcache.to_string(), "--admin", &admin.to_string()]).args(options);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        Server { child, memcache, admin }
+        command.arg(data).args(["--memcache", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).args(options);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (tell, told) = mpsc::channel();
+        let mut stdout = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            _ = tell.send(Listens::read(&mut stdout));
+            // It must not find its stdout closed.
+            io::copy(&mut stdout, &mut io::sink())
+        });
+        let listens = told.recv_timeout(NEVER).expect("it serves or ends");
+        Server { child, listens }
     }
 
     /// Whether it serves; else it has ended.
     fn is_ready(&mut self) -> bool {
         let began = Instant::now();
-        while self.child.try_wait().unwrap().is_none() {
+        while self.listens.is_some() && self.child.try_wait().unwrap().is_none() {
             if self.get("/readyz").is_some_and(|(status, _)| status == 200) {
                 return true;
             }
@@ -76,7 +101,7 @@ impl Server {
     }
 
     fn get(&self, path: &str) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect(self.admin).ok()?;
+        let mut stream = TcpStream::connect(self.listens?.admin).ok()?;
         stream.set_read_timeout(Some(NEVER)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
         let mut answer = String::new();
@@ -86,7 +111,7 @@ impl Server {
     }
 
     fn ask(&self, request: &[u8]) -> String {
-        let mut stream = TcpStream::connect(self.memcache).unwrap();
+        let mut stream = TcpStream::connect(self.listens.unwrap().memcache).unwrap();
         stream.set_read_timeout(Some(NEVER)).unwrap();
         stream.write_all(request).unwrap();
         let mut line = String::new();

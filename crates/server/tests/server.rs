@@ -1,8 +1,8 @@
 //! A server and its clients over loopback sockets.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -145,16 +145,35 @@ impl Memcached {
         if !std::path::Path::new(MEMCACHED).exists() {
             return None;
         }
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let port = address.port().to_string();
-        let arguments = ["-u", "root", "-l", "127.0.0.1", "-U", "0", "-p", &port];
-        let memcached = Memcached { process: Command::new(MEMCACHED).args(arguments).spawn().unwrap(), address };
+        // Below the ports that the kernel gives to connections, one of which could else be there before memcached.
+        let first = std::process::id();
+        for port in (0..100).map(|step| (10_000 + (first + step) % 20_000) as u16) {
+            let arguments = ["-u", "root", "-l", "127.0.0.1", "-U", "0", "-p", &port.to_string()];
+            let process = Command::new(MEMCACHED).args(arguments).stderr(Stdio::null()).spawn().unwrap();
+            let mut memcached = Memcached { process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) };
+            if memcached.is_ready() {
+                return Some(memcached);
+            }
+        }
+        panic!("memcached did not start")
+    }
+
+    /// Whether it takes connections; else it has ended, as another program has its port.
+    fn is_ready(&mut self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(address).is_err() {
+        while self.process.try_wait().unwrap().is_none() {
+            if let Ok(mut stream) = TcpStream::connect(self.address) {
+                // Another program may have answered.
+                let mut told = [0; 512];
+                stream.write_all(b"stats\r\n").unwrap();
+                let read = stream.read(&mut told).unwrap();
+                let pid = format!("STAT pid {}\r\n", self.process.id());
+                return String::from_utf8_lossy(&told[..read]).starts_with(&pid);
+            }
             assert!(Instant::now() < deadline, "memcached did not start");
             std::thread::yield_now();
         }
-        Some(memcached)
+        false
     }
 }
 
