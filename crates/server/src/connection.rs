@@ -647,7 +647,10 @@ impl Connection {
     /// Begins a command, or holds it until what it must wait for is done.
     fn begin(&mut self, held: Held, context: &mut Context<'_>) -> bool {
         let access = held.access();
-        let must_wait = self.pending.iter().any(|p| p.is_open() && access.conflicts(p.access));
+        // What a mark says of a record goes into the words of a read: until they are there, no write of its key ends the mark.
+        let are_marks = !context.marks.is_empty();
+        let waits_for = |p: &Pending| p.is_open() || (are_marks && matches!(p.access, Access::Read(_)));
+        let must_wait = self.pending.iter().any(|p| waits_for(p) && access.conflicts(p.access));
         let reading_bytes = held.reading_bytes();
         if must_wait || (reading_bytes > self.first_bytes && !self.may_take(reading_bytes)) {
             self.held = Some(held);

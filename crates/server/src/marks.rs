@@ -74,7 +74,8 @@ impl Marks {
         lock(&self.shelves[number])
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 

@@ -238,6 +238,11 @@ pub const CONVERSATIONS: &[Conversation] = &[
         "HD c77\r\nHD c77\r\nVALUE a 0 2 77\r\nhi\r\nEND\r\nEXISTS\r\nEX\r\nHD\r\nVA 2 c100\r\nho\r\nHD\r\nHD c200 X W\r\nHD\r\nHD c5 W\r\nHD c9\r\nHD c10\r\n",
     ),
     ours(
+        "a get shows the version that was given, whatever comes behind it",
+        "ms a 2 E77\r\nhi\r\ngets a\r\nmd a\r\nms a 2 E78\r\nho\r\nmg a v c\r\nms a 2 c\r\nhu\r\nms a 2 E79\r\nha\r\ngets a\r\ndelete a\r\ngets a\r\n",
+        "HD\r\nVALUE a 0 2 77\r\nhi\r\nEND\r\nHD\r\nHD\r\nVA 2 c78\r\nho\r\nHD c#\r\nHD\r\nVALUE a 0 2 79\r\nha\r\nEND\r\nDELETED\r\nEND\r\n",
+    ),
+    ours(
         "md x leaves the item without its value",
         "set a 5 100 3\r\nabc\r\nmd a x\r\nmg a v f t\r\nmd a x I\r\nmg a s\r\nmd b x\r\nmd a x F7 T-1\r\nmg a\r\nset c 0 0 1\r\n1\r\nmd c x F7\r\nmg c f\r\n",
         "STORED\r\nHD\r\nVA 0 f0 t-1\r\n\r\nHD\r\nHD s0 X W\r\nNF\r\nHD\r\nEN\r\nSTORED\r\nHD\r\nHD f7\r\n",
