@@ -46,7 +46,10 @@ impl Listens {
     fn read(stdout: impl Read) -> Option<Listens> {
         let mut admin = None;
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let told = |name| line.strip_prefix(name).and_then(|rest: &str| rest.trim().parse().ok());
+            let told = |name| {
+                let rest: &str = line.strip_prefix(name)?;
+                rest.trim().trim_start_matches("http://").trim_end_matches('/').parse().ok()
+            };
             admin = admin.or(told("admin"));
             if let Some(memcache) = told("memcache") {
                 return admin.map(|admin| Listens { memcache, admin });

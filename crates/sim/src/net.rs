@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use stratakv_base::Mono;
 use stratakv_base::random::Random;
 use stratakv_device::{NetOutcome, NetRequest, Socket};
 
@@ -44,6 +45,8 @@ pub struct Net {
     pub pipe_bytes: usize,
     /// The server is being stopped: its shutdowns of receiving are looked for.
     pub stopping: bool,
+    /// What time it is for clients; the world sets it.
+    pub now: Mono,
     /// Accepts that failed so far.
     pub accepts_failed: u64,
 }

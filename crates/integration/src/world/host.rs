@@ -101,6 +101,8 @@ impl Host {
             self.now.wall = Wall(GUARDED_START_MS.saturating_add_signed(ahead_ms) + self.now.mono.0 / 1_000_000);
         }
         self.clock.set(self.now);
+        let mono = self.now.mono;
+        self.world.with_net(|net, _| net.now = mono);
     }
 
     /// From now on the wall clock goes, and each process guards itself against its steps.

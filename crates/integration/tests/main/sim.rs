@@ -135,7 +135,7 @@ fn seeds_of_breaking_shards_that_failed_once_pass() {
 /// had its words.
 #[test]
 fn seeds_of_servers_with_breaking_shards_that_failed_once_pass() {
-    for seed in [88_001_536] {
+    for seed in [88_001_536, 91_003_841] {
         if let Err(why) = world::server::run_breaking(seed) {
             panic!("seed {seed}: {why}");
         }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use stratakv::Engine;
+use stratakv_base::Mono;
 use stratakv_base::random::Random;
 use stratakv_protocol::memcache::reply;
 use stratakv_sim::net::{Found, Net, Peer};
@@ -19,6 +20,8 @@ use crate::world::Statistics;
 
 /// Commands asked and not answered.
 const PENDING_MAX: usize = 24;
+/// So long a server that has hung up waits for its client to do the same.
+const LINGER_NS: u64 = 2_000_000_000;
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +92,8 @@ pub(super) struct Client {
     to_write: VecDeque<u8>,
     received: Vec<u8>,
     counter: u64,
-    /// Goes on talking after its `quit`.
-    chatters: bool,
+    /// Goes on talking after its `quit`, since when.
+    chatters: Option<Mono>,
 }
 
 impl Client {
@@ -119,7 +122,7 @@ impl Client {
             to_write: VecDeque::new(),
             received: Vec::new(),
             counter: 0,
-            chatters: false,
+            chatters: None,
         }
     }
 
@@ -255,7 +258,7 @@ impl Client {
             let max = [1, 7, 100, 1 << 20][random.below(4) as usize];
             self.read(net, peer, max, random, statistics)?;
         }
-        if self.mood == Mood::Finished && self.chatters && random.below(2) == 0 {
+        if self.mood == Mood::Finished && self.chatters.is_some() && random.below(2) == 0 {
             // Thrown away; it must not take back answers that are still on their way.
             net.write(peer, b"get unheard\r\n");
         }
@@ -290,6 +293,12 @@ impl Client {
                 self.lost();
                 Ok(())
             }
+            // It talked on and did not take what it was answered for as long as a server that has hung up waits.
+            Found::Reset if self.chatters.is_some_and(|since| since.0 + LINGER_NS <= net.now.0) => {
+                net.close(peer);
+                self.mood = Mood::Left;
+                Ok(())
+            }
             // A long value whose shard broke while it was sent; one of a cache that could not be read to its end, or of which too little was taken for two seconds while its segment was to make room: its client was told how long
             // it is, so there is no other way.
             Found::End | Found::Reset if !self.pending.is_empty() && self.may_be_cut_off() => {
@@ -313,7 +322,7 @@ impl Client {
                 // A word cut short cannot be taken back.
                 return self.leave(net, true, statistics);
             }
-            self.chatters = true;
+            self.chatters = Some(net.now);
         } else {
             net.finish(peer);
         }
@@ -420,7 +429,7 @@ impl Client {
         self.to_write.clear();
         self.received.clear();
         self.mood = Mood::Good;
-        self.chatters = false;
+        self.chatters = None;
     }
 
     /// Judges what has arrived, command by command.
