@@ -1,4 +1,4 @@
-//! StrataKV's chores: `cargo xtask attacks | ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | mixed | mutate | status-page | crash | differ | soak | suites | realdata | walks`.
+//! StrataKV's chores: `cargo xtask attacks | ci | explore | failing | nightly | tidy | dropped | bindings | compare | fuzz | interleave | sanitize | lab | language | mixed | mutate | status-page | crash | differ | soak | suites | realdata | walks`.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -11,6 +11,7 @@ mod fuzz;
 mod gate;
 mod interleave;
 mod lab;
+mod language;
 mod mixed;
 mod mutate;
 mod sanitize;
@@ -44,6 +45,7 @@ usage: cargo xtask COMMAND
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --canaries; --flips 1; --help says more
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; docs/lab.md says more
+  language [OPTIONS]    how plain the words of pages and code are, in numbers; --of DIR: of another checkout
   mixed [OPTIONS]       all that engine hash does, by many threads at once on a small region, every answer checked; --minutes N, --seed N
   mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M
   status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         "sim" => sim::run(&repository(), rest),
         "compare" if rest.iter().any(|word| word == "--ukv") => cargo::harness(&repository(), "ukv", rest),
         "compare" => compare::run(&repository(), rest),
+        "language" => language::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),

@@ -5,6 +5,7 @@ mod calls;
 pub mod dropped;
 mod layers;
 mod names;
+pub mod prose;
 mod scan;
 
 use std::fmt;
@@ -19,7 +20,7 @@ const LINES_MAX: usize = 800;
 const SKIPPED_FOLDERS: &[&str] = &["target", ".git", "stratakv-data", "node_modules", "__pycache__"];
 
 /// Endings of files that are read; others are data.
-const TEXT_ENDINGS: &[&str] = &["rs", "toml", "md", "py", "sh", "yml", "yaml", "run", "json", "java", "xml"];
+const TEXT_ENDINGS: &[&str] = &["rs", "toml", "md", "py", "sh", "yml", "yaml", "run", "json", "java", "xml", "txt"];
 
 /// The repository's text files.
 pub struct Tree {
@@ -70,7 +71,7 @@ impl File {
     }
 
     /// Numbered lines of code, each with whether it belongs to tests.
-    fn code_lines(&self) -> impl Iterator<Item = (usize, &str, bool)> {
+    pub fn code_lines(&self) -> impl Iterator<Item = (usize, &str, bool)> {
         let tests = self.test_lines.iter().copied().chain(std::iter::repeat(false));
         self.code.lines().zip(tests).enumerate().map(|(index, (line, test))| (index + 1, line, test))
     }
@@ -131,6 +132,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         names::modules,
         names::workplaces,
         names::crate_documentation,
+        prose::check,
     ];
     checks.iter().flat_map(|check| check(tree)).collect()
 }

@@ -1,0 +1,166 @@
+//! `cargo xtask language`: how plain the project's words are, by numbers. Pages: sentences and lines.
+//! Code: long comment lines, nouns that mean several things, what of tests stands among the product.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::tidy::{Tree, prose};
+
+const USAGE: &str = "usage: cargo xtask language [--of DIR] [--write FILE]\n\n\
+    Measures the words of this tree, or of another checkout, as Markdown tables.";
+
+/// Most characters of a comment's line.
+const COMMENT_CHARS_MAX: usize = 100;
+/// Under `src/` of a product's crate these folders and files are tests.
+const TEST_PLACES: &[&str] =
+    &["/trial", "/fuzzing", "/conformance", "_tests.rs", "/tests.rs", "/tests/", "/interleavings.rs", "/forging.rs"];
+/// Crates that are harnesses as a whole.
+const HARNESSES: &[&str] = &["crates/integration/", "crates/sim/", "crates/bench/"];
+
+/// Runs the command.
+pub fn run(root: &Path, rest: &[String]) -> Result<(), String> {
+    let (mut of, mut write) = (root.to_path_buf(), None);
+    for pair in rest.chunks(2) {
+        match pair {
+            [word, value] if word == "--of" => of = value.into(),
+            [word, value] if word == "--write" => write = Some(value),
+            _ => return Err(format!("`{}` is not understood\n\n{USAGE}", pair[0])),
+        }
+    }
+    let tree = Tree::read(&of).map_err(|error| format!("cannot read {}: {error}", of.display()))?;
+    let text = format!("{}\n{}", pages(&tree), code(&tree));
+    println!("{text}");
+    match write {
+        Some(file) => std::fs::write(file, &text).map_err(|error| format!("cannot write {file}: {error}")),
+        None => Ok(()),
+    }
+}
+
+/// A row for each page.
+fn pages(tree: &Tree) -> String {
+    let mut text = String::from(
+        "| page | sentences | words, mean | p90 | longest | over 40 | lines over 100 |\n|---|--:|--:|--:|--:|--:|--:|\n",
+    );
+    let mut all = Vec::new();
+    for page in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        let words: Vec<usize> = prose::sentences(&page.text).iter().map(|sentence| sentence.words).collect();
+        text += &row(&page.path, words.clone(), prose::long_lines(&page.text).len());
+        all.extend(words);
+    }
+    let long: usize = tree
+        .files
+        .iter()
+        .filter(|file| file.path.ends_with(".md"))
+        .map(|page| prose::long_lines(&page.text).len())
+        .sum();
+    text + &row("all", all, long)
+}
+
+fn row(name: &str, mut words: Vec<usize>, long_lines: usize) -> String {
+    words.sort_unstable();
+    let count = words.len();
+    let mean = words.iter().sum::<usize>() as f64 / count.max(1) as f64;
+    let p90 = words.get(count * 9 / 10).copied().unwrap_or_default();
+    let longest = words.last().copied().unwrap_or_default();
+    let over = words.iter().filter(|words| **words > 40).count();
+    format!("| {name} | {count} | {mean:.1} | {p90} | {longest} | {over} | {long_lines} |\n")
+}
+
+/// What is counted in the code of the product.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counted {
+    long_comments: usize,
+    fault_points: usize,
+    test_files: usize,
+    test_lines: usize,
+    /// Where types of a name are declared.
+    types: BTreeMap<String, usize>,
+}
+
+fn code(tree: &Tree) -> String {
+    let counted = count(tree);
+    let several: Vec<(&String, &usize)> = counted.types.iter().filter(|(_, places)| **places > 1).collect();
+    let mut most = several.clone();
+    most.sort_by_key(|(_, places)| std::cmp::Reverse(**places));
+    let named: Vec<String> = most.iter().take(30).map(|(name, places)| format!("`{name}` {places}")).collect();
+    format!(
+        "| code | |\n|---|--:|\n| lines of comments over {COMMENT_CHARS_MAX} characters | {} |\n| fault points in product \
+         functions | {} |\n| files of tests under `src/` of product crates | {} |\n| their lines | {} |\n| type names \
+         that are declared more than once | {} |\n\nThe most frequent of these: {}.\n",
+        counted.long_comments,
+        counted.fault_points,
+        counted.test_files,
+        counted.test_lines,
+        several.len(),
+        named.join(", ")
+    )
+}
+
+fn count(tree: &Tree) -> Counted {
+    let mut counted = Counted::default();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
+        let is_comment = |line: &&str| line.trim_start().starts_with("//");
+        let is_long = |line: &&str| line.chars().count() > COMMENT_CHARS_MAX;
+        counted.long_comments += file.text.lines().filter(is_comment).filter(is_long).count();
+        let is_product = file.path.starts_with("crates/")
+            && file.path.contains("/src/")
+            && !HARNESSES.iter().any(|harness| file.path.starts_with(harness));
+        if !is_product {
+            continue;
+        }
+        if TEST_PLACES.iter().any(|place| file.path.contains(place)) {
+            counted.test_files += 1;
+            counted.test_lines += file.text.lines().count();
+            continue;
+        }
+        for (_, line, is_test) in file.code_lines().filter(|(_, _, is_test)| !is_test) {
+            debug_assert!(!is_test);
+            counted.fault_points += line.matches("canary!(").count() + line.matches("fault_point!(").count();
+            if let Some(name) = declared(line) {
+                *counted.types.entry(name.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    counted
+}
+
+/// The type that a line declares.
+fn declared(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let visible = line.strip_prefix("pub").map_or(line, |rest| match rest.strip_prefix('(') {
+        Some(scope) => scope.split_once(')').map_or("", |(_, rest)| rest),
+        None => rest,
+    });
+    let mut words = visible.split_whitespace();
+    let is_type = matches!(words.next(), Some("struct" | "enum" | "trait"));
+    let name = words.next().filter(|_| is_type)?;
+    name.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::File;
+
+    #[test]
+    fn types_long_comments_fault_points_and_tests_are_counted() {
+        let long = format!("// {}\n", "word ".repeat(30));
+        let product = format!(
+            "{long}pub(crate) struct Found<'a> {{}}\nfn f() {{ if canary!(\"x\") {{}} }}\n#[cfg(test)]\nmod tests {{\n    struct Found;\n}}\n"
+        );
+        let files = vec![
+            File::new("crates/slab/src/a.rs", &product),
+            File::new("crates/tier/src/b.rs", "enum Found { A }\n"),
+            File::new("crates/tier/src/trial/c.rs", "struct Found;\n\n"),
+            File::new("crates/sim/src/d.rs", "struct Found;\n"),
+        ];
+        let types = BTreeMap::from([("Found".to_owned(), 2)]);
+        let expected = Counted { long_comments: 1, fault_points: 1, test_files: 1, test_lines: 2, types };
+        assert_eq!(count(&Tree { files }), expected);
+    }
+
+    #[test]
+    fn a_row_has_mean_and_percentile() {
+        assert_eq!(row("a.md", vec![10, 20, 60], 2), "| a.md | 3 | 30.0 | 60 | 60 | 1 | 2 |\n");
+    }
+}
