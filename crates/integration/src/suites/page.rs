@@ -7,11 +7,15 @@ use super::server::Kind;
 use super::{Outcome, Results, Suite, base, differences};
 use crate::differ::peer::VERSION;
 
+/// Longest line of text.
+const LINE_CHARS_MAX: usize = 100;
+
 const HEAD: &str = "\
 # Test suites of memcache clients
 
 This page shows how the own tests of memcache clients come out with each engine, and with memcached
-beside them. `cargo xtask suites --write docs/suites.md` fetches the suites, runs them and writes it.
+beside them. `cargo xtask suites --write docs/suites.md` fetches the suites, runs them and writes
+it.
 
 - **The control is memcached.** Every test is compared with what it did there, not with a count.
 - **No test is changed.** In a copy of each suite the default port becomes that of the server.
@@ -91,7 +95,7 @@ pub fn page(all: &[Ran], groups: &[Group], servers: &[Kind]) -> String {
     let mut page = String::from(HEAD);
     page.push_str(&format!("\n## Results\nTests passed / failed / skipped.\n\n{}", table(all, servers)));
     let notes = all.iter().filter(|ran| !ran.suite.note.is_empty() && ran.results.is_ok());
-    notes.for_each(|ran| page.push_str(&format!("\n`{}`: {}\n", ran.suite.name, ran.suite.note)));
+    notes.for_each(|ran| page.push_str(&wrapped(&format!("\n`{}`: {}\n", ran.suite.name, ran.suite.note), "")));
     page.push_str(&format!("\n## Differences from memcached\n{}", differing(groups)));
     page.push_str(&format!("\n## Failing with memcached too\n{}", failing(all)));
     let missing: Vec<String> = all.iter().filter_map(not_run).collect();
@@ -103,7 +107,23 @@ pub fn page(all: &[Ran], groups: &[Group], servers: &[Kind]) -> String {
 
 fn not_run(ran: &Ran) -> Option<String> {
     let why = ran.results.as_ref().err()?;
-    Some(format!("- `{}` {}: {} Here {why}.\n", ran.suite.name, ran.suite.version, ran.suite.note))
+    Some(wrapped(&format!("- `{}` {}: {} Here {why}.\n", ran.suite.name, ran.suite.version, ran.suite.note), "  "))
+}
+
+/// Lines of Markdown, none of them long but for one word; those that follow from one are indented.
+fn wrapped(text: &str, indent: &str) -> String {
+    let (mut lines, mut chars) = (String::new(), 0);
+    for word in text.split_inclusive([' ', '\n']) {
+        if chars + word.trim_end().chars().count() > LINE_CHARS_MAX {
+            lines.truncate(lines.trim_end().len());
+            lines.push('\n');
+            lines.push_str(indent);
+            chars = indent.len();
+        }
+        lines.push_str(word);
+        chars = if word.ends_with('\n') { 0 } else { chars + word.chars().count() };
+    }
+    lines
 }
 
 fn table(all: &[Ran], servers: &[Kind]) -> String {

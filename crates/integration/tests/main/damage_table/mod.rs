@@ -18,8 +18,9 @@ const HEAD: &str = "\
 # What the tools say of damage
 
 This page is made by `crates/integration/tests/main/damage_table`, which damages stores and runs the
-tools. `STRATAKV_WRITE_DAMAGE=1 cargo test -p stratakv-integration --test main damage_table` writes it
-anew. The test fails where the page says something else, and where a tool breaks one of these rules:
+tools. `STRATAKV_WRITE_DAMAGE=1 cargo test -p stratakv-integration --test main damage_table` writes
+it anew. The test fails where the page says something else, and where a tool breaks one of these
+rules:
 
 - A value is right, or it is refused: no damage is ever given out as data.
 - `check` says `sound` if and only if every get gives its record and nothing else is wrong.
@@ -30,10 +31,10 @@ anew. The test fails where the page says something else, and where a tool breaks
 - A server that met damage says so under `/readyz`.
 - An error of the device is never called damage, and nobody is told to remove anything.
 
-`get` was asked for every key: `right` means all of them, `refuses the lost` that the others are right.
-`stats` opens the store and tells what that found. `repair` is for regions of `matrix`. `doctor` looks
-at disks and kernels, not at stores, so it has no column. A cache drops what is damaged, and is `ready`
-all the while. A number is an exit code.
+`get` was asked for every key: `right` means all of them, `refuses the lost` that the others are
+right. `stats` opens the store and tells what that found. `repair` is for regions of `matrix`.
+`doctor` looks at disks and kernels, not at stores, so it has no column. A cache drops what is
+damaged, and is `ready` all the while. A number is an exit code.
 
 ## Files, bits and interruptions
 ";
